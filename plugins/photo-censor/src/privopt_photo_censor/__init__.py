@@ -1,4 +1,8 @@
-"""Photo censor: choose the photos to delete so that the place where they were taken stays hidden (AAAI 2020)."""
+"""Photo censor: delete photos from an album so that a classifier cannot tell where the album was taken.
+
+The method is that of Yang, Chakrabarti and Vorobeychik, Protecting Geolocation Privacy of Photo Collections, AAAI 2020.
+This file only registers the mechanism and its privacy notion.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,14 @@ from privopt.specs import KindSpec, MechanismSpec, MethodSpec, hookimpl
 
 @hookimpl
 def privopt_kinds() -> Sequence[KindSpec]:
-    """Return the privacy notion ``top-k``."""
+    """Return the specification of the privacy notion ``top-k``."""
     summary = "the true place is not among a classifier's k best guesses"
     return [KindSpec(role="notion", name="top-k", target="privopt_photo_censor.privacy:TopK", summary=summary)]
 
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Return the mechanism ``photo-censor`` with its methods."""
+    """Return the specification of the mechanism ``photo-censor`` and its methods."""
     return [
         MechanismSpec(
             name="photo-censor",

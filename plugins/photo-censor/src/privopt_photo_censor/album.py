@@ -1,8 +1,8 @@
-"""An album as a classifier scores it: scores, the true location, and the photos that the owner will not delete.
+"""The data of an album: a classifier's scores, the true location, and the photos that must stay.
 
-The notation is that of Yang, Chakrabarti and Vorobeychik (AAAI 2020): ``S_ij`` is the log-probability of location j for
-photo i, t the true location, and theta the margin. :class:`Alternates` is the form of the album for the solvers, with a
-row for each location except the true one.
+The notation is that of Yang, Chakrabarti and Vorobeychik (AAAI 2020). ``S_ij`` is the log-probability of location j for
+photo i, t is the true location, and theta is the margin. :class:`Alternates` is the album in the form that the solvers
+use, with one row for each location except the true one.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["Album", "Alternates", "Copy", "Task", "conjugate_carry", "describe_p
 
 
 def conjugate_carry(count: int) -> str:
-    """Return "carries" for one thing, and "carry" for several or none."""
+    """Return "carries" for a count of one, and "carry" otherwise."""
     return "carries" if count == 1 else "carry"
 
 
 def shorten_list(names: Sequence[str], limit: int = 5) -> str:
-    """Join the first few names in a list, and state how many more there are.
+    """Join the first ``limit`` names of a list with commas, and append the number of further names.
 
     >>> shorten_list(["a.jpg", "b.jpg", "c.jpg"], 2)
     'a.jpg, b.jpg and 1 more'
@@ -37,28 +37,34 @@ def shorten_list(names: Sequence[str], limit: int = 5) -> str:
 
 @frozen(kw_only=True)
 class Task:
-    """The requirement that the kept photos must meet (paper, (3) and (4)). Exactly one of the two attributes is set.
+    """The optimisation task: a top-k or a deletion budget (AAAI 2020, Equations (3) and (4)).
 
     Attributes:
-        top_k: The true location must not be among the k most likely locations, with as few deletions as possible. None
-            for a budget.
-        budget: As many locations as possible must rank at or above the true one, with at most this number of deletions.
-            None for a top-k.
+        top_k: The number k of a top-k task: delete as few photos as possible so that the true location is not among the
+            k most likely ones. None for a budget.
+        budget: The largest number of deletions of a budget task: protect as many locations as possible, where a
+            location is protected if it ranks at or above the true one. None for a top-k.
     """
 
     top_k: int | None = None
     budget: int | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Check that exactly one of the two tasks is given, and raise ValueError otherwise."""
+        """Check that exactly one of the two attributes is set.
+
+        Raises:
+            ValueError: Neither or both are set.
+        """
         if (self.top_k is None) == (self.budget is None):
             raise ValueError("a task is either a top-k or a deletion budget")
 
 
 def describe_place(names: Sequence[str], column: int) -> str:
-    """Describe a place by the index of its column and, if it has one, its name.
+    """Return a text that identifies a place by its column and, if known, its name.
 
-    ``names`` are the places' names in column order. There may be fewer names than columns, and names may be empty.
+    Args:
+        names: The places' names, in column order. There may be fewer names than columns, and names may be empty.
+        column: The column of the place.
 
     >>> describe_place(["Rome", ""], 0), describe_place(["Rome", ""], 1)
     ('Rome (place 0)', 'place 1')
@@ -69,12 +75,12 @@ def describe_place(names: Sequence[str], column: int) -> str:
 
 @frozen(kw_only=True)
 class Copy:
-    """A clean copy of a photo.
+    """A clean copy of a photo, which contains the picture and no metadata.
 
     Attributes:
-        photo: Name of the photo.
-        name: File name of the copy.
-        sha256: SHA-256 digest of the copy's file.
+        photo: The name of the photo.
+        name: The file name of the copy.
+        sha256: The SHA-256 of the copy's file, in hexadecimal digits.
     """
 
     photo: str
@@ -84,15 +90,15 @@ class Copy:
 
 @frozen(kw_only=True, eq=False)
 class Album:
-    """The scores of the photos in one album, all taken at one place.
+    """The scores of N photos, all taken at one place, over M locations.
 
     Attributes:
         scores: (N, M) The log-probabilities log P(location | photo), finite or -inf. Adding a constant to a photo's row
             has no effect.
-        true: Column of the true location.
-        keep: (N,) True for photos that are never deleted.
-        keep_at_least: Number of photos that must remain.
-        margin: The margin theta, which is added to the true location's score for each photo (paper, section 2,
+        true: The column of the true location.
+        keep: (N,) Whether each photo must stay.
+        keep_at_least: The smallest number of photos that must remain.
+        margin: The margin theta, which is added to the true location's score for each photo (AAAI 2020, section 2,
             black-box protection).
     """
 
@@ -107,7 +113,11 @@ class Album:
         return np.zeros(self.scores.shape[0], dtype=np.bool_)
 
     def __attrs_post_init__(self) -> None:
-        """Check that the shapes match and that every score is finite or -inf, and raise ValueError otherwise."""
+        """Check the shapes and the scores.
+
+        Raises:
+            ValueError: The shapes do not match, or a score is neither finite nor -inf.
+        """
         photos, locations = self.scores.shape
         if not 0 <= self.true < locations or self.keep.shape != (photos,):
             raise ValueError(f"true location {self.true}, keep of shape {self.keep.shape} for {self.scores.shape}")
@@ -127,38 +137,39 @@ class Album:
 
     @property
     def required_count(self) -> int:
-        """Minimum number of photos that must remain: ``keep_at_least``, or more if ``keep`` names more photos."""
+        """The minimum number of photos that must remain, by ``keep_at_least`` and ``keep`` together."""
         return max(self.keep_at_least, int(self.keep.sum()))
 
     @cached_property
     def rules_out_true(self) -> bool:
-        """Whether some photo gives the true location probability 0.
+        """Whether some photo assigns probability 0 to the true location.
 
-        Any set that contains such a photo protects every location, because it puts the true location in the last rank.
+        Any set that contains such a photo protects every location, because the true location then ranks last.
         """
         return bool(np.isneginf(self.scores[:, self.true]).any())
 
     @cached_property
     def alternates(self) -> Alternates:
-        """The album in the form that the solvers use. All scores of the true location must be finite."""
+        """The album in the form that the solvers use. It requires that all scores of the true location are finite."""
         return Alternates.of(self)
 
 
 @frozen(kw_only=True, eq=False)
 class Alternates:
-    """An album with finite true scores, with one row for each alternate (a location other than the true one).
+    """An album's N photos, with one row for each of the m alternates (the locations other than the true one).
+
+    All scores of the true location must be finite.
 
     Attributes:
         location: (m,) The column of each alternate in the album.
         scores: (m, N) The scores, with 0 in place of -inf.
         true: (N,) The scores of the true location.
         margin: The margin theta.
-        diff: (m, N) The differences scores - true - theta in doubles, with 0 in place of -inf. A difference is positive
-            if the photo favours the alternate over the true location.
-        kills: (m, N) Whether the score is -inf. Such a photo rules the location out if it is retained.
-        size: (m,) The largest |score| in the row, plus the largest |true|, plus |theta|, which is the scale of rounding
-            errors.
-        keep: (N,) True for photos that are never deleted.
+        diff: (m, N) The differences scores - true - theta in doubles, with 0 in place of -inf. A positive difference
+            means that the photo favours the alternate over the true location.
+        kills: (m, N) Whether the score is -inf. Retaining such a photo rules the alternate out.
+        size: (m,) The largest |score| in each row, plus the largest |true|, plus |theta|: the scale of rounding errors.
+        keep: (N,) Whether each photo must stay.
     """
 
     location: NDArray[np.int64]
@@ -172,7 +183,7 @@ class Alternates:
 
     @classmethod
     def of(cls, album: Album) -> Alternates:
-        """Make the arrays from an album whose true scores are all finite."""
+        """Build the arrays from an album in which all scores of the true location are finite."""
         location = np.delete(np.arange(album.locations), album.true)
         raw = np.ascontiguousarray(album.scores[:, location].T)
         true = np.ascontiguousarray(album.scores[:, album.true])
@@ -194,20 +205,23 @@ class Alternates:
 
     @property
     def slack(self) -> Floats:
-        """(m,) A bound on the rounding error of a row's sum over ``diff``, for any set of retained photos."""
+        """(m,) A bound on the rounding error of each row's sum over ``diff``, valid for any set of retained photos."""
         n = self.diff.shape[1]
         # Each difference is rounded twice, and a sum of n terms is rounded n - 1 more times. Partial sums are at most n
         # * size. The factor 4 is a safety margin.
         return np.asarray(4.0 * np.finfo(np.float64).eps * n * (n + 2) * self.size)
 
     def gain(self, row: int, photo: int) -> Fraction:
-        """Return ``S_ij - S_it - theta`` exactly: how much a photo favours alternate ``row`` over the true one."""
+        """Return ``S_ij - S_it - theta`` exactly, for the photo i = ``photo`` and the alternate j in row ``row``."""
         return Fraction(self.scores[row, photo]) - Fraction(self.true[photo]) - Fraction(self.margin)
 
     def sums(self, retained: Bools) -> Floats:
-        """Return the sums (m,) of ``diff`` over the photos in the mask ``retained`` (N,), in doubles.
+        """Return the (m,) sums of ``diff`` over the retained photos, in doubles.
 
-        A location that a retained photo rules out has the sum -inf.
+        The sum is -inf for an alternate that a retained photo rules out.
+
+        Args:
+            retained: (N,) mask of the retained photos.
         """
         total = self.diff[:, retained].sum(axis=1)
         return np.where(self.kills[:, retained].any(axis=1), -np.inf, total)

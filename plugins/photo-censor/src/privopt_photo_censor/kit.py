@@ -1,4 +1,4 @@
-"""The conformance kit's profile of photo-censor: small albums, and an oracle that uses rationals and brute force."""
+"""The conformance kit's profiles for photo-censor: generated small albums, and an oracle by exact brute force."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
 
     Args:
         draw: The Hypothesis function that draws from a strategy.
-        tasks: Whether to draw any top_k, and deletion budgets too. Otherwise top_k is 1, which every method can solve.
+        tasks: Whether to draw deletion budgets and any value of top_k. Otherwise, top_k is 1, which every method can
+            solve.
     """
     photos, locations = draw(st.integers(1, 5)), draw(st.integers(2, 4))
     # Quarters are exact in doubles and often tie; a margin of 0.1 is not exact.
@@ -64,12 +65,12 @@ def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
 
 
 def _read_scores(problem: GeneratedProblem) -> Any:
-    """Return the scores (photos, locations) of a generated problem."""
+    """Return the (photos, locations) scores of a generated problem."""
     return np.load(io.BytesIO(problem.files[SCORES]))
 
 
 def _make_album(problem: GeneratedProblem) -> Album:
-    """Return the album of a generated problem, without using the mechanism's code that reads files."""
+    """Return the album of a generated problem, independently of the code with which the mechanism reads files."""
     scores = _read_scores(problem)
     keep = np.zeros(len(scores), dtype=np.bool_)
     keep[problem.get("photos.keep", [])] = True
@@ -83,7 +84,7 @@ def _make_album(problem: GeneratedProblem) -> Album:
 
 
 def _can_greedy_decide(album: Album, task: Task) -> bool:
-    """Return whether greedy deletion finds a set of photos for the task, or no set exists."""
+    """Return True if greedy deletion finds a set of photos for the task or proves that none exists."""
     try:
         greedy(album, task)
     except StoppedError:
@@ -94,9 +95,13 @@ def _can_greedy_decide(album: Album, task: Task) -> bool:
 
 
 def _count_protected(album: Album, retained: tuple[int, ...]) -> int:
-    """Count the locations that rank at or above the true one, in rationals and without code of the mechanism.
+    """Return the number of locations that rank at or above the true one, computed in rationals.
 
-    ``retained`` are the rows of the photos that are posted.
+    The computation is independent of the mechanism's code.
+
+    Args:
+        album: The scores.
+        retained: The rows of the posted photos.
     """
     if not retained or any(np.isneginf(album.scores[i, album.true]) for i in retained):
         return album.locations - 1
@@ -111,9 +116,9 @@ def _count_protected(album: Album, retained: tuple[int, ...]) -> int:
 
 
 def _find_optimum(problem: PhotoInstance, result: Result) -> float | None:
-    """Return the optimal loss of a small problem by trying every set of photos, or None if no set meets the task.
+    """Return the optimal objective value of a small problem by brute force, or None if no set of photos meets the task.
 
-    This is the minimum number of deleted photos or, under a budget, the maximum number of protected locations. The
+    The value is the minimum number of deleted photos or, under a budget, the maximum number of protected locations. The
     recorded result is not used.
     """
     album, task = problem.album, problem.declared.task
@@ -135,12 +140,12 @@ def _find_optimum(problem: PhotoInstance, result: Result) -> float | None:
 
 
 def _check_release(problem: PhotoInstance, release: Deletions, result: Result) -> Iterator[str]:
-    """Check a release in rationals and by trying every set of photos, and yield a message for each fault.
+    """Check a release by exact arithmetic and brute force, and yield a message for each fault.
 
     Args:
         problem: The problem, with its album and task.
-        release: The release that a method found.
-        result: The result that was recorded for it.
+        release: The release to check.
+        result: The result that was recorded for the release.
     """
     album = problem.album
     protected_count = _count_protected(album, tuple(np.flatnonzero(release.retained).tolist()))
@@ -154,9 +159,9 @@ def _check_release(problem: PhotoInstance, release: Deletions, result: Result) -
 
 
 def _make_stricter(problem: GeneratedProblem) -> GeneratedProblem | None:
-    """Return the problem with top_k increased by 1, which cannot improve the optimum, or None if this is impossible.
+    """Return the problem with top_k increased by 1, which cannot improve the optimum.
 
-    None is returned for a budget, for the largest k, and for k = 1.
+    The result is None for a budget, for the largest k, and for k = 1.
     """
     k = problem.get("privacy.top_k")
     if k is None or k + 1 >= _read_scores(problem).shape[1] or k == 1:
@@ -167,7 +172,11 @@ def _make_stricter(problem: GeneratedProblem) -> GeneratedProblem | None:
 def _reorder_photos(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
     """Return the problem with its photos in random order, which must not change the optimum.
 
-    Photos that must be kept are given by row, so those rows change too. ``chance`` draws the order.
+    The keys that refer to photos by row are adapted.
+
+    Args:
+        problem: The problem.
+        chance: The random generator that draws the order.
     """
     scores = _read_scores(problem)
     order = list(range(len(scores)))
@@ -180,7 +189,7 @@ def _reorder_photos(problem: GeneratedProblem, chance: random.Random) -> Variant
 
 
 def _permute_locations(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return the problem with its locations in an order drawn by ``chance``, which must not change the optimum."""
+    """Return the problem with its locations in random order, which must not change the optimum."""
     scores = _read_scores(problem)
     order = list(range(scores.shape[1]))
     chance.shuffle(order)
@@ -190,7 +199,11 @@ def _permute_locations(problem: GeneratedProblem, chance: random.Random) -> Vari
 
 
 def _make_profile(tasks: bool) -> Profile:
-    """Return the conformance kit's profile of the mechanism: with any task or, without ``tasks``, with top_k = 1."""
+    """Return a profile for the conformance kit.
+
+    Args:
+        tasks: Whether problems have any task. Otherwise, top_k is 1.
+    """
     return Profile(
         problems=problems(tasks),
         stricter=_make_stricter if tasks else None,
@@ -201,6 +214,6 @@ def _make_profile(tasks: bool) -> Profile:
 
 
 PROFILE = _make_profile(tasks=False)
-"""Profile with problems for every method, which have top_k = 1."""
+"""The profile for testing all methods, in which top_k is 1."""
 TASKS = _make_profile(tasks=True)
-"""Profile with problems for the ``optimal`` method, which have any k or a deletion budget."""
+"""The profile for testing the ``optimal`` method, with any top_k or a deletion budget."""

@@ -1,4 +1,8 @@
-"""The two losses: the number of deleted photos for a top-k, and the number of protected locations for a budget."""
+"""The utility losses of photo-censor.
+
+With a top-k requirement, the loss is the number of deleted photos. With a deletion budget, the number of protected
+locations is maximised.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,12 @@ __all__ = ["DeletedPhotos", "ProtectedK"]
 
 
 class DeletedPhotos(UtilityLoss[Deletions]):
-    """The number of deleted photos."""
+    """The number of deleted photos, which is minimised."""
 
     unit = "photos"
 
     def evaluate(self, release: Deletions) -> float:
-        """Count the deleted photos."""
+        """Return the number of photos that the release deletes."""
         return float((~release.retained).sum())
 
 
@@ -26,5 +30,5 @@ class ProtectedK(UtilityLoss[Deletions]):
     maximise = True
 
     def evaluate(self, release: Deletions) -> float:
-        """Count the locations that rank at or above the true one, with exact sums."""
+        """Return the number of locations that rank at or above the true one, computed with exact sums."""
         return float(protected_k(release.problem.album, release.retained))

@@ -1,6 +1,6 @@
-"""Photo censor as a mechanism: choose, certify, verify and audit the photos that may be posted.
+"""The photo-censor mechanism, which chooses, certifies, verifies and audits the photos of an album that may be posted.
 
-After Yang, Chakrabarti and Vorobeychik: Protecting Geolocation Privacy of Photo Collections (AAAI 2020).
+It follows Yang, Chakrabarti and Vorobeychik, Protecting Geolocation Privacy of Photo Collections, AAAI 2020.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ __all__ = ["PhotoCensor"]
 
 NAME: Final = "privopt-photo-censor"
 POSITIONS: Final = "positions"
-"""The method for a folder without a classifier, which deletes no photo."""
+"""The name of the method for a folder without a classifier, which deletes no photo."""
 UNSCORED: Final = NoGuarantee(
     reason="no photo was scored, so that what the pictures themselves show may reveal the place; clean copies "
     "(--copy-to) carry no position, time, serial number or thumbnail, and no name that reveals one"
 )
 
 BYTES_PER_SCORE: Final = 150.0
-"""Peak memory that the search takes for each score in the album, measured with everything that follows the search."""
+"""The peak memory of a run in bytes per score of the album, measured including all steps after the search."""
 
 
 class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
-    """Chooses which photos to delete so that a classifier cannot find the place from the remaining ones."""
+    """A mechanism that deletes photos so that a classifier cannot find the place from the remaining ones."""
 
     problem_class = PhotoProblem
     release_class = Deletions
@@ -61,34 +61,41 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     )
 
     def own_method(self, declared: object) -> str | None:
-        """Return the ``positions`` method for a folder without a classifier, and None for any other problem.
+        """Return the method that a problem prescribes: ``positions`` for a folder without a classifier, else None.
 
-        For other problems, the user chooses the method.
+        If the result is None, the user chooses the method.
         """
         assert isinstance(declared, PhotoProblem)  # the caller read it as such
         return None if declared.is_scored else POSITIONS
 
     def reading(self, declared: object) -> str:
-        """Return the text that the progress line shows while the problem is read."""
+        """Return the text that the progress line shows while the problem is loaded."""
         assert isinstance(declared, PhotoProblem)  # the caller read it as such
         if declared.photos.folder is None:
             return "problem"
         return "reading and scoring photos" if declared.is_scored else "reading photos"
 
     def load(self, declared: PhotoProblem, file: str) -> PhotoInstance:
-        """Read the scores or photos that the problem file names, and return the complete problem."""
+        """Load a problem with the scores or photos that its file names.
+
+        Raises:
+            InputError: The problem file, or data that it names, have faults.
+        """
         return PhotoInstance.of(declared, file)
 
     def reopen(self, declared: PhotoProblem, file: str, folder: Path) -> tuple[PhotoInstance, Deletions]:
-        """Read a problem and its release from the release's folder, for ``verify`` and ``report``.
+        """Read a problem and its release from a release folder, for ``verify`` and ``report``.
 
-        If the problem names a folder of photos, that folder may no longer exist, so the copy of its contents in the
-        release is used.
+        If the problem names a folder of photos, the record of its contents in the release is used, because the folder
+        may no longer exist.
 
         Args:
-            declared: The problem file of the release.
-            file: Name of the problem file.
-            folder: The folder of the release.
+            declared: The release's problem file.
+            file: The name of the problem file, for error messages.
+            folder: The release folder.
+
+        Raises:
+            InputError: A file in the release folder is missing or malformed.
         """
         if declared.photos.folder is None:
             problem = self.load(declared, file)
@@ -114,11 +121,11 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return problem, Deletions.read(folder, problem)
 
     def check_problem(self, problem: PhotoInstance, method: str) -> None:
-        """Refuse a method that cannot solve this problem.
+        """Check that a method can solve the problem.
 
         Raises:
-            InputError: The problem has no scores but the method needs them, the problem has scores but the method is
-                ``positions``, or the method is ``top-1`` but the task is not ``top_k = 1``.
+            InputError: The method needs scores and the problem has none, the method is ``positions`` and the problem
+                has scores, or the method is ``top-1`` and the task is not ``top_k = 1``.
         """
         declared, file = problem.declared, problem.file
         if not declared.is_scored and method != POSITIONS:
@@ -134,30 +141,31 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             raise InputError([Fault(file, "privacy", actual, "top_k = 1 with method top-1")])
 
     def privacy(self, problem: PhotoInstance, method: str) -> PrivacyConstraint[Any]:
-        """Return the top-k guarantee, which is measured by the exact rank, or no guarantee without scores."""
+        """Return the top-k constraint or, for a problem without scores, the notion without a guarantee."""
         if not problem.declared.is_scored:
             return UNSCORED
         return TopK(problem=problem)
 
     def utility(self, problem: PhotoInstance, method: str) -> UtilityLoss[Deletions]:
-        """Return the loss: the number of deleted photos or, under a budget, of protected locations."""
+        """Return the utility loss: the number of deleted photos or, under a budget, of protected locations."""
         if not problem.declared.is_scored or problem.declared.task.top_k is not None:
             return DeletedPhotos()
         return ProtectedK()
 
     def bytes_needed(self, problem: PhotoInstance, method: str) -> float | None:
-        """Estimate the memory of the search from the number of scores."""
+        """Return an estimate of the run's peak memory in bytes, or None for a problem without scores."""
         return BYTES_PER_SCORE * problem.album.scores.size if problem.declared.is_scored else None
 
     def solve(self, problem: PhotoInstance, context: SolveContext) -> Outcome[Deletions]:
-        """Choose the photos to keep, and make clean copies of them if requested. Without scores all photos are kept.
+        """Choose the photos to keep, prove a bound on the loss, and make clean copies if requested.
 
-        A bound on the loss is proved as well. The search for the optimum proves it by itself. For a baseline, a
-        separate search shows that no set beats the baseline's bound.
+        The search for the optimum proves its bound by itself. For a baseline, a separate search proves the bound.
+        Without scores, all photos are kept.
 
         Raises:
             InputError: Clean copies are requested but the problem has no folder, or a photo has changed.
-            InfeasibleError, StoppedError: No set of photos meets the task, or none was found within the time limit.
+            InfeasibleError: No set of photos meets the task.
+            StoppedError: No set of photos was found within the time limit.
             CertificationError: The clean copies do not meet the guarantee.
         """
         if not problem.declared.is_scored:
@@ -189,12 +197,13 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         )
 
     def _make_plan(self, album: Album, task: Task, context: SolveContext) -> Plan:
-        """Run the method given by the context: ``greedy``, ``top-1`` or, by default, the search for the optimum.
+        """Return the plan that a method finds.
 
         Args:
-            album: The scores, and which photos must stay.
+            album: The scores, and the photos that must stay.
             task: A top-k or a deletion budget.
-            context: The method, and the function that reports progress.
+            context: The method (``greedy``, ``top-1`` or the search for the optimum), and the function that reports
+                progress.
         """
         if context.method == "greedy":
             return greedy(album, task)
@@ -202,7 +211,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             return top_1(album)
 
         def report(*value_and_cap: int) -> None:
-            """Report the incumbent's value and the bound in the unit of the loss, the lower one first."""
+            """Report the incumbent's value and the bound, converted to the unit of the loss, the smaller one first."""
             # The search counts retained photos. Their conversion to deleted photos reverses the order, hence the sort.
             context.report("search", 0, *sorted(float(_convert_bound(album, task, count)) for count in value_and_cap))
 
@@ -211,10 +220,10 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     def details(
         self, problem: PhotoInstance, release: Deletions, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return the details for result.json: exact ranks before and after, counts, and what a folder's files reveal.
+        """Return details for result.json, computed from the problem and the release.
 
-        Ranks are None if there are no scores. ``method`` and ``recorded`` are not used, because all details follow from
-        the problem and the release.
+        They contain counts, the true location's exact rank before and after the deletions (None without scores) and,
+        for a folder, the photos whose files reveal something. ``method`` and ``recorded`` are not used.
         """
         # Without scores there are no ranks, so these entries remain null.
         details: dict[str, Any] = {"deleted": int((~release.retained).sum()), "photos": len(problem.names)}
@@ -237,15 +246,15 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return details
 
     def verify(self, problem: PhotoInstance, release: Deletions, result: Result) -> list[str]:
-        """Check the guarantee of the clean copies from their scores, and repeat deterministic baselines.
+        """Check that the clean copies meet the guarantee, and that a baseline yields the same deletions again.
 
         Args:
             problem: The problem, with its scores.
             release: The release as it was read from its folder.
-            result: The stated result. Its method determines what is repeated.
+            result: The stated result. A deterministic baseline, if it is the stated method, is repeated.
 
         Returns:
-            The faults, one sentence each. Empty if there are none.
+            One sentence for each fault; empty if there are none.
         """
         if not problem.declared.is_scored:
             return [] if release.retained.all() else [f"deletions.csv: method {POSITIONS} deletes no photo"]
@@ -262,13 +271,13 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return [] if is_equal else [f"deletions.csv: method {result.method} deletes other photos"]
 
     def proved_bound(self, problem: PhotoInstance, release: Deletions, result: Result, folder: Path) -> float | None:
-        """Return the stated bound if the tree of cases in proof.npz proves it, or None if no bound is stated.
+        """Verify the stated bound by the case tree in proof.npz, and return it; return None if no bound is stated.
 
         Args:
             problem: The problem, with its scores.
-            release: The release, which is not used, because the bound does not depend on it.
+            release: Not used, because the bound does not depend on the release.
             result: The stated result, with the bound.
-            folder: The folder of the release, with proof.npz.
+            folder: The release folder, with proof.npz.
 
         Raises:
             CertificationError: The tree does not prove the bound.
@@ -284,14 +293,15 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return bound
 
     def warnings(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[str]:
-        """Return warnings about a place that stays likely, invalid scores, unscored photos and files with positions."""
+        """Return warnings about what the deletions do not hide, such as positions in files and unscored photos."""
         return warnings_of(problem, release)
 
     def audit(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Any]:
-        """Return the entropy and error rate of the classifier's posterior, given the retained photos.
+        """Measure how uncertain the classifier's posterior is, given the retained photos (AAAI 2020, Equation (1)).
 
-        ``entropy_bits`` is the entropy in bits, and ``bayes_error`` the probability that the best guess is wrong
-        (paper, (1)).
+        Returns:
+            ``entropy_bits``, the posterior's entropy in bits, and ``bayes_error``, the probability that the best guess
+            is wrong. The mapping is empty without scores, or if the photos rule out every place.
         """
         if not problem.declared.is_scored or np.isneginf(problem.album.scores[release.retained].sum(axis=0)).all():
             return {}  # photos that rule out every place leave no posterior
@@ -301,5 +311,5 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
 
 
 def _convert_bound(album: Album, task: Task, bound: int) -> int:
-    """Convert a bound on retained photos to a bound on deleted photos, or back. A bound under a budget is unchanged."""
+    """Convert between a bound on retained photos and one on deleted photos; under a budget, return it unchanged."""
     return album.photos - bound if task.top_k is not None else bound

@@ -1,4 +1,4 @@
-"""The guarantee for a censored album, measured by exact ranks that are computed from the scores."""
+"""The top-k guarantee for a censored album, certified by the exact rank of the true location."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["TopK"]
 
 @frozen(kw_only=True, eq=False)
 class TopK(PrivacyConstraint[Deletions]):
-    """Requires that the true location is not among the classifier's k most likely locations (paper, (3)).
+    """The requirement that the true location is not among a classifier's k best guesses (AAAI 2020, Equation (3)).
 
-    With a deletion budget, it requires instead that at most this number of photos is deleted.
+    With a deletion budget, the requirement is instead that the number of deleted photos does not exceed the budget.
 
     Attributes:
         problem: The problem, with its scores and task.
@@ -33,7 +33,7 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return the report's sentence on the guarantee: the true place's rank among the classifier's guesses."""
+        """Return the report's sentence on the guarantee, with the true location's rank before and after deletions."""
         details, task = result.details.facts, result.guarantee.extra
         new_rank, original_rank = details.get("rank_after"), details.get("rank_before")
         shift = f" (it was guess {original_rank}, now it is guess {new_rank})" if new_rank and original_rank else ""
@@ -54,12 +54,12 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return the report's sentence on what the guarantee does not cover: other classifiers and people."""
+        """Return the sentence in the report that states against whom the guarantee holds."""
         return "It holds against this classifier alone: another one, or a person, may still know the place."
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return the report's two lists of what is checked (the rank) and what is not (other classifiers, people)."""
+        """Return two lists of sentences for the report: what is checked, and what is not."""
         checked = ["The rank of the true place from the photos that remain, by exact sums of the scores."]
         return checked, [
             "Other classifiers, unless they lie within the margin; and people, who may know the place.",
@@ -68,7 +68,7 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The formal guarantee, of the kind ``"top-k"``. For a folder, it names the files that were not scored."""
+        """The guarantee stated for the release. For a folder, it lists the files that were not scored."""
         album, task, folder_contents = self.problem.album, self.problem.declared.task, self.problem.folder_contents
         theta = album.margin
         against = f"a classifier within {theta:g} of this one in every score difference" if theta else "this classifier"
@@ -97,11 +97,11 @@ class TopK(PrivacyConstraint[Deletions]):
         )
 
     def measure(self, release: Deletions) -> Certificate:
-        """Certify a release: count the locations at or above the true one from the signs of exact sums of scores.
+        """Certify a release by the exact rank of the true location.
 
-        The certificate's ``worst`` and ``allowed`` are numbers of locations that rank below the true one (top-k), or of
-        deleted photos (budget). The certificate holds if ``worst`` is at most ``allowed`` and all photos that must stay
-        are retained.
+        For a top-k, the certificate's ``worst`` and ``allowed`` count locations that rank below the true one. For a
+        budget, they count deleted photos. The certificate holds if ``worst`` is at most ``allowed`` and if the photos
+        that must stay are retained.
         """
         album, task = self.problem.album, self.problem.declared.task
         protected_count = protected_k(album, release.retained)

@@ -1,7 +1,7 @@
-"""The problem of photo-censor: what a problem file declares, and the scores or photos that it names.
+"""The problem file for photo-censor, and the scores or photos that it names.
 
-:class:`PhotoProblem` is the file. :class:`PhotoInstance` adds the data: a table of scores, a folder of photos scored by
-a classifier, or a folder without a classifier, whose files are only examined for what they reveal.
+:class:`PhotoProblem` is the problem file. :class:`PhotoInstance` adds the data. These are a table of scores, a folder
+of photos scored by a classifier, or a folder without a classifier, whose files are only examined for what they reveal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["PhotoInstance", "PhotoProblem", "Photos", "Privacy"]
 
 @frozen(kw_only=True)
 class Photos:
-    """The ``[photos]`` table in a problem file: where the scores come from, and which photos must stay."""
+    """The ``[photos]`` table of a problem file: the source of the scores, and the photos that must stay."""
 
     scores: File | None = key(None, help="log-probabilities (photos, locations), .npy or .csv with a header")
     probabilities: File | None = key(None, help="the same as probabilities, each photo's summing to 1")
@@ -42,7 +42,7 @@ class Photos:
 
 @frozen(kw_only=True)
 class Privacy:
-    """The ``[privacy]`` table: how well the place must be hidden."""
+    """The ``[privacy]`` table of a problem file: a top-k or a deletion budget, and the margin."""
 
     top_k: int | None = key(None, help="fewest deletions so that the place is not among the k best", check=at_least(1))
     deletion_budget: int | None = key(
@@ -58,34 +58,34 @@ class Privacy:
 
 @frozen(kw_only=True)
 class PhotoProblem:
-    """A problem file: photos taken at one place, and how they are scored."""
+    """A problem file for photo-censor: an album taken at one place, and the guarantee required for it."""
 
     photos: Photos = key(help="scores, the true location, what must stay")
     privacy: Privacy = key(factory=Privacy, help="a top-k or a deletion budget; none of a folder without a classifier")
 
     @property
     def is_scored(self) -> bool:
-        """Whether the photos have scores. The photos of a folder without a classifier have none."""
+        """Whether the photos have scores. In a folder without a classifier, they have none."""
         return self.photos.folder is None or self.photos.classifier is not None
 
     @property
     def task(self) -> Task:
-        """The task: a top-k or a deletion budget. The photos must have scores."""
+        """The task: a top-k or a deletion budget. It is only defined if the photos have scores."""
         return Task(top_k=self.privacy.top_k, budget=self.privacy.deletion_budget)
 
 
 @frozen(kw_only=True, eq=False)
 class PhotoInstance:
-    """A problem and its photos.
+    """A loaded problem: a problem file with the photos' scores or the contents of their folder.
 
     Attributes:
         declared: The problem file.
-        file: Name of the problem file, for error messages.
-        names: File names of the photos, or their row numbers, counted from 0.
-        _album: The album with its scores. None for a folder without a classifier.
+        file: The name of the problem file, for error messages.
+        names: The photos' file names or, without names, their row numbers from 0.
+        _album: The scores. None for a folder without a classifier.
         folder_contents: The contents of the folder apart from the scored pictures. None without a folder.
-        places: Names of the places, if known.
-        model: The classifier that scored the folder and also scores the clean copies. None if none is loaded.
+        places: The places' names, if known.
+        model: The classifier that scored the folder and that also scores the clean copies. None if none is loaded.
     """
 
     declared: PhotoProblem
@@ -98,19 +98,23 @@ class PhotoInstance:
 
     @property
     def album(self) -> Album:
-        """The album. The problem must have scores (:attr:`PhotoProblem.is_scored`)."""
+        """The album with its scores. Only problems with scores have one (:attr:`PhotoProblem.is_scored`)."""
         assert self._album is not None  # every caller checks is_scored first
         return self._album
 
     @property
     def folder(self) -> FolderContents:
-        """The contents of the folder. The problem must name a folder."""
+        """The contents of the folder apart from the scored pictures. Only problems that name a folder have them."""
         assert self.folder_contents is not None  # every caller has checked that the problem names a folder
         return self.folder_contents
 
     @classmethod
     def of(cls, declared: PhotoProblem, file: str) -> PhotoInstance:
-        """Read the scores, or examine the photos in the folder and score them if there is a classifier.
+        """Load a problem: read its table of scores, or examine its folder and score the photos by its classifier.
+
+        Args:
+            declared: The problem file.
+            file: The name of the problem file, for error messages.
 
         Raises:
             InputError: The problem file, or data that it names, have faults. The error lists all of them.
@@ -165,20 +169,20 @@ class PhotoInstance:
         places: tuple[str, ...] = (),
         model: Classifier | None = None,
     ) -> PhotoInstance:
-        """Return a problem with the given scores, after checking all keys that refer to rows or columns.
+        """Return a problem with the given scores, after checking the keys that refer to photos or locations.
 
         Args:
-            declared: The problem file, whose keys do not contradict one another.
-            file: Name of the problem file.
-            scores: Scores of shape (photos, locations).
-            names: Names of the photos.
-            true: Column of the true location.
+            declared: The problem file. Its keys must not contradict one another.
+            file: The name of the problem file, for error messages.
+            scores: (photos, locations) The scores.
+            names: The photos' names.
+            true: The column of the true location.
             folder_contents: The contents of the folder apart from the scored pictures. None without a folder.
-            places: Names of the places, if known.
+            places: The places' names, if known.
             model: The classifier that also scores the clean copies. None if none is loaded.
 
         Raises:
-            InputError: Keys refer to rows, columns or counts that the scores do not have. The error lists all of them.
+            InputError: A key refers to a photo, location or count that does not exist. The error lists all faults.
         """
         _find_range_faults(declared, file, scores, names, true).check()
         photos = declared.photos
@@ -203,9 +207,11 @@ class PhotoInstance:
 
 
 def _find_key_faults(declared: PhotoProblem, file: str) -> Faults:
-    """Return a fault for each contradiction between keys in ``declared``, before any data are read.
+    """Return a fault for each missing key and each contradiction between keys. No data are read.
 
-    ``file`` is the name of the problem file, for error messages.
+    Args:
+        declared: The problem file.
+        file: The name of the problem file, for error messages.
     """
     photos, privacy, faults = declared.photos, declared.privacy, Faults()
     sources = [n for n in ("scores", "probabilities", "folder") if getattr(photos, n) is not None]
@@ -232,23 +238,25 @@ def _find_key_faults(declared: PhotoProblem, file: str) -> Faults:
 
 
 def _find_rows(keep: Sequence[int | str], names: Sequence[str]) -> list[int]:
-    """Return the rows of the photos that ``keep`` lists by name or row. A photo that does not exist gets -1.
+    """Return the row of each photo listed in ``photos.keep``, or -1 if the photo does not exist.
 
-    ``names`` are the names of all photos, in the order of their rows.
+    Args:
+        keep: The listed photos, by name or by row.
+        names: The names of all photos, in the order of their rows.
     """
     rows = {name: row for row, name in enumerate(names)}
     return [rows.get(n, -1) if isinstance(n, str) else n if 0 <= n < len(names) else -1 for n in keep]
 
 
 def _find_range_faults(declared: PhotoProblem, file: str, scores: Floats, names: Sequence[str], true: int) -> Faults:
-    """Return a fault for each key that refers to rows, columns or counts that the scores do not have.
+    """Return a fault for each key that refers to a photo, location or count that does not exist.
 
     Args:
         declared: The problem file.
-        file: Name of the problem file, for error messages.
-        scores: Scores of shape (photos, locations).
-        names: Names of the photos.
-        true: Column of the true location.
+        file: The name of the problem file, for error messages.
+        scores: (photos, locations) The scores.
+        names: The photos' names.
+        true: The column of the true location.
     """
     (photos, locations), faults, declared_photos = scores.shape, Faults(), declared.photos
     if not 0 <= true < locations:

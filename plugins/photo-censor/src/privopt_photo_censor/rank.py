@@ -1,9 +1,9 @@
-"""Compute the exact rank that the true location has if a given set of photos is kept.
+"""Exact ranks of the true location, given the set of photos that are posted.
 
-This module, not a search, decides whether a set of photos protects. A location ranks at or above the true one if the
-sum of *all* terms ``S_ij - S_it - theta`` over the kept photos is not negative. The sign is that of a single
-:func:`math.fsum`, which rounds once and correctly. Two separate sums, or differences computed first, could round to the
-wrong sign.
+Solvers propose sets of photos; this module decides whether a set protects the true location. A location ranks at or
+above the true one if the sum of the terms ``S_ij - S_it - theta`` over the posted photos is non-negative. The sign is
+taken from a single :func:`math.fsum` over all scores, which rounds correctly and only once. Two separate sums, or
+differences computed first, could yield the wrong sign.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["belief", "exact_sign", "protected_k", "rank"]
 
 
 def exact_sign(score: list[float], true: list[float], margin: float) -> int:
-    """Return the exact sign (1, 0 or -1) of ``sum(score_i - true_i - margin)`` over doubles.
+    """Return the exact sign (1, 0 or -1) of the sum of ``score[i] - true[i] - margin`` over all i, for finite doubles.
 
     >>> exact_sign([0.1] * 10, [1.0] + [0.0] * 9, 0.0)    # ten times the double 0.1 is more than 1
     1
@@ -35,13 +35,14 @@ def exact_sign(score: list[float], true: list[float], margin: float) -> int:
 
 
 def protected_k(album: Album, retained: Bools | None = None) -> int:
-    """Count the locations that rank at or above the true one if the photos ``retained`` (by default all) are posted.
+    """Return the number of locations that rank at or above the true one if the given photos are posted.
 
-    Ties protect, including -inf with -inf. If no photo is posted, all locations tie.
+    A location j does so if its total score over the posted photos is at least the total score of the true location plus
+    the margin per photo. Ties count, including ties at -inf. If no photo is posted, all locations tie.
 
-    Returns:
-        ``|{j != t : S'_j >= S'_t}|``, at most M - 1, where S'_j is the sum of the scores of location j over the posted
-        photos, and S'_t that of the true location, with the margin added for each photo.
+    Args:
+        album: The scores.
+        retained: (N,) mask of the posted photos; by default, all photos.
     """
     is_retained = np.ones(album.photos, dtype=np.bool_) if retained is None else retained
     rows = np.flatnonzero(is_retained)
@@ -59,17 +60,26 @@ def protected_k(album: Album, retained: Bools | None = None) -> int:
 
 
 def rank(album: Album, retained: Bools | None = None) -> int:
-    """Return the rank of the true location if the photos ``retained`` (by default all) are posted.
+    """Return the rank of the true location among the classifier's guesses if the given photos are posted.
 
     Rank 1 is the most likely location. Locations that tie with the true one rank before it.
+
+    Args:
+        album: The scores.
+        retained: (N,) mask of the posted photos; by default, all photos.
     """
     return protected_k(album, retained) + 1
 
 
 def belief(album: Album, retained: Bools) -> Floats:
-    """Return the classifier's posterior (M,) given the retained photos (paper, (1)), with the margin, in doubles.
+    """Return the classifier's (M,) posterior over the locations, given the retained photos (AAAI 2020, Equation (1)).
 
-    The posterior is uniform if the photos rule out every place.
+    The margin is added to the true location's score for each photo. The posterior is uniform if the photos rule out
+    every location.
+
+    Args:
+        album: The scores.
+        retained: (N,) mask of the retained photos.
     """
     scores = album.scores[retained].sum(axis=0)
     # The guarantee adds the margin to the true location once for each photo.

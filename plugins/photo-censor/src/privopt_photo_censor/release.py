@@ -1,4 +1,4 @@
-"""The release of photo-censor: which photos to post, the list of clean copies, and the contents of the folder.
+"""The release of photo-censor: the photos that may be posted, the list of clean copies, and a record of the folder.
 
 The release for a folder contains everything that verification and the report need, so that both work without the
 photos.
@@ -45,20 +45,20 @@ COLUMNS: Final = (
     Column(name="texts", kind="text"),
     Column(name="unread", kind="text"),
 )
-"""Columns of metadata.csv, which are the attributes of :class:`Metadata`."""
+"""The columns of metadata.csv. Each is an attribute of :class:`Metadata`."""
 
 
 @frozen(kw_only=True, eq=False)
 class Deletions(Release):
-    """A release: which photos are posted, and their clean copies.
+    """A release: the decision for each photo of an album, and the clean copies of the retained photos.
 
     Attributes:
-        private_folder: True, so that only the owner can read the release's folder, because it names the photos.
-        problem: The problem. Its scores and the contents of its folder of photos are written with the release, so that
-            verification does not need the photos.
-        retained: (N,) True for each photo that may be posted.
-        copies: Clean copies of the retained photos. None if none were made.
-        copy_scores: (retained photos, M) scores of the encoded copies. None if no copies were scored.
+        private_folder: True. Only the owner may read the release folder, because it names the photos.
+        problem: The problem. For a folder of photos, its scores and the folder's contents are written with the release,
+            so that verification does not need the photos.
+        retained: (N,) Whether each photo may be posted.
+        copies: The clean copies of the retained photos. None if none were made.
+        copy_scores: (retained photos, M) The scores of the encoded copies. None if no copies were scored.
     """
 
     private_folder: ClassVar[bool] = True
@@ -70,19 +70,19 @@ class Deletions(Release):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the photos, in the album's order."""
+        """The names of the photos, in the album's order."""
         return self.problem.names
 
     @property
     def thumbnails(self) -> tuple[bytes, ...]:
-        """Small JPEGs of the photos, in the album's order. Empty without a folder."""
+        """The thumbnails of the photos as JPEG files, in the album's order. Empty without a folder."""
         return () if self.problem.folder_contents is None else self.problem.folder_contents.thumbnails
 
     def write(self, folder: Path) -> None:
-        """Write the files of the release to a folder.
+        """Write the release to a folder.
 
-        The files are ``deletions.csv`` and, for a folder of photos, also the metadata, the names left out, thumbnails,
-        the list of copies and ``scores.npz``, so that verification and the report work without the photos.
+        The decisions are written to ``deletions.csv``. For a folder of photos, the metadata, the names of files left
+        out, thumbnails, the list of copies and the scores are written as well.
         """
         write_columns(folder / TABLE, {"photo": self.names, "deleted": (~self.retained).astype(np.int64)})
         # If clean copies were requested (--copy-to), a list states which file is the copy of which photo.
@@ -115,7 +115,9 @@ class Deletions(Release):
 
     @classmethod
     def read(cls, folder: Path, problem: PhotoInstance) -> Deletions:
-        """Read a release from its folder: the deletions and, for a folder of photos, the clean copies and their scores.
+        """Read a release from its folder.
+
+        The decisions are read and, for a folder of photos, the list of clean copies and their scores.
 
         Raises:
             InputError: A file is missing or malformed, or its photos differ from the problem's.
@@ -132,9 +134,9 @@ class Deletions(Release):
 
 
 def find_carriers(release: Deletions) -> tuple[str, ...]:
-    """Return the names of a release's retained photos whose files contain a position in their metadata.
+    """Return the names of the retained photos whose files contain a position in their metadata.
 
-    Anyone who gets such a file knows the place, whatever the picture shows. The result is empty for a table of scores.
+    Such a file reveals the place, whatever the picture shows. The result is empty for a table of scores.
     """
     folder_contents = release.problem.folder_contents
     positioned = set(folder_contents.photos_with_position if folder_contents is not None else ())
@@ -146,10 +148,14 @@ def find_carriers(release: Deletions) -> tuple[str, ...]:
 
 
 def _read_file(path: Path, expectation: str, largest: int = LARGEST) -> bytes:
-    """Read a file of at most ``largest`` bytes in a release's folder.
+    """Return the contents of a regular file in a release folder.
 
-    The file must be a regular file, because a link could lead to any file that belongs to the release's reader.
-    ``expectation`` says what was expected, for the error message.
+    Links are rejected, because a link could lead to any file that the reader of the release can access.
+
+    Args:
+        path: The file.
+        expectation: A description of the expected file, for the error message.
+        largest: The largest accepted size in bytes.
 
     Raises:
         InputError: The file is missing, too large, or not a regular file.
@@ -161,7 +167,11 @@ def _read_file(path: Path, expectation: str, largest: int = LARGEST) -> bytes:
 
 
 def _read_deletions(folder: Path) -> tuple[tuple[str, ...], list[bool]]:
-    """Read deletions.csv: the names of the photos, and whether each photo is retained."""
+    """Read deletions.csv, and return the photos' names and whether each photo is retained.
+
+    Raises:
+        InputError: The file is missing or malformed.
+    """
     table = read_columns(
         folder / TABLE, [Column(name="photo", kind="text"), Column(name="deleted", one_of=("0", "1"), kind="text")]
     )
@@ -169,10 +179,14 @@ def _read_deletions(folder: Path) -> tuple[tuple[str, ...], list[bool]]:
 
 
 def _read_copies(path: Path, retained: Collection[str]) -> tuple[Copy, ...] | None:
-    """Read copies.csv, the list of one clean copy for each retained photo, or return None if the file is missing.
+    """Read copies.csv, which lists the clean copy of each retained photo; return None if the file does not exist.
+
+    Args:
+        path: The file.
+        retained: The names of the retained photos, in order.
 
     Raises:
-        InputError: The list does not consist of copies of the photos ``retained``, in order.
+        InputError: The file is malformed, or does not list the retained photos in order.
     """
     # A broken link does not "exist", but it must be refused below rather than taken to mean that there are no copies.
     if not path.exists() and not path.is_symlink():
@@ -184,7 +198,14 @@ def _read_copies(path: Path, retained: Collection[str]) -> tuple[Copy, ...] | No
 
 
 def read_scores(folder: Path, photos: int) -> dict[str, NDArray[Any]]:
-    """Read scores.npz: ``scores`` (photos, locations), ``true``, ``places``, and ``copies`` if copies were made.
+    """Read the arrays in scores.npz.
+
+    They are ``scores`` (photos, locations), ``true`` (the column of the true location), ``places`` (the locations'
+    names) and, if copies were made, ``copies`` (copies, locations).
+
+    Args:
+        folder: The release folder.
+        photos: The number of photos.
 
     Raises:
         InputError: The file is missing or malformed, or a score is neither finite nor -inf.
@@ -203,10 +224,10 @@ def read_scores(folder: Path, photos: int) -> dict[str, NDArray[Any]]:
 
 
 def _read_copy_scores(folder: Path, copies: tuple[Copy, ...] | None, album: Album) -> Floats | None:
-    """Read the scores (copies, locations) of the clean copies from scores.npz, or return None without copies.
+    """Read the (copies, locations) scores of the clean copies from scores.npz; return None if there are no copies.
 
     Args:
-        folder: The folder of the release.
+        folder: The release folder.
         copies: The clean copies. None if none were made.
         album: The album, which determines the shape of the scores.
 
@@ -227,7 +248,10 @@ def _read_copy_scores(folder: Path, copies: tuple[Copy, ...] | None, album: Albu
 
 
 def read_folder_contents(folder: Path) -> FolderContents:
-    """Read the recorded contents of a folder of photos: metadata, names left out, and thumbnails.
+    """Read the record of a folder of photos from a release: metadata, the names of files left out, and thumbnails.
+
+    Args:
+        folder: The release folder.
 
     Raises:
         InputError: A file is missing or malformed.

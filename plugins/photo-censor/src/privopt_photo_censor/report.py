@@ -1,4 +1,4 @@
-"""The report of photo-censor: the album, the true place's rank before and after, and what each photo reveals."""
+"""The report on a photo-censor release: the album, the true place's rank before and after, and each photo's effect."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from privopt_photo_censor.release import Deletions, find_carriers
 __all__ = ["AlbumReport"]
 
 SHOWN_PLACES: Final = 10
-"""Maximum number of places in a figure, which shows the likeliest ones."""
+"""The maximum number of places in a figure, which shows the most likely ones."""
 TINY: Final = 1e-300
-"""Stands for a probability of 0, because a classifier's 0 is only a number that is too small for a double."""
+"""A value that replaces a probability of 0, which in a classifier's output is merely too small for a double."""
 
 
 def compute_true_probabilities(album: Album) -> Floats:
-    """Return the probabilities P(true place | photo), shape (N,), which show how much each photo reveals by itself.
+    """Return the (N,) probabilities P(true place | photo), which show how much each photo reveals by itself.
 
-    Scores are normalised here, because they are log-probabilities only up to a constant for each photo.
+    Scores are normalised first, because they are log-probabilities only up to a constant for each photo.
     """
     # The largest score of a row is subtracted, so that exp does not overflow. In a row of -inf, 0 takes its place.
     max_scores = np.where(np.isneginf(album.scores).all(axis=1), 0.0, album.scores.max(axis=1))[:, None]
@@ -45,22 +45,22 @@ def compute_true_probabilities(album: Album) -> Floats:
 
 @use_theme
 def guess_figure(album: Album, retained: Bools, title: str, places: Sequence[str] = ()) -> Figure:
-    """Draw a bar chart of the places that the classifier finds most likely, given a set of photos.
+    """Draw a bar chart of the classifier's posterior over the most likely places, given a set of photos.
 
-    The true place has another colour and is always shown.
+    The true place is always shown, in a different colour.
 
     Args:
-        album: Scores.
+        album: The scores.
         retained: (N,) mask of the photos that the classifier sees.
-        title: Title of the figure, to which the rank of the true place among the guesses is added.
-        places: Names of the places, if known.
+        title: The beginning of the figure's title, which ends with the rank of the true place.
+        places: The places' names, if known.
     """
     chances, true_rank = belief(album, retained), rank(album, retained)
     order = np.argsort(-chances, kind="stable")[:SHOWN_PLACES].tolist()
     frequency = Counter(places)
 
     def name(place: int) -> str:
-        """Return a place's name if no other has it, or the place with its column."""
+        """Return a place's name, together with its column unless the name is unique."""
         is_unique = place < len(places) and places[place] and frequency[places[place]] == 1
         return places[place] if is_unique else describe_place(places, place)
 
@@ -85,7 +85,9 @@ def guess_figure(album: Album, retained: Bools, title: str, places: Sequence[str
 def photo_figure(album: Album, retained: Bools) -> Figure:
     """Draw a bar chart of P(true place | photo), which measures how much each photo reveals by itself.
 
-    Retained photos (mask ``retained``, (N,)) and deleted photos have different colours.
+    Args:
+        album: The scores.
+        retained: (N,) mask of the retained photos. Deleted photos are drawn in a different colour.
     """
     chances = compute_true_probabilities(album)
     order = np.argsort(-chances, kind="stable")
@@ -101,15 +103,15 @@ def photo_figure(album: Album, retained: Bools) -> Figure:
 
 
 class AlbumReport(Reporting[PhotoInstance, Deletions]):
-    """The report of photo-censor: the album, ranks before and after, and the most likely places.
+    """The report on a photo-censor release: the album, and the classifier's guesses before and after the deletions.
 
-    For a folder without a classifier, the report instead shows what the files of the photos reveal.
+    For a folder without a classifier, the report shows instead what the photos' files reveal.
     """
 
     def figures(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Figure]:
-        """Return the figures of the report by name: guesses before and after, and what each photo reveals.
+        """Return the report's figures by name: guesses before and after the deletions, and what each photo reveals.
 
-        For a folder without a classifier, the only figure is a map of positions, if any are known.
+        For a folder without a classifier, the only figure is a map of the photos' positions, if any are known.
         """
         if not problem.declared.is_scored:
             return folder_figures(problem)
@@ -121,7 +123,7 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
         }
 
     def report(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[Section]:
-        """Return the sections of the report: the album, files left out, guesses before and after, single photos."""
+        """Return the sections of the report, in the order in which they appear."""
         if not problem.declared.is_scored:
             return folder_sections(problem, release)
         album, figures = problem.album, self.figures(problem, release, result)
@@ -152,12 +154,12 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
         return sections
 
     def geo(self, problem: PhotoInstance, release: Deletions, result: Result) -> Layer | None:
-        """Return a GIS layer of the photos' positions, or None if the problem gives scores or no position is known."""
+        """Return a map layer with the photos' positions, or None if photos are scored or no position is known."""
         return None if problem.declared.is_scored else folder_layer(problem)
 
 
 def _describe_metadata(release: Deletions) -> str:
-    """Return sentences on what the files of a release's retained photos contain, and on what may be posted."""
+    """Return sentences that state what the retained photos' files reveal, and which files may be posted."""
     if release.copies is not None:
         verb = "was" if len(release.copies) == 1 else "were"
         return (
@@ -184,11 +186,11 @@ def _describe_metadata(release: Deletions) -> str:
 
 
 def _make_tiles(album: Album, release: Deletions) -> Markup:
-    """Return a tile for each photo: its status, its metadata, and P(true place | photo) as a bar.
+    """Return HTML with a tile for each photo: its status, its metadata, and P(true place | photo) as a bar.
 
     Args:
         album: The scores.
-        release: The release, with the names of the photos and which are kept.
+        release: The release, with the photos' names and the decision for each photo.
     """
     chances = compute_true_probabilities(album)
     contents = release.problem.folder_contents

@@ -1,4 +1,4 @@
-"""Read tables of scores or probabilities with a row for each photo, from ``.npy`` or ``.csv`` files."""
+"""Readers for tables of log-probabilities or probabilities, one row per photo, in ``.npy`` or ``.csv`` files."""
 
 from __future__ import annotations
 
@@ -16,33 +16,35 @@ from privopt.errors import Fault, Faults, InputError, number_of
 __all__ = ["LOG_TOLERANCE", "read_scores_of"]
 
 UNIT_SUM = 1e-5
-"""Largest allowed deviation of the sum of a photo's probabilities from 1."""
+"""The largest allowed deviation from 1 of the sum of a photo's probabilities."""
 LOG_TOLERANCE = 1e-5
-"""Amount by which a log-probability may exceed 0 because of rounding."""
+"""The amount by which a log-probability may exceed 0 because of rounding."""
 SUM_TOLERANCE = 0.02
-"""Relative error of the sum of probabilities with few decimals. A table of scores whose rows sum to 1 or 100 up to this
-error is taken for probabilities, and refused."""
+"""The relative tolerance for detecting probabilities that were given as scores, possibly with few decimals.
+
+A table of scores is rejected if all of its rows sum to 1, or all to 100, within this tolerance.
+"""
 LARGEST_SCORE = 1e100
-"""Largest absolute value of a finite score. Sums of such numbers do not overflow."""
+"""The largest absolute value of a finite score. Sums of such scores do not overflow."""
 LONGEST_NAME: Final = 1_000
-"""Maximum number of characters in a photo's name."""
+"""The maximum number of characters in a photo's name."""
 NAMES: Final = ("photo", "file", "name", "id")
-"""Headers that mark the first column as holding names rather than scores."""
+"""Headers of a first column that contains the photos' names rather than scores."""
 
 
 def read_scores_of(file: File, *, probabilities: bool) -> tuple[Floats, list[str], tuple[str, ...]]:
-    """Read a table of log-probabilities, or of probabilities that are converted to logarithms.
+    """Read a table of log-probabilities, or of probabilities, whose logarithms are then returned.
 
     Args:
-        file: The file of the table, as named in the problem.
-        probabilities: Whether the rows of the table are probabilities.
+        file: The table's file, as named in the problem file.
+        probabilities: Whether the table contains probabilities.
 
     Returns:
-        Scores (photos, locations), finite or -inf; names of the photos, or their row numbers; and names of the
-        locations.
+        An array of scores of shape (photos, locations), finite or -inf; the photos' names, or row numbers if they have
+        no names; and the locations' names, if any.
 
     Raises:
-        InputError: Cells, names or sums are invalid. The error lists all of them.
+        InputError: Cells, names or sums are invalid. The error lists all faults.
     """
     if file.name.lower().endswith(".csv"):
         values, names, places = _read_csv(file)
@@ -68,12 +70,13 @@ def read_scores_of(file: File, *, probabilities: bool) -> tuple[Floats, list[str
 
 
 def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
-    """Read a CSV file with a header and one column for each location.
+    """Read a CSV file with a header and one column per location.
 
-    The first column has the names of photos if its header is in :data:`NAMES`.
+    If the first column's header is in :data:`NAMES`, this column contains the photos' names.
 
     Returns:
-        Scores (photos, locations); names of the photos, or their row numbers; and names of the locations.
+        An array of shape (photos, locations); the photos' names, or row numbers if they have no names; and the
+        locations' names.
 
     Raises:
         InputError: The header or cells are invalid. The error lists all faults.
@@ -115,13 +118,13 @@ def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
 
 
 def _refuse_cells(file: File, values: Floats, is_invalid: Bools, expectation: str) -> None:
-    """Raise an error that names the row and column of each invalid cell, if there are any.
+    """Raise an error that lists all invalid cells of a table, unless there are none.
 
     Args:
         file: The table's file, for the error message.
-        values: (photos, locations) numbers of the table.
-        is_invalid: (photos, locations) mask of the invalid cells.
-        expectation: What was expected in a cell, for the error message.
+        values: (photos, locations) The numbers in the table.
+        is_invalid: (photos, locations) Whether each cell is invalid.
+        expectation: A description of valid cells, for the error message.
 
     Raises:
         InputError: A cell is invalid.
@@ -132,11 +135,11 @@ def _refuse_cells(file: File, values: Floats, is_invalid: Bools, expectation: st
 
 
 def _take_logarithms(file: File, values: Floats) -> Floats:
-    """Return the natural logarithms of probabilities (photos, locations), -inf for 0.
+    """Return the natural logarithms of probabilities, with -inf for 0.
 
     Args:
         file: The table's file, for error messages.
-        values: (photos, locations) probabilities.
+        values: (photos, locations) The probabilities.
 
     Raises:
         InputError: A probability is negative, or a row does not sum to 1.

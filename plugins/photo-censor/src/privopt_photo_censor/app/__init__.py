@@ -1,1 +1,4 @@
-"""Handle folders of photos: open, locate, score and copy them. Only ONNX and HEIC need extra packages."""
+"""Handling of folders of photos: opening, locating, scoring and copying them.
+
+Only ONNX classifiers and HEIC photos need extra packages.
+"""

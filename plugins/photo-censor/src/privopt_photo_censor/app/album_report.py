@@ -1,4 +1,4 @@
-"""Report sections on what the metadata and names of photos reveal: a table, a map and guessed positions."""
+"""Report sections on what the metadata and names of photos reveal, with a table, a map and guessed positions."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ from privopt_photo_censor.release import Deletions
 __all__ = ["folder_figures", "folder_layer", "folder_sections", "left_out_sections"]
 
 SHOWN_CHARACTERS: Final = 160
-"""Maximum number of characters from a photo's texts that are shown next to its picture. The table has all of them."""
+"""The maximum number of characters of a photo's texts shown next to its picture. The table shows the full texts."""
 
 
 def _locate_photos(problem: PhotoInstance) -> dict[str, tuple[Point, bool]]:
-    """Return (position, whether it is guessed), keyed by name, for each photo with a known or guessed position."""
+    """Return a mapping from the name of each photo with a known or guessed position to (position, is guessed)."""
     points_by_name = {photo.photo: (photo.point, False) for photo in problem.folder.metadata if photo.point is not None}
     return points_by_name | {name: (guess.point, True) for name, guess in guesses(problem.folder.metadata).items()}
 
 
 @use_theme
 def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
-    """Draw a map of known and guessed positions of photos, with both axes to the same scale.
+    """Draw a map of the photos' known and guessed positions.
 
-    ``points`` maps names of photos to (latitude, longitude) in degrees, and to whether the position is guessed.
+    Args:
+        points: The photos' names, mapped to the position (latitude and longitude in degrees) and whether it is guessed.
     """
     figure, axes = axes_of(7.6, 4.6)
     places, labels, latitude = orient_map(np.array([point for point, _ in points.values()]))
@@ -56,13 +57,13 @@ def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
 
 
 def folder_figures(problem: PhotoInstance) -> dict[str, Figure]:
-    """Return the figures for an unscored folder: a map, or no figure if no position is known or guessed."""
+    """Return the figures of the report on an unscored folder: a map if any position is known or guessed."""
     points = _locate_photos(problem)
     return {"map": _draw_map(points)} if points else {}
 
 
 def folder_layer(problem: PhotoInstance) -> Layer | None:
-    """Return the photos with a known or guessed position as points (longitude, latitude), or None if there are none."""
+    """Return a map layer with a point for each photo whose position is known or guessed, or None if there are none."""
     features = [
         Feature(path=((lon, lat),), properties={"photo": name, "guessed": guessed})
         for name, ((lat, lon), guessed) in _locate_photos(problem).items()
@@ -73,8 +74,8 @@ def folder_layer(problem: PhotoInstance) -> Layer | None:
 def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]:
     """Return the sections of the report on a folder without a classifier.
 
-    The sections are the album, a map, what each photo reveals, guessed places, and what was left out. The map and the
-    last two are included only if there is something to show.
+    The sections show the album, a map of positions, what each photo reveals, guessed positions, and the files that were
+    left out. The map and the last two sections are omitted if they would be empty.
 
     Args:
         problem: The problem, with the contents of the folder.
@@ -117,23 +118,27 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
 
 
 def left_out_sections(contents: FolderContents, lead: str) -> list[Section]:
-    """Return a section with a table of the files that were left out, or no section if there are none.
+    """Return a list with a section on the files that were left out; the list is empty if there are none.
 
-    ``lead`` is the text above the table, which says what being left out means.
+    Args:
+        contents: The contents of the folder.
+        lead: The text above the table.
     """
     rows = [(name,) for name in contents.left_out]
     return [table_section("Also in the folder", ("name",), rows, lead)] if rows else []
 
 
 def _format_degrees(point: Point) -> str:
-    """Format a position to a precision of about a metre."""
+    """Format a position in degrees with five decimals, a precision of about a metre."""
     return f"{point[0]:.5f}, {point[1]:.5f}"
 
 
 def _describe_photo(photo: Metadata, is_guessed: bool) -> list[str]:
-    """Return lines on what a photo's file reveals, with the beginning of its texts.
+    """Return lines of text that state what a photo's file reveals, with an excerpt from its texts.
 
-    ``is_guessed`` says whether the place of the photo can be guessed from other photos.
+    Args:
+        photo: The metadata of the photo.
+        is_guessed: Whether the photo's place can be guessed from other photos.
     """
     words = ["reveals its place"] if photo.place else ["its place can be guessed"] if is_guessed else []
     if photo.texts:
@@ -145,7 +150,7 @@ def _describe_photo(photo: Metadata, is_guessed: bool) -> list[str]:
 
 
 def _describe_copies(release: Deletions) -> str:
-    """Return a sentence on which files may be posted: the clean copies of a release, if there are any."""
+    """Return a sentence that states whether clean copies were made, and whether to post them."""
     if release.copies is None:
         return "No clean copies were made (--copy-to): as they are, the files reveal all that is listed here."
     if len(release.copies) == 1:
@@ -154,7 +159,7 @@ def _describe_copies(release: Deletions) -> str:
 
 
 def _revealed_table(problem: PhotoInstance) -> Section:
-    """Return the section with a table of everything that the file and name of each photo reveal."""
+    """Return a section with a table of everything that the file and name of each photo reveal."""
     rows = []
     for photo in problem.folder.metadata:
         where = "" if photo.point is None else _format_degrees(photo.point)

@@ -1,7 +1,7 @@
-"""Iterate over the blocks of a photo's file that are not pixels, and over the bytes after its end.
+"""Iterators over the blocks of a photo's file that do not contain pixels, including the bytes after its end.
 
-Each format is a sequence of blocks with their lengths. At the first malformed block, iteration stops, and all bytes
-from there on are yielded as data after the end.
+A file is a sequence of blocks with stated lengths. At the first malformed block, iteration stops, and all remaining
+bytes are yielded as data after the end.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from attrs import field, frozen
 __all__ = ["AFTER_END", "Block", "iter_blocks", "photoshop_resources"]
 
 AFTER_END: Final = "after the end of the file"
-"""Kind of the block that contains the bytes after the end of the picture."""
+"""The kind of the block that contains the bytes after the end of the picture."""
 IMAGE_START: Final = b"\xff\xd8"
 NEXT_MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
-"""The marker that ends the pixels of a JPEG. Markers that escape a byte (0xFF 0x00) or restart the decoder do not."""
+"""A pattern for the marker that ends the pixels of a JPEG.
+
+Markers that escape a byte (0xFF 0x00) or restart the decoder do not end the pixels.
+"""
 WITHOUT_LENGTH: Final = frozenset((0x01, *range(0xD0, 0xD9)))
 """JPEG markers that are not followed by a length."""
 COMMENT: Final = 0xFE
@@ -29,11 +32,11 @@ RESOURCE: Final = b"8BIM"
 
 @frozen(kw_only=True)
 class Block:
-    """A part of a photo's file.
+    """A block of a photo's file.
 
     Attributes:
-        kind: Name of the block in the format (``APP1``, ``tEXt``, ``XMP``), or :data:`AFTER_END`.
-        contents: Bytes of the block without name and length.
+        kind: The name of the block in the file's format (``APP1``, ``tEXt``, ``XMP``), or :data:`AFTER_END`.
+        contents: The bytes of the block, without its name and length.
     """
 
     kind: str
@@ -41,7 +44,13 @@ class Block:
 
 
 def iter_blocks(contents: bytes) -> Iterator[Block]:
-    """Yield all blocks in a JPEG, PNG, WebP or HEIF file except pixels, including those in further JPEG pictures."""
+    """Yield all blocks of a JPEG, PNG, WebP or HEIF file that do not contain pixels.
+
+    A JPEG file may contain several pictures, whose blocks are all yielded.
+
+    Args:
+        contents: The contents of the file.
+    """
     if contents.startswith(IMAGE_START):
         yield from _jpeg_blocks(contents)
     elif contents.startswith(b"\x89PNG\r\n\x1a\n"):
@@ -68,8 +77,11 @@ def _jpeg_blocks(contents: bytes) -> Iterator[Block]:
 def _picture_blocks(contents: bytes, offset: int) -> Generator[Block, None, int]:
     """Yield the comments and application segments of one picture in a JPEG file, and return the offset of its end.
 
-    A segment consists of 0xFF, a kind, a length of two bytes (which counts itself), and the contents. ``offset`` is the
-    offset of the first segment.
+    A segment consists of 0xFF, a kind, a length of two bytes (which counts itself), and the contents.
+
+    Args:
+        contents: The contents of the file.
+        offset: The offset of the picture's first segment.
     """
     while offset + 1 < len(contents):
         kind = contents[offset + 1]
@@ -94,7 +106,10 @@ def _picture_blocks(contents: bytes, offset: int) -> Generator[Block, None, int]
 
 
 def _png_blocks(contents: bytes) -> Iterator[Block]:
-    """Yield the chunks of a PNG file: a size (4 bytes), a name (4 bytes), the contents and a checksum (4 bytes)."""
+    """Yield the chunks of a PNG file.
+
+    A chunk consists of a size (4 bytes), a name (4 bytes), the contents and a checksum (4 bytes).
+    """
     offset = 8
     while offset + 12 <= len(contents):
         size, kind = int.from_bytes(contents[offset : offset + 4], "big"), contents[offset + 4 : offset + 8]
@@ -107,7 +122,11 @@ def _png_blocks(contents: bytes) -> Iterator[Block]:
 
 
 def _webp_blocks(contents: bytes) -> Iterator[Block]:
-    """Yield the chunks (name, size, contents) of a WebP file, after ``RIFF``, the size of the file and ``WEBP``."""
+    """Yield the chunks of a WebP file.
+
+    The file begins with ``RIFF``, its size and ``WEBP``. A chunk consists of a name (4 bytes), a size (4 bytes) and the
+    contents.
+    """
     end = min(len(contents), 8 + int.from_bytes(contents[4:8], "little"))
     offset = 12
     while offset + 8 <= end:
@@ -120,7 +139,10 @@ def _webp_blocks(contents: bytes) -> Iterator[Block]:
 
 
 def _heif_blocks(contents: bytes) -> Iterator[Block]:
-    """Yield the top-level boxes of a HEIF file: the size of the box (4 bytes), a name (4 bytes) and the contents."""
+    """Yield the top-level boxes of a HEIF file.
+
+    A box consists of its total size (4 bytes), a name (4 bytes) and the contents.
+    """
     offset = 0
     while offset + 8 <= len(contents):
         size, kind, header = int.from_bytes(contents[offset : offset + 4], "big"), contents[offset + 4 : offset + 8], 8
@@ -136,13 +158,13 @@ def _heif_blocks(contents: bytes) -> Iterator[Block]:
 
 
 def _trailing_block(contents: bytes) -> Iterator[Block]:
-    """Yield the bytes after the end of a picture as a block, unless they are padding."""
+    """Yield the bytes after the end of a picture as one block, unless they are only padding."""
     if contents.strip(b"\0\xff\r\n \t"):
         yield Block(kind=AFTER_END, contents=contents)
 
 
 def photoshop_resources(contents: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and contents of each resource in a Photoshop block."""
+    """Yield the id and the contents of each resource in a Photoshop block."""
     offset = contents.find(RESOURCE)
     while offset >= 0 and contents.startswith(RESOURCE, offset):
         # A resource consists of 8BIM, a number (2 bytes), the length of a name (1 byte), the name, a size (4 bytes) and

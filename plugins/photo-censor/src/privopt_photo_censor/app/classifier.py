@@ -1,19 +1,19 @@
-"""An ONNX classifier of places, described by a small TOML next to it::
+"""A classifier of places in ONNX format, described by a TOML file such as::
 
 model = "places.onnx"
-cells = "cells.csv"            # lat,lon of each place's centre, and its name; a row for each output, in order
-output = "logits"              # what it returns: logits | log-probabilities | probabilities
-# output_name = "probabilities"  # which output, if the model has several
+cells = "cells.csv"            # lat,lon of each place's centre, and its name; one row per output, in order
+output = "logits"              # what the model returns: logits | log-probabilities | probabilities
+# output_name = "probabilities"  # the output to read, if the model has several
 
 [input]
 width = 224
 height = 224
 layout = "NCHW"                # or NHWC
-resize = "crop"                # shorter side to size and centre crop; or stretch
-# shorter_side = 256           # with crop: the shorter side becomes this long first, then the centre is cut out
+resize = "crop"                # scale the shorter side and crop the centre; or stretch
+# shorter_side = 256           # with crop: scale the shorter side to this length first, then crop the centre
 # interpolation = "bilinear"   # bilinear | bicubic | nearest | lanczos
 # channels = "RGB"             # or BGR
-mean = [0.485, 0.456, 0.406]   # of values in 0 to 1
+mean = [0.485, 0.456, 0.406]   # subtracted from values in the range from 0 to 1
 std = [0.229, 0.224, 0.225]
 """
 
@@ -39,22 +39,22 @@ from privopt_photo_censor.app.picture import flatten_photo
 __all__ = ["Classifier", "Input", "Settings", "load_classifier"]
 
 BATCH_PHOTOS: Final = 16
-"""Number of photos that the model scores at once."""
+"""The number of photos that the model scores per batch."""
 
 
 def _check_three(value: tuple[float, ...]) -> str | None:
-    """Return None if there is a value for each of the three colours, and otherwise a text on what is expected."""
+    """Return None if there is a value for each of the three colours, else a description of valid values."""
     return None if len(value) == 3 else "three numbers: red, green, blue"
 
 
 def _check_three_positive(value: tuple[float, ...]) -> str | None:
-    """Return None if there is a positive value for each of the three colours, otherwise a text on what is expected."""
+    """Return None if there is a positive value for each of the three colours, else a description of valid values."""
     return None if len(value) == 3 and min(value) > 0 else "three numbers above 0: red, green, blue"
 
 
 @frozen(kw_only=True)
 class Input:
-    """The ``[input]`` table: how a photo is converted to the model's input."""
+    """The ``[input]`` table of a model's TOML file, which specifies how a photo is converted to the model's input."""
 
     width: int = key(help="columns", unit="pixels", check=positive)
     height: int = key(help="rows", unit="pixels", check=positive)
@@ -69,7 +69,7 @@ class Input:
 
 @frozen(kw_only=True)
 class Settings:
-    """The contents of the TOML file that describes a model."""
+    """The TOML file that describes a model: its ONNX file, its places, its output and its input."""
 
     model: File = key(help="ONNX file")
     cells: File = key(help="CSV of the places (lat, lon, name), in the order of the model's outputs")
@@ -80,13 +80,14 @@ class Settings:
 
 @frozen(kw_only=True, eq=False)
 class Classifier:
-    """A model that is ready to score photos.
+    """A loaded classifier, which scores photos over M places.
 
     Attributes:
-        settings: The contents of the TOML file.
-        session: The onnxruntime session of the model.
-        centres: (M, 2) latitudes and longitudes of the places in degrees, in the order of the model's outputs.
-        names: Names of the places. Empty if they have none.
+        settings: The contents of the model's TOML file.
+        session: The onnxruntime session.
+        centres: (M, 2) The latitude and longitude of each place's centre in degrees, in the order of the model's
+            outputs.
+        names: The places' names. Empty if they have none.
     """
 
     settings: Settings
@@ -95,15 +96,17 @@ class Classifier:
     names: tuple[str, ...] = ()
 
     def locate(self, latitude: float, longitude: float) -> int:
-        """Return the column of the place whose centre is nearest to a point (in degrees) on the sphere."""
+        """Return the column of the place whose centre is nearest to a position, given in degrees."""
         # On a sphere the nearest point has the largest cosine.
         return int(np.argmax(directions(self.centres) @ directions(np.array([[latitude, longitude]]))[0]))
 
     def tensor(self, photo: Image.Image) -> NDArray[np.float32]:
         """Convert a photo to the model's input, without the batch axis.
 
-        The shape is (3, height, width) for the layout NCHW and (height, width, 3) for NHWC. Pixels are scaled to the
-        range from 0 to 1, then ``mean`` is subtracted and the result is divided by ``std``.
+        Pixels are scaled to the range from 0 to 1 and then normalised with ``mean`` and ``std``.
+
+        Returns:
+            An array of shape (3, height, width) for the layout NCHW, or (height, width, 3) for NHWC.
         """
         options = self.settings.input
         size = (options.width, options.height)
@@ -129,10 +132,13 @@ class Classifier:
         return values.transpose(2, 0, 1) if options.layout == "NCHW" else values
 
     def scores(self, tensors: list[Any]) -> Floats:
-        """Return the log-probabilities (N, M) of M places for N photos that :meth:`tensor` has prepared.
+        """Return an (N, M) array of log-probabilities: the score of each place (column) for each photo (row).
+
+        Args:
+            tensors: The N photos as :meth:`tensor` returns them.
 
         Raises:
-            InputError: The model does not accept the photos, or does not return a number for each place.
+            InputError: The model does not accept the photos, or does not return a valid number for each place.
         """
         name, output_name = self.settings.model.name, self._find_output()
         batches = [np.stack(tensors[start : start + BATCH_PHOTOS]) for start in range(0, len(tensors), BATCH_PHOTOS)]
@@ -158,13 +164,13 @@ class Classifier:
         return raw
 
     def _find_output(self) -> str:
-        """Return the name of the output to read.
+        """Return the name of the model output that contains the scores.
 
-        This is ``output_name`` or, if it is not set, the first output that can be scores, because scikit-learn
-        classifiers return each photo's label before the scores.
+        This is ``output_name`` or, if it is not set, the first output with floating-point numbers. scikit-learn
+        classifiers, for example, return each photo's label before the scores.
 
         Raises:
-            InputError: The model has no output of that name.
+            InputError: The model has no output with the name ``output_name``.
         """
         outputs: dict[str, Any] = {output.name: output for output in self.session.get_outputs()}
         wanted_name = self.settings.output_name
@@ -180,19 +186,19 @@ class Classifier:
         return score_names[0] if score_names else next(iter(outputs))
 
     def _describe_outputs(self) -> str:
-        """Return a phrase for error messages that lists the model's outputs, or an empty text if there is only one."""
+        """Return a phrase for error messages that lists the model's outputs; empty if there is only one."""
         names = [output.name for output in self.session.get_outputs()]
         return "" if len(names) < 2 else f" (output_name chooses one of {', '.join(map(cut, names))})"
 
     def _run_batch(self, batch: Any, output_name: str) -> Floats:
-        """Return the model's raw output for a batch of photos.
+        """Run the model on a batch of photos, and return the raw output.
 
-        If the model's batch axis has length 1, it is given one photo at a time. If its input has two axes, it is given
-        each photo as a row of numbers in the order of the layout, as scikit-learn models expect.
+        If the model's batch axis has length 1, photos are passed one at a time. If its input has two axes, each photo
+        is flattened to a row of numbers, as scikit-learn models expect.
 
         Args:
-            batch: (B, ...) The photos, as prepared by :meth:`tensor`.
-            output_name: Name of the output to read.
+            batch: (B, ...) The photos as :meth:`tensor` returns them.
+            output_name: The name of the output to read.
 
         Raises:
             InputError: The model fails or expects another input.
@@ -214,18 +220,17 @@ class Classifier:
 
 
 _INPUT_TYPES: Final = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
-"""NumPy types, keyed by onnxruntime's names for the types of a model's input."""
+"""NumPy types, by onnxruntime's name for the type of a model's input."""
 
 
 def _to_array(result: Any, names: Sequence[str]) -> Floats:
-    """Convert a model's output to an array. The output is an array or, for each photo, a map from label to probability.
-
-    scikit-learn's converters produce maps unless ``zipmap`` is off.
+    """Convert a model's output for a batch of photos to an array with one row per photo.
 
     Args:
-        result: The model's output for a batch of photos.
-        names: Names of the places. If the labels are these names, they determine the order. Other labels are sorted,
-            like the classifier's classes.
+        result: The output: an array, or a list with a mapping from labels to probabilities for each photo.
+            scikit-learn's converters produce mappings unless ``zipmap`` is off.
+        names: The places' names. If the labels are these names, the columns have their order. Otherwise the labels are
+            sorted, like the classifier's classes.
     """
     if isinstance(result, list) and result and isinstance(result[0], dict):
         labels = sorted(result[0])
@@ -237,12 +242,15 @@ def _to_array(result: Any, names: Sequence[str]) -> Floats:
 
 
 def _are_probabilities(raw: Floats) -> bool:
-    """Return whether each row is a probability distribution over several places, within single precision."""
+    """Return whether each row is a probability distribution over several places, within a tolerance of 1e-4."""
     return bool(raw.shape[1] > 1 and (raw >= 0).all() and (np.abs(raw.sum(axis=1) - 1) < 1e-4).all())
 
 
 def load_classifier(path: Path) -> Classifier:
-    """Load the classifier described by a TOML file.
+    """Load the classifier that a TOML file describes.
+
+    Args:
+        path: The TOML file.
 
     Raises:
         UsageError: onnxruntime is not installed.
@@ -261,7 +269,11 @@ def load_classifier(path: Path) -> Classifier:
 
 
 def _read_cells(file: File) -> tuple[Floats, tuple[str, ...]]:
-    """Read the places from a CSV file: latitudes and longitudes (M, 2) in degrees, and names if there are any."""
+    """Read the places from a CSV file.
+
+    Returns:
+        An (M, 2) array of latitudes and longitudes in degrees, and the places' names if the file has them.
+    """
     degrees = [
         Column(name=axis, least=-limit, most=limit, unit="degrees") for axis, limit in (("lat", 90.0), ("lon", 180.0))
     ]
@@ -271,7 +283,7 @@ def _read_cells(file: File) -> tuple[Floats, tuple[str, ...]]:
 
 
 def _open_session(model: File) -> Any:
-    """Open an ONNX model, which must have a single input, in an onnxruntime session on the CPU.
+    """Return an onnxruntime session on the CPU for an ONNX model, which must have a single input.
 
     Raises:
         UsageError: onnxruntime is not installed.

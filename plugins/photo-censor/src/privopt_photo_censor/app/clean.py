@@ -1,8 +1,8 @@
-"""Make clean copies of photos, which contain the re-encoded picture that was scored and nothing else from the file.
+"""Clean copies of photos, which contain the picture that was scored and nothing else from the photo's file.
 
-A copy is encoded from the flattened picture that was scored, and no bytes are copied from the file. So nothing else in
-the file (position, time, thumbnail, comments, further pictures, films after the end) can get into the copy. Encoding
-changes pixels a little, so the copies are scored too.
+A copy is encoded from the flattened picture that was scored, and no bytes are copied from the file. Its position, time,
+thumbnail, comments, further pictures and appended films therefore cannot get into the copy. Because encoding changes
+pixels slightly, the copies are scored as well.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ FORMATS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     ".png": ("PNG", {}),
     ".webp": ("WEBP", {"quality": 95}),
 }
-"""Pillow's format and options for a copy, keyed by suffix. The quality is high, so that scores change little."""
+"""Pillow's format and options for a copy, by suffix. The quality is high, so that scores change little."""
 
 
 def clean(contents: bytes, suffix: str) -> bytes:
-    """Encode a photo's first picture again, without any metadata, and return the bytes of the new file.
+    """Return the contents of a clean copy: a photo's first picture, encoded again without any metadata.
 
-    The size is not checked, because the photo has already been read within the limit ``photos.max_megapixels``.
+    The size is not limited, because the photo has already been read within the limit ``photos.max_megapixels``.
 
     Args:
-        contents: The bytes of the photo's file.
-        suffix: Suffix of the copy, one of :data:`FORMATS`.
+        contents: The contents of the photo's file.
+        suffix: The suffix of the copy, a key of :data:`FORMATS`.
 
     Raises:
         CertificationError: The copy contains more than the picture.
-        Exception: The file is not a photo. Any class of exception can be raised: see
-            :func:`privopt_photo_censor.app.open_photo.open_photo`.
+        Exception: The photo cannot be decoded. The exception can be of any class (see
+            :func:`privopt_photo_censor.app.open_photo.open_photo`).
     """
     image_format, options = FORMATS[suffix]
     with open_photo(contents, math.inf) as photo:
@@ -67,18 +67,18 @@ def clean(contents: bytes, suffix: str) -> bytes:
 
 
 def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> tuple[Copy, ...]:
-    """Write clean copies of photos to a folder, under names that reveal nothing (``photo-0001.jpg``).
+    """Write clean copies of photos to a folder, under neutral names such as ``photo-0001.jpg``.
 
-    Copies of HEIC, .jpe and .jfif files get names that end in .jpg.
+    Copies of HEIC, .jpe and .jfif files are JPEG files and have the suffix .jpg.
 
     Args:
-        root: Folder of the photos.
-        photos: Name of each photo, and SHA-256 of its file when it was scored.
-        into: An empty folder.
+        root: The folder with the photos.
+        photos: The name of each photo, and the SHA-256 of its file when it was scored.
+        into: The folder for the copies, which is created if there are any.
 
     Raises:
-        InputError: A photo has changed since it was scored.
-        UsageError: The copies would be written among the photos.
+        InputError: A photo has changed since it was scored, or cannot be decoded.
+        UsageError: ``into`` lies in the folder with the photos.
     """
     if root.resolve() in into.resolve().parents:
         raise UsageError(f"--copy-to: lies in the folder of the photos, {root}; name a folder elsewhere")
@@ -101,9 +101,19 @@ def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> t
 
 
 def copy_retained(problem: PhotoInstance, retained: Bools, context: SolveContext) -> tuple[Copy, ...] | None:
-    """Make clean copies of the photos in the mask ``retained`` (N,), in the folder given by the option --copy-to.
+    """Write clean copies of the retained photos to the folder given by the option --copy-to.
 
-    Returns None if ``context`` does not have this option, or if the problem has no folder of photos.
+    Args:
+        problem: The problem, with its folder of photos.
+        retained: (N,) mask of the retained photos.
+        context: The context of the run, with the value of the option.
+
+    Returns:
+        The copies; None if the option is not set, or if the problem has no folder of photos.
+
+    Raises:
+        InputError: A photo has changed since it was scored, or cannot be decoded.
+        UsageError: The copies would be written to the folder with the photos.
     """
     folder = problem.declared.photos.folder
     if context.copies is None or folder is None or folder.path is None:
@@ -117,18 +127,18 @@ def copy_retained(problem: PhotoInstance, retained: Bools, context: SolveContext
 def score_copies(problem: PhotoInstance, retained: Bools, files: Sequence[Path]) -> Floats:
     """Score the clean copies with the classifier that scored the photos, and check that they meet the guarantee.
 
-    Encoding changes pixels a little, so the scores of a copy differ from those of its photo.
+    Encoding changes pixels slightly, so the scores of a copy differ from those of its photo.
 
     Args:
-        problem: Scores, task and classifier.
-        retained: (N,) mask of the photos that stay.
+        problem: The problem, with the photos' scores, the task and the classifier.
+        retained: (N,) mask of the retained photos.
         files: The files of the copies, in the order of the photos.
 
     Returns:
-        The scores of the copies, shape (retained photos, locations).
+        The scores of the copies, an array of shape (retained photos, locations).
 
     Raises:
-        CertificationError: The copies leave fewer locations at or above the true one than the guarantee requires.
+        CertificationError: The copies protect fewer locations than the guarantee requires.
     """
     assert problem.model is not None  # the photos of a scored folder were scored by a model
     scores = score_files(files, problem.model) if files else np.zeros((0, problem.album.locations))
@@ -143,12 +153,12 @@ def score_copies(problem: PhotoInstance, retained: Bools, files: Sequence[Path])
 
 
 def copies_protected(problem: PhotoInstance, retained: Bools, scores: Floats) -> int:
-    """Count the locations that rank at or above the true one if the clean copies are posted instead of the photos.
+    """Return the number of locations that rank at or above the true one if the clean copies are posted.
 
     Args:
         problem: The problem, with its margin and true location.
-        retained: (N,) mask of the photos that stay.
-        scores: (retained photos, locations) scores of the copies.
+        retained: (N,) mask of the retained photos.
+        scores: (retained photos, locations) The scores of the copies.
     """
     # If there are no photos, all locations are equally likely.
     if not len(scores):
@@ -157,14 +167,14 @@ def copies_protected(problem: PhotoInstance, retained: Bools, scores: Floats) ->
 
 
 def shortfall(problem: PhotoInstance, retained: Bools, scores: Floats) -> str | None:
-    """Return the reason why the copies do not meet the guarantee, or None if they do.
+    """Return the reason why the clean copies do not meet the guarantee, or None if they do.
 
-    The photos themselves meet the guarantee, but the pixels and scores of their copies differ.
+    For a top-k, k locations must be protected. Under a budget, the copies must protect as many locations as the photos.
 
     Args:
-        problem: The problem, which states what must be protected.
-        retained: (N,) mask of the photos that stay.
-        scores: (retained photos, locations) scores of the copies.
+        problem: The problem, with its scores and task.
+        retained: (N,) mask of the retained photos.
+        scores: (retained photos, locations) The scores of the copies.
     """
     top_k, protected_count = problem.declared.task.top_k, copies_protected(problem, retained, scores)
     # Under a budget, the copies must protect as many locations as the photos themselves.

@@ -1,4 +1,4 @@
-"""Read a folder of photos: log-probabilities from a classifier, metadata and thumbnails."""
+"""Reading of a folder of photos: the classifier's scores, metadata and thumbnails."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ from privopt_photo_censor.app.positions import texts_of
 __all__ = ["find_album_place", "look_at_folder", "score_files"]
 
 FILM_MARKS: Final = (b"MotionPhoto", b"MicroVideo")
-"""Words that occur in the file of a photo with an appended film, in XMP or before the film."""
+"""Words that mark the file of a photo with an appended film. They occur in XMP or before the film."""
 BROKEN: Final = ("no picture, or a broken one", "its file is damaged")
-"""Reasons from :func:`describe_failure` that are shortened to "broken" in the list of files that were left out."""
+"""The results of :func:`describe_failure` that are shortened to "broken" in the list of files that were left out."""
 FILM: Final = re.compile(rb"\0\0[\0-\x03][\x08-\xff]ftyp[ -~]{4}")
-"""The bytes with which a film of the MP4 family begins."""
+"""A pattern for the first bytes of a film in the MP4 family."""
 
 
 class _UnreadableError(Exception):
-    """A photo cannot be read and is left out.
+    """Raised if a photo cannot be read and must be left out.
 
     Args:
-        name: Name of the photo.
+        name: The name of the photo.
         cause: The error that was raised. Its text is not repeated, because it may quote bytes of the file.
 
     Attributes:
-        entry: Name and reason, as in the list of files that were left out.
-        fault: Name and reason, for an error message if no photo can be read.
+        entry: The name and the reason, for the list of files that were left out.
+        fault: The name and the reason, for the error message if no photo can be read.
     """
 
     def __init__(self, name: str, cause: Exception) -> None:
@@ -65,14 +65,14 @@ class _UnreadableError(Exception):
 
 @frozen(kw_only=True, eq=False)
 class _Photo:
-    """Everything that a single reading of a photo's file yields.
+    """The information that is extracted from a photo's file.
 
     Attributes:
         tensor: The picture as input for the classifier. None if there is no classifier.
-        metadata: Everything that the file reveals apart from the picture.
-        unscored_parts: Description of further pictures and films in the file. Empty if there are none.
-        thumbnail: The bytes of a small JPEG that shows the picture.
-        digest: SHA-256 of the file, in hexadecimal digits.
+        metadata: The information in the file apart from the picture.
+        unscored_parts: A description of further pictures and films in the file. Empty if there are none.
+        thumbnail: A small JPEG of the picture.
+        digest: The SHA-256 of the file, in hexadecimal digits.
     """
 
     tensor: Any
@@ -86,7 +86,7 @@ def _list_entries(folder: Path) -> tuple[list[Path], list[str]]:
     """Return the photos in a folder, sorted by name regardless of case, and the names of all other entries.
 
     Raises:
-        InputError: The folder has no photos, or a photo's name is not UTF-8.
+        InputError: The folder contains no photos, or a photo's name is not valid UTF-8.
     """
     # The second part of the key orders names that differ only in case.
     entries = sorted(folder.iterdir(), key=lambda path: (path.name.lower(), path.name))
@@ -103,14 +103,18 @@ def _list_entries(folder: Path) -> tuple[list[Path], list[str]]:
 
 
 def _escape_name(name: str) -> str:
-    """Return a file's name, with backslash escapes for bytes that are not valid UTF-8."""
+    """Return a file name with backslash escapes for bytes that are not valid UTF-8."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _describe_unscored_parts(photo: Image.Image, contents: bytes) -> str:
-    """Describe what a photo's file shows besides the picture that is scored; empty if there is nothing else.
+    """Return a description of further pictures and films in a photo's file, which are not scored.
 
-    This can be further pictures, or a film that a phone appended ("motion photo"). ``contents`` are the file's bytes.
+    A film may have been appended by a phone ("motion photo"). The description is empty if there is nothing else.
+
+    Args:
+        photo: The opened photo.
+        contents: The contents of the photo's file.
     """
     parts = []
     picture_count = int(getattr(photo, "n_frames", 1))
@@ -124,13 +128,13 @@ def _describe_unscored_parts(photo: Image.Image, contents: bytes) -> str:
 
 
 def _read(path: Path, model: Classifier | None, edge: int, max_megapixels: float) -> _Photo:
-    """Read everything that is needed from a photo's file: picture, metadata, thumbnail and digest.
+    """Read a photo's file, and return its picture for the classifier, its metadata, a thumbnail and its digest.
 
     Args:
         path: The file.
-        model: The classifier that scores the picture, or None.
-        edge: Maximum length of the thumbnail's longer side, in pixels.
-        max_megapixels: Photos with more megapixels are not read.
+        model: The classifier for which the picture is prepared, or None.
+        edge: The maximum length of the thumbnail's longer side, in pixels.
+        max_megapixels: The largest accepted size of the photo.
 
     Raises:
         _UnreadableError: The picture or its metadata cannot be read.
@@ -160,7 +164,7 @@ def _read(path: Path, model: Classifier | None, edge: int, max_megapixels: float
 
 
 def _make_thumbnail(upright: Image.Image, edge: int) -> bytes:
-    """Return a small JPEG of the picture ``upright`` with at most ``edge`` pixels on the longer side."""
+    """Return the contents of a JPEG thumbnail whose longer side has at most ``edge`` pixels."""
     thumbnail = upright.copy()
     thumbnail.thumbnail((edge, edge))
     buffer = io.BytesIO()
@@ -171,18 +175,18 @@ def _make_thumbnail(upright: Image.Image, edge: int) -> bytes:
 def look_at_folder(
     folder: Path, model: Classifier | None = None, max_megapixels: float = MAX_MEGAPIXELS
 ) -> tuple[FolderContents, list[Any]]:
-    """Read all photos in a folder: pictures for the classifier, metadata and thumbnails, leaving out unreadable photos.
+    """Read all photos in a folder. Photos that cannot be read are left out and listed.
 
     Args:
-        folder: Folder with the photos of one album.
-        model: The classifier that scores the photos. If None, only what the files reveal is read.
-        max_megapixels: Photos with more megapixels are left out.
+        folder: The folder with the photos of one album.
+        model: The classifier for which pictures are prepared. If None, only the other contents are read.
+        max_megapixels: The largest accepted size of a photo. Larger photos are left out.
 
     Returns:
-        The contents of the folder, and each photo as input for the classifier (None if there is no classifier).
+        The contents of the folder, and each picture as input for the classifier (None without a classifier).
 
     Raises:
-        InputError: The folder has no photos, or no photo can be read.
+        InputError: The folder contains no photos, or no photo can be read.
     """
     files, left_out = _list_entries(folder)
     # The length of a thumbnail's longer side, in pixels. It is smaller if there are more photos, so that all thumbnails
@@ -211,10 +215,14 @@ def look_at_folder(
 
 
 def score_files(paths: Sequence[Path], model: Classifier) -> Floats:
-    """Return the scores (N, M) of clean copies, computed with the model that scored the folder.
+    """Return the (N, M) scores of N image files over M places.
+
+    Args:
+        paths: The files, such as clean copies of photos.
+        model: The classifier.
 
     Raises:
-        InputError: A copy cannot be read, or the model does not accept the copies.
+        InputError: A file cannot be read, or the model does not accept the pictures.
     """
     tensors = []
     for path in paths:
@@ -225,15 +233,17 @@ def score_files(paths: Sequence[Path], model: Classifier) -> Floats:
 
 
 def find_album_place(points: Sequence[Point | None], model: Classifier, folder: str) -> int | None:
-    """Return the column of the place that is nearest to most photos with GPS, or None if no photo has GPS.
+    """Return the column of the place where most photos with a GPS position were taken, or None if no photo has one.
+
+    A photo belongs to the place whose centre is nearest to its position.
 
     Args:
-        points: The latitude and longitude of each photo in degrees. None for a photo without GPS.
-        model: The classifier, which has the centres of the places.
-        folder: Name of the folder, for error messages.
+        points: The latitude and longitude of each photo in degrees. None for a photo without a GPS position.
+        model: The classifier, with the centres of the places.
+        folder: The name of the folder, for error messages.
 
     Raises:
-        InputError: No place is nearest to more than half of these photos.
+        InputError: No place has more than half of the photos with a GPS position.
     """
     counts_by_column = Counter(model.locate(*point) for point in points if point is not None)
     if not counts_by_column:

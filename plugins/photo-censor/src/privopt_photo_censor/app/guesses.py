@@ -1,4 +1,4 @@
-"""Guess offline where photos without a position were taken, from other photos taken on the same day."""
+"""Guesses of where photos without a position were taken, derived from other photos with the same day and camera."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Guess:
     """A guess of where a photo was taken.
 
     Attributes:
-        point: Latitude and longitude in degrees.
-        km: Largest distance in km from this point to the photos from the same day and camera.
-        source: What the guess is based on, in words.
+        point: The latitude and longitude in degrees.
+        km: The largest distance, in km, between this point and the photos with the same day and camera.
+        source: A text that explains the basis of the guess.
     """
 
     point: Point
@@ -30,7 +30,10 @@ class Guess:
 
 
 def guesses(album: Sequence[Metadata]) -> dict[str, Guess]:
-    """Guess the position of each photo without one, from the photo nearest in time that shares its day and camera.
+    """Guess the positions of photos without one, each from the photo nearest in time with the same day and camera.
+
+    Args:
+        album: The metadata of all photos.
 
     Returns:
         The guesses, keyed by the photo's name. Photos with a position, and photos without any hint, are absent.
@@ -41,9 +44,11 @@ def guesses(album: Sequence[Metadata]) -> dict[str, Guess]:
 
 
 def _guess_place(photo: Metadata, positioned: Sequence[Metadata]) -> Guess | None:
-    """Guess a photo's position from the photo nearest in time that shares its day and camera.
+    """Guess a photo's position from the photo nearest in time with the same day and camera; return None without one.
 
-    ``positioned`` are the photos with a position. Returns None if none of them is from the same day and camera.
+    Args:
+        photo: The metadata of the photo without a position.
+        positioned: The metadata of all photos with a position.
     """
     # A photo without a date is not similar to any photo.
     similar = [
@@ -65,7 +70,7 @@ def _guess_place(photo: Metadata, positioned: Sequence[Metadata]) -> Guess | Non
 
 
 def _parse_time(taken: str) -> datetime:
-    """Parse a time in Exif format. An invalid time (hour 24, month 0) counts as the earliest possible time."""
+    """Parse a time in Exif format; return the earliest possible time for an invalid one, such as hour 24."""
     try:
         return datetime.strptime(taken, "%Y:%m:%d %H:%M:%S")
     except ValueError:

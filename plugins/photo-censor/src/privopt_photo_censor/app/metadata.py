@@ -1,6 +1,7 @@
-"""Read what photos reveal apart from their pictures: position, time, camera, serial number, thumbnail and texts.
+"""What photos' files reveal apart from the pictures: position, time, camera, serial number, thumbnail and texts.
 
-:class:`Metadata` is a photo's row in metadata.csv. :class:`FolderContents` is what a folder of photos contains.
+:class:`Metadata` holds this information for one photo, and is a row of metadata.csv. :class:`FolderContents` describes
+a folder of photos.
 """
 
 from __future__ import annotations
@@ -19,38 +20,37 @@ from privopt_photo_censor.app.texts import list_texts
 __all__ = ["FolderContents", "Metadata", "Point", "read_metadata"]
 
 Point = tuple[float, float]
-"""Latitude and longitude in degrees."""
+"""A latitude and a longitude in degrees."""
 
 LONGEST_TEXT: Final = 80
-"""Maximum number of characters that are read from a short field."""
+"""The maximum number of characters that are read from a short field."""
 MOMENT: Final = re.compile(r"\d{4}:\d\d:\d\d \d\d:\d\d:\d\d", re.ASCII)
-"""A time in Exif format. Anything else in such a field is ignored."""
+"""A pattern for a time in Exif format. Other values of a time field are ignored."""
 # The first field that contains a time counts: the time of exposure, then that of a scan, then that of the last change.
 TAKEN: Final = (ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized, ExifTags.Base.DateTime)
 SERIALS: Final = (ExifTags.Base.BodySerialNumber, ExifTags.Base.LensSerialNumber, ExifTags.Base.CameraOwnerName)
-"""Fields that identify a camera, a lens or the camera's owner."""
+"""The Exif fields that identify a camera, a lens or the camera's owner."""
 
 
 def _nan_to_none(degrees: float | None) -> float | None:
-    """Return a number of degrees unchanged, and None for None or for NaN, which stands for an empty cell in a table."""
+    """Return None for None or NaN, which represents an empty cell in a table, and any other number unchanged."""
     return None if degrees is None or math.isnan(degrees) else degrees
 
 
 @frozen(kw_only=True)
 class Metadata:
-    """Everything that a photo's file reveals apart from its picture.
+    """The information in a photo's file apart from its picture.
 
     Attributes:
-        photo: Name of the photo.
+        photo: The name of the photo.
         latitude, longitude: The position in the Exif data, in degrees. None if there is no usable position.
         place: Whether the file reveals a position or a place in any form (:func:`positions.carries_position`).
-        taken: When the photo was taken, in Exif format (``2008:10:22 16:28:39``). Empty if the file does not state a
-            time.
+        taken: The time at which the photo was taken, in Exif format (``2008:10:22 16:28:39``). Empty if it is unknown.
         camera: The make and model of the camera.
         serial: The serial numbers of the camera and lens, and the owner's name.
-        thumbnail: Whether the file contains a thumbnail, which may show what was cropped from the picture.
-        texts: The texts in the file (captions, comments, keywords, names), each after the name of its field.
-        unread: Other data in the file that are not read, such as a maker note or a film, each with its size.
+        thumbnail: Whether the file contains a thumbnail, which may show parts that were cropped from the picture.
+        texts: The texts in the file (captions, comments, keywords, names), each preceded by the name of its field.
+        unread: A list of data in the file that cannot be read, such as a maker note or a film, with their sizes.
     """
 
     photo: str
@@ -66,12 +66,12 @@ class Metadata:
 
     @property
     def point(self) -> Point | None:
-        """Latitude and longitude, or None if they are not known."""
+        """The latitude and longitude in degrees, or None if they are unknown."""
         return None if self.latitude is None or self.longitude is None else (self.latitude, self.longitude)
 
     @property
     def day(self) -> str:
-        """The date without the time. Empty if it is not known."""
+        """The date on which the photo was taken. Empty if it is unknown."""
         return self.taken[:10]
 
 
@@ -80,11 +80,11 @@ class FolderContents:
     """The contents of a folder of photos, apart from the scored pictures.
 
     Attributes:
-        metadata: What each photo reveals apart from its picture.
-        left_out: What was not examined and is therefore not covered by the guarantee: files of other formats,
-            subfolders (whose names end in ``/``), and further pictures or films inside a photo's file.
-        thumbnails: Small upright JPEGs of the photos without metadata, at most about 2 MB in total.
-        digests: SHA-256 of the files when they were read. Empty for a release that was read from files.
+        metadata: The information in each photo's file apart from its picture.
+        left_out: The names of everything that was not examined and is therefore not covered by the guarantee: files in
+            other formats, subfolders (whose names end in ``/``), and further pictures or films in a photo's file.
+        thumbnails: A small upright JPEG of each photo, without metadata. Together they take at most about 2 MB.
+        digests: The SHA-256 of each photo's file when it was read. Empty if the contents were read from a release.
     """
 
     metadata: tuple[Metadata, ...]
@@ -94,27 +94,27 @@ class FolderContents:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """File names of the photos."""
+        """The file names of the photos."""
         return tuple(photo.photo for photo in self.metadata)
 
     @property
     def photos_with_position(self) -> tuple[str, ...]:
-        """Names of the photos whose files reveal a position or a place in any form."""
+        """The names of the photos whose files reveal a position or a place in any form."""
         return tuple(photo.photo for photo in self.metadata if photo.place)
 
     @property
     def photos_with_texts(self) -> tuple[str, ...]:
-        """Names of the photos whose files contain texts, which may name a place."""
+        """The names of the photos whose files contain texts, which may name a place."""
         return tuple(photo.photo for photo in self.metadata if photo.texts)
 
 
 def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
-    """Read what a photo's file reveals apart from its picture, as a row of metadata.csv.
+    """Read the information in a photo's file apart from its picture.
 
     Args:
-        name: Name of the photo.
+        name: The name of the photo.
         photo: The opened photo.
-        contents: The bytes of the photo's file.
+        contents: The contents of the photo's file.
     """
     exif = photo.getexif()
     detail = exif.get_ifd(ExifTags.IFD.Exif)
@@ -140,5 +140,5 @@ def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
 
 
 def _to_line(value: Any) -> str:
-    """Return the value of an Exif field as a line of at most :data:`LONGEST_TEXT` characters, empty without a value."""
+    """Return the value of an Exif field as one line of at most :data:`LONGEST_TEXT` characters; empty for no value."""
     return " ".join(str(value or "").replace("\0", " ").split())[:LONGEST_TEXT]

@@ -1,4 +1,4 @@
-"""Find out what the names of photos reveal: a date, coordinates or a place."""
+"""Detection of file names that reveal a date, coordinates or a place."""
 
 from __future__ import annotations
 
@@ -12,17 +12,24 @@ DATE: Final = re.compile(
     r"(?<!\d)((19|20)\d\d([-_. ]?)(0[1-9]|1[0-2])\3(0[1-9]|[12]\d|3[01])(?!\d{3})"
     r"|(0?[1-9]|[12]\d|3[01])[-_. ](0?[1-9]|1[0-2])[-_. ](19|20)\d\d(?!\d))"
 )
-"""A date with the year or the day first. The digits of a time may follow it."""
+"""A pattern for a date with the year or the day first. The digits of a time may follow."""
 COORDINATES: Final = re.compile(
     r"\d{1,3}[.°º]\d{2,}\D{1,4}\d{1,3}[.°º]\d{2,}"
     r"|(?<![A-Za-z\d])[NS]\d{1,2}(?!\d{3}).{0,20}[EW]\d{1,3}|\d[NS][\W_]?\d.{0,20}\d[EW](?![A-Za-z])"
     r"|(?<![A-Za-z])lat.*lon"
 )
-"""A latitude and a longitude: two decimals, numbers with letters for hemispheres, or the words lat and lon."""
+"""A pattern for a latitude and a longitude.
+
+It matches two decimal numbers, numbers with letters for hemispheres, and the words lat and lon.
+"""
 
 
 def describe_revelation(name: str, places: Collection[str] = ()) -> str | None:
-    """Return what a photo's name reveals: "a date", "coordinates", "a place" (one of ``places``), or None.
+    """Return what a photo's name reveals: "a date", "coordinates", "a place" or None.
+
+    Args:
+        name: The photo's name.
+        places: Names of places that the photo's name could contain.
 
     >>> names = ["IMG_20190801.jpg", "43.4674,11.8851.jpg", "rome_2.jpg", "pool.jpg"]
     >>> [describe_revelation(name, ["Rome"]) for name in names]
@@ -39,10 +46,15 @@ def describe_revelation(name: str, places: Collection[str] = ()) -> str | None:
 
 
 def find_revealing_names(names: Sequence[str], places: Collection[str] = ()) -> dict[str, str]:
-    """Return what names of photos reveal ("a date", "coordinates", "a place"), keyed by each revealing name."""
+    """Return the names that reveal something, mapped to "a date", "coordinates" or "a place".
+
+    Args:
+        names: The photos' names.
+        places: Names of places that a photo's name could contain.
+    """
     return {name: reason for name in names if (reason := describe_revelation(name, places)) is not None}
 
 
 def _normalize_words(text: str) -> str:
-    """Return the words in a text in lower case, separated by single blanks, without digits and punctuation."""
+    """Return the words of a text in lower case, separated by single spaces, without digits and punctuation."""
     return " ".join(re.findall(r"[^\W\d_]+", text.casefold()))

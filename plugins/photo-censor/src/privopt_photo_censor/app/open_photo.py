@@ -1,4 +1,4 @@
-"""Open photos silently, using allowed image decoders only, and convert any decoding failure to InputError."""
+"""Opening of photos with a fixed set of image decoders, and conversion of their errors to InputError."""
 
 from __future__ import annotations
 
@@ -32,30 +32,32 @@ __all__ = [
 
 JPEG: Final = (".jpg", ".jpeg", ".jpe", ".jfif")
 SUFFIXES: Final = (*JPEG, ".png", ".webp")
-"""Suffixes of photos that can always be read."""
+"""The suffixes of photos that can always be read."""
 HEIF: Final = (".heic", ".heif", ".hif")
-"""Suffixes of photos that can be read if pillow-heif is installed. Otherwise they are left out and listed."""
+"""The suffixes of photos that can be read only if pillow-heif is installed. Otherwise such photos are left out."""
 DECODERS: Final = ("JPEG", "PNG", "WEBP", "HEIF")
-"""Pillow's names for these formats. Others are not allowed: Pillow passes PostScript to another program, for
-example."""
+"""Pillow's names for the allowed formats. For others, Pillow may run another program, as it does for PostScript."""
 
 
 class BrokenMetadataError(Exception):
-    """A photo's picture can be read but not its metadata, so nothing can be guaranteed for the file."""
+    """Raised if a photo's metadata cannot be read, so that nothing can be said about what its file reveals."""
 
 
 class UnsupportedPixelsError(ValueError):
-    """The pixels of a picture cannot be converted to 8 bits per channel."""
+    """Raised if a picture cannot be converted to 8 bits per channel."""
 
 
 class TooManyPixelsError(ValueError):
-    """A picture has more pixels than ``photos.max_megapixels`` allows."""
+    """Raised if a picture has more pixels than ``photos.max_megapixels`` allows."""
 
 
 MAX_MEGAPIXELS: Final = 89.0
-"""Default maximum size of a photo, in million pixels. A pixel takes 12 bytes while the photo is read."""
+"""The default for the maximum size of a photo in megapixels. A pixel takes 12 bytes while the photo is read."""
 LATE_EXIF: Final = "privopt: no Exif before the pixels"
-"""Key of ``Image.info`` that marks a PNG whose Exif, if any, comes after its pixels. Viewers ignore its orientation."""
+"""A key in ``Image.info`` that marks a PNG with no Exif data before its pixels.
+
+Viewers ignore an orientation in Exif data after the pixels.
+"""
 
 
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # without a handler Python prints Pillow's log
@@ -63,7 +65,7 @@ logging.getLogger("PIL").addHandler(logging.NullHandler())  # without a handler 
 
 @cache
 def can_read_heif() -> bool:
-    """Register pillow-heif (extra ``heif``) with Pillow if installed, and return whether HEIC files can be read."""
+    """Register pillow-heif with Pillow if it is installed, and return whether HEIC files can be read."""
     try:
         from pillow_heif import register_heif_opener
     except ImportError:
@@ -74,7 +76,7 @@ def can_read_heif() -> bool:
 
 @cache
 def _decoders() -> tuple[str, ...]:
-    """Return those of :data:`DECODERS` that are installed, because Pillow raises KeyError for any other."""
+    """Return the installed decoders among :data:`DECODERS`. Pillow raises KeyError for a decoder that is missing."""
     can_read_heif()
     Image.init()
     return tuple(name for name in DECODERS if name in Image.OPEN)
@@ -82,15 +84,16 @@ def _decoders() -> tuple[str, ...]:
 
 @contextmanager
 def open_photo(contents: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> Iterator[Image.Image]:
-    """Open a picture from the bytes of its file, without Pillow's warnings.
+    """Open a picture from the contents of its file for a ``with`` block, and suppress Pillow's warnings.
 
     Args:
-        contents: The bytes of the file.
-        max_megapixels: A picture with more megapixels is refused before any pixel is decoded.
+        contents: The contents of the file.
+        max_megapixels: The largest accepted size. It is checked before any pixel is decoded.
 
     Raises:
-        Exception: The picture cannot be opened. The error can be of any class, because Pillow's decoders share none.
-            :func:`readable` converts it to InputError.
+        TooManyPixelsError: The picture is too large.
+        Exception: The picture cannot be opened. Pillow's decoders raise exceptions of various classes, which
+            :func:`readable` converts to InputError.
     """
     pillow_limit = Image.MAX_IMAGE_PIXELS
     with warnings.catch_warnings():
@@ -113,13 +116,13 @@ def open_photo(contents: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> Itera
 
 @contextmanager
 def readable(name: str, what: str = "read") -> Iterator[None]:
-    """Convert errors raised in the ``with`` block, which should only decode a photo, to InputError.
+    """Convert any error raised in a ``with`` block that decodes a photo to InputError.
 
     The error does not repeat the decoder's message, because decoders quote bytes of the file.
 
     Args:
         name: The photo's name, for the error message.
-        what: What the block does with the photo, as a participle for the message "a photo that cannot be read".
+        what: The participle in the message "a photo that cannot be read", which tells what the block does.
 
     Raises:
         InputError: The photo cannot be decoded.
@@ -133,9 +136,12 @@ def readable(name: str, what: str = "read") -> Iterator[None]:
 
 
 def unreadable_fault(name: str, error: Exception, what: str = "read") -> Fault:
-    """Return the fault for a photo that cannot be read, or that cannot be ``what``, for example "copied".
+    """Return the fault for a photo that cannot be decoded.
 
-    ``error`` is the decoder's error. Its text is not repeated.
+    Args:
+        name: The photo's name.
+        error: The decoder's error. Its text is not repeated.
+        what: The participle in the message "a photo that cannot be read", such as "copied".
     """
     expectation = "a photo of 8 bits a channel"
     if isinstance(error, TooManyPixelsError):
@@ -144,7 +150,7 @@ def unreadable_fault(name: str, error: Exception, what: str = "read") -> Fault:
 
 
 def describe_failure(error: Exception) -> str:
-    """Return the reason why a photo cannot be decoded, without quoting its file, which is secret."""
+    """Return the reason why a photo cannot be decoded, without quoting from its file, which is secret."""
     # The texts of these two classes are our own.
     if isinstance(error, UnsupportedPixelsError | TooManyPixelsError):
         return str(error)

@@ -1,4 +1,4 @@
-"""Convert a photo to the picture used for scores, thumbnails and clean copies: upright, sRGB, opaque, 8 bits."""
+"""Conversion of photos to the pictures used for scores, thumbnails and clean copies: upright, opaque, 8-bit sRGB."""
 
 from __future__ import annotations
 
@@ -20,23 +20,25 @@ TURNS: Final = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""Transposition for each Exif orientation. Pillow's own function is not used, because it rewrites the Exif, which can
-fail."""
+"""The transposition that makes a picture upright, by Exif orientation.
+
+``ImageOps.exif_transpose`` is not used, because it also rewrites the Exif data, which can fail.
+"""
 
 GREY: Final = ("1", "L", "LA")
-"""Pillow's modes for grey pictures."""
+"""Pillow's modes for greyscale pictures."""
 
 
 def flatten_photo(photo: Image.Image) -> Image.Image:
-    """Return a photo's first picture as a viewer shows it: upright, on white where it is transparent, in sRGB.
+    """Return a photo's first picture as a viewer shows it: upright, in sRGB, and on a white background.
 
-    Transparent pixels become white, whatever colour the file stores for them. Flattening twice gives the same result.
+    Fully transparent pixels become white, whatever colour the file stores for them. The operation is idempotent.
 
     Returns:
         An image in mode RGB with 8 bits per channel, without the photo's metadata.
 
     Raises:
-        UnsupportedPixelsError: The pixels are grey with 16 or 32 bits, which Pillow cannot scale to 8 bits.
+        UnsupportedPixelsError: The picture is greyscale with 16 or 32 bits, which Pillow cannot scale to 8 bits.
     """
     photo.load()
     # Viewers ignore an orientation that comes after the pixels. Orientation 1 is upright.
@@ -59,13 +61,13 @@ def flatten_photo(photo: Image.Image) -> Image.Image:
 
 
 def _convert_to_srgb(picture: Image.Image, profile: bytes, grey: bool) -> Image.Image:
-    """Convert a picture from a colour profile to sRGB, ignoring a profile that does not fit the picture.
+    """Convert a picture from its colour profile to sRGB, ignoring a profile that does not fit the picture.
 
     Args:
         picture: The picture.
-        profile: The bytes of the picture's ICC profile.
-        grey: Whether the pixels in the file are grey, so that a grey profile applies. The picture itself may already be
-            RGB, because removing transparency converts it.
+        profile: The picture's ICC profile.
+        grey: Whether the picture in the file is greyscale, so that a greyscale profile applies. ``picture`` itself may
+            already be RGB, because removing transparency converts it.
     """
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))

@@ -1,4 +1,7 @@
-"""Find positions in a photo's file: in Exif, XMP and IPTC, each with a parser, and in an embedded film."""
+"""Detection of positions in a photo's file.
+
+Exif, XMP and IPTC data are parsed, and an embedded film is searched for the field that gives its position.
+"""
 
 from __future__ import annotations
 
@@ -13,40 +16,48 @@ from PIL import ExifTags, Image
 __all__ = ["EXIF", "IPTC_RESOURCE", "carries_position", "gps", "packets_of", "texts_of"]
 
 EXIF: Final = re.compile(rb"Exif\0\0(?=II\*\0|MM\0\*)")
-"""The beginning of an Exif block. A file may have several, because a second picture has one of its own."""
+"""A pattern for the beginning of an Exif block. A file with several pictures has several blocks."""
 POINTERS: Final = (b"\x25\x88\x04\0", b"\x88\x25\0\x04")
-"""Exif's pointer to GPS data, in both byte orders. An unparsable block that contains one counts as having a
-position."""
+"""The Exif tag that points to GPS data, in both byte orders.
+
+A block that cannot be parsed counts as having a position if it contains such a tag.
+"""
 IPTC_RESOURCE: Final = 0x0404
 """The id of the Photoshop resource that contains IPTC records."""
 IPTC_PLACES: Final = frozenset({26, 27, 90, 92, 95, 100, 101})
-"""Fields in IPTC record 2: content location (code, name), city, sublocation, state, country (code, name)."""
+"""The fields in IPTC record 2 that name a place.
+
+They are the content location (code, name), city, sublocation, state and country (code, name).
+"""
 FILM_PLACE: Final = re.compile(rb"\xa9xyz[\0-\xff]{4}[+-]\d|location\.ISO6709")
-"""The field that gives the position in an MP4 or QuickTime film."""
+"""A pattern for the field that gives the position in an MP4 or QuickTime film."""
 EXTENDED: Final = b"http://ns.adobe.com/xmp/extension/\0"
-"""The beginning of a JPEG segment with a part of a long XMP packet. A name, a length and an offset follow it."""
+"""The beginning of a JPEG segment that contains a part of a long XMP packet."""
 HEXADECIMAL: Final = "Raw profile type"
-"""How the names of those PNG texts begin in which ImageMagick stores IPTC and XMP as hexadecimal digits."""
+"""The beginning of the keyword of a PNG text in which ImageMagick stores IPTC or XMP as hexadecimal digits."""
 ROOTS: Final = ("xmpmeta", "xapmeta", "RDF")
-"""Local names of root elements: every XMP packet is enclosed by one of them, with any prefix."""
+"""The local names of XMP root elements. One of them, with any prefix, encloses every XMP packet."""
 LONGEST: Final = 2**16
-"""Maximum number of bytes that are examined in an Exif block, or in an XMP packet without an end."""
+"""The maximum number of bytes that are examined in an Exif block, or in an XMP packet without a closing tag."""
 PLACE: Final = re.compile(
     r"gps(dest)?_?(lat|lon|pos|coord|areainfo).*|lat|long?|latitude|longitude|lat_?long|pos(ition)?|coordinates|point"
     r"|city|sublocation|location(created|shown|name)?|(province)?state|country(name|code)?|worldregion|coverage"
 )
-"""Local names, in lower case, of properties that give a place: those of Exif (drones write ``GpsLatitude`` and
-``GpsLongtitude``), W3C geo, GeoRSS, photoshop, IPTC Core and Extension, and Dublin Core."""
+"""A pattern for the local names, in lower case, of properties that give a place.
+
+It covers Exif (including ``GpsLatitude`` and ``GpsLongtitude``, which drones write), W3C geo, GeoRSS, photoshop, IPTC
+Core and Extension, and Dublin Core.
+"""
 WORD: Final = re.compile(r"[\w-]+")
-"""A word in a packet that is not well-formed."""
+"""A pattern for a word in a packet that is not well-formed."""
 
 
 def _tag_patterns(encoding: str, root: str) -> tuple[bytes, re.Pattern[bytes], re.Pattern[bytes]]:
-    """Return the name of an XML element in an encoding, and patterns for its opening and closing tags with any prefix.
+    """Return an XML element's encoded name, and patterns for its encoded opening and closing tags with any prefix.
 
     Args:
-        encoding: Name of the encoding, such as ``utf-16-le``.
-        root: Name of the element without prefix.
+        encoding: The name of the encoding, such as ``utf-16-le``.
+        root: The name of the element, without a prefix.
     """
     # The pattern of a letter of a prefix: "a" in the encoding, with "a" replaced by a class of letters. The zero bytes
     # that UTF-16 and UTF-32 have next to it are kept.
@@ -61,11 +72,11 @@ TAGS: Final = {
     for encoding in ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
     for root in ROOTS
 }
-"""The name and the tag patterns for each root element in each encoding."""
+"""The encoded name and the tag patterns for each root element in each encoding."""
 
 
 def gps(photo: Image.Image) -> tuple[float, float] | None:
-    """Return the latitude and longitude in degrees from a photo's Exif data, or None if there is no usable position."""
+    """Return the latitude and longitude in degrees from a photo's Exif data, or None if they are missing or invalid."""
     tags = photo.getexif().get_ifd(ExifTags.IFD.GPSInfo)
     latitude = _parse_degrees(tags.get(ExifTags.GPS.GPSLatitude), tags.get(ExifTags.GPS.GPSLatitudeRef), "NS", 90.0)
     longitude = _parse_degrees(tags.get(ExifTags.GPS.GPSLongitude), tags.get(ExifTags.GPS.GPSLongitudeRef), "EW", 180.0)
@@ -73,14 +84,14 @@ def gps(photo: Image.Image) -> tuple[float, float] | None:
 
 
 def _parse_degrees(parts: Any, hemisphere: Any, hemispheres: str, limit: float) -> float | None:
-    """Convert degrees, minutes and seconds (rationals) to signed degrees, or return None if they are invalid.
+    """Convert degrees, minutes and seconds from Exif data to signed degrees, or return None if they are invalid.
 
     Args:
-        parts: Degrees, minutes and seconds as in Exif.
-        hemisphere: The letter in the file. Without a letter, the first hemisphere is assumed. For an unknown letter the
-            result is None, because the opposite hemisphere would be just as likely.
-        hemispheres: The two valid letters. The second one makes degrees negative.
-        limit: Maximum number of degrees.
+        parts: The degrees, minutes and seconds as rationals.
+        hemisphere: The letter for the hemisphere in the file. If it is missing, the first hemisphere is assumed. If it
+            is unknown, the result is None, because the opposite hemisphere would be just as likely.
+        hemispheres: The two valid letters. The second one makes the result negative.
+        limit: The largest valid number of degrees.
     """
     letter = "" if hemisphere is None else str(hemisphere).strip("\0 ").upper()[:1]
     try:
@@ -95,10 +106,14 @@ def _parse_degrees(parts: Any, hemisphere: Any, hemispheres: str, limit: float) 
 
 
 def carries_position(photo: Image.Image, contents: bytes) -> bool:
-    """Return whether a photo's file reveals a position or a place outside its pixels, in usable form or not.
+    """Return whether a photo's file reveals a position or a place apart from its pixels, even in unusable form.
 
-    The GPS data of every Exif block, XMP in any encoding, IPTC, the texts of a PNG and the position of an embedded film
-    are examined. A block that its parser refuses is judged by the words in it.
+    The GPS data of every Exif block, XMP in any encoding, IPTC data, the texts of a PNG and the position of an embedded
+    film are examined. A block that cannot be parsed is searched for tags or words that indicate a position.
+
+    Args:
+        photo: The opened photo.
+        contents: The contents of the photo's file.
     """
     if _has_position(photo.getexif()) or any(
         _block_has_position(contents[block.start() : block.start() + LONGEST]) for block in EXIF.finditer(contents)
@@ -116,10 +131,10 @@ def carries_position(photo: Image.Image, contents: bytes) -> bool:
 
 
 def texts_of(photo: Image.Image) -> list[bytes]:
-    """Return the texts in a photo's file outside its pixels, unpacked, as bytes.
+    """Return the unpacked metadata of a photo as bytes, in which texts can be searched for.
 
-    These are Pillow's values (``Image.info``), the profiles that a PNG stores as hexadecimal digits, and XMP packets
-    joined from several segments of a JPEG.
+    They are the values that Pillow stores in ``Image.info``, the profiles that a PNG stores as hexadecimal digits, and
+    the XMP packets that a JPEG stores in several segments.
     """
     values = [value for value in photo.info.values() if isinstance(value, (bytes, str))]
     texts = [value.encode() if isinstance(value, str) else value for value in values]
@@ -136,9 +151,9 @@ def texts_of(photo: Image.Image) -> list[bytes]:
 
 
 def _unpack_profiles(photo: Image.Image) -> Iterator[bytes]:
-    """Yield the profiles (Exif, IPTC, XMP) that a PNG stores as texts, as bytes. Invalid texts give no bytes.
+    """Yield the bytes of the profiles (Exif, IPTC, XMP) that a PNG stores as texts.
 
-    Such a text consists of a name, a length and hexadecimal digits.
+    Such a text consists of a name, a length and hexadecimal digits. If the digits are invalid, empty bytes are yielded.
     """
     for name, text in photo.info.items():
         if str(name).startswith(HEXADECIMAL):
@@ -147,13 +162,13 @@ def _unpack_profiles(photo: Image.Image) -> Iterator[bytes]:
 
 
 def _has_position(exif: Image.Exif) -> bool:
-    """Return whether Exif has GPS data other than a version. Unreadable GPS data count as a position."""
+    """Return whether Exif data contain GPS fields other than the version. Unreadable GPS data count as a position."""
     tags = exif.get_ifd(ExifTags.IFD.GPSInfo)
     return any(tag != ExifTags.GPS.GPSVersionID for tag in tags) or (not tags and ExifTags.IFD.GPSInfo in exif)
 
 
 def _block_has_position(block: bytes) -> bool:
-    """Return whether an Exif block, which may be broken, has a position. If in doubt, return True."""
+    """Return whether an Exif block, which may be malformed, contains a position."""
     exif = Image.Exif()
     try:
         exif.load(block)
@@ -163,7 +178,7 @@ def _block_has_position(block: bytes) -> bool:
 
 
 def _iptc_records(photo: Image.Image) -> Iterator[bytes]:
-    """Yield the IPTC records of a photo, from the Photoshop block of a JPEG or from the profiles of a PNG."""
+    """Yield the IPTC records in the Photoshop block of a JPEG or in the profiles of a PNG."""
     resources = photo.info.get("photoshop")
     if isinstance(resources, dict):
         yield resources.get(IPTC_RESOURCE, b"")
@@ -171,7 +186,7 @@ def _iptc_records(photo: Image.Image) -> Iterator[bytes]:
 
 
 def _filled_fields(records: bytes) -> Iterator[int]:
-    """Yield the numbers of the non-empty fields in IPTC record 2."""
+    """Yield the field numbers of the non-empty fields in IPTC record 2."""
     while len(records) > 5 and records[0] == 0x1C:
         # A field: the marker 0x1C, a record, a number, a size of two bytes, and the data.
         size = int.from_bytes(records[3:5], "big")
@@ -181,9 +196,13 @@ def _filled_fields(records: bytes) -> Iterator[int]:
 
 
 def packets_of(contents: bytes) -> Iterator[str]:
-    """Yield the XMP packets in a file, which are found by the tags of their root elements in any Unicode encoding.
+    """Yield the XMP packets in a file, decoded from any Unicode encoding.
 
-    Every packet is found at least once. A root element inside another one is yielded too.
+    Packets are found by the tags of their root elements. A root element inside another one is yielded as well, so parts
+    of a packet may be yielded several times.
+
+    Args:
+        contents: The contents of the file.
     """
     for (encoding, _), (name, opening, closing) in TAGS.items():
         if name not in contents:
@@ -199,10 +218,10 @@ def packets_of(contents: bytes) -> Iterator[str]:
 
 
 def _filled_properties(packet: str) -> list[str]:
-    """Return the names of those attributes and elements in an XMP packet that have a value.
+    """Return the names of the attributes and elements in an XMP packet that have a value.
 
-    The packet begins with its root element, so it cannot declare an entity. If it is not well-formed, all its words are
-    returned.
+    If the packet is not well-formed XML, all of its words are returned. The packet begins with its root element, so it
+    cannot declare entities.
     """
     names: list[str] = []
     # A stack that says, for each open element, whether it or an element within it has a value. The first entry is
@@ -210,7 +229,7 @@ def _filled_properties(packet: str) -> list[str]:
     has_value = [False]
 
     def begin(_: str, attributes: dict[str, str]) -> None:
-        """Handle the start of an element: record its attributes, which are properties too."""
+        """Handle the start of an element: record its non-empty attributes, which are properties as well."""
         names.extend(name for name, value in attributes.items() if value.strip())
         has_value.append(any(value.strip() for value in attributes.values()))
 
@@ -222,7 +241,7 @@ def _filled_properties(packet: str) -> list[str]:
             has_value[-1] = True
 
     def write(text: str) -> None:
-        """Handle a part of the text of the innermost open element."""
+        """Handle a piece of text inside the innermost open element."""
         has_value[-1] |= bool(text.strip())
 
     parser = expat.ParserCreate()  # without namespaces: a packet may use a prefix that it does not declare

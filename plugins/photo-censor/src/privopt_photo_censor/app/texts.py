@@ -1,8 +1,8 @@
-"""List the texts in a photo's file: captions, comments, keywords, names, and data after the end.
+"""Extraction of the texts in a photo's file: captions, comments, keywords, names, and data after the end.
 
-No program can tell whether a text names a place. So every text is listed, and only a photo without texts is said to
-reveal nothing. Data that cannot be read as text (a maker note, a film) are listed with their size. Fields that have a
-separate column (time, camera, serial number), and technical fields on how a picture was made, are left out.
+No program can tell whether a text names a place, so all texts are listed for the user to read. Data that cannot be read
+as text, such as a maker note or a film, are listed with their size. Fields that have a separate column in metadata.csv
+(time, camera, serial number) are skipped, and so are technical fields about how a picture was produced.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from privopt_photo_censor.app.xmp_texts import xmp_texts
 __all__ = ["Text", "list_texts"]
 
 MAX_CHARACTERS: Final = 2_000
-"""Maximum number of characters that are listed from one text. The number of further characters is stated."""
+"""The maximum number of characters listed per text. The number of further characters is stated."""
 MAX_TEXTS: Final = 200
-"""Maximum number of texts that are listed for one photo. The number of further texts is stated."""
+"""The maximum number of texts listed per photo. The number of further texts is stated."""
 MAX_UNPACKED_BYTES: Final = 2**22
-"""Maximum number of bytes that are unpacked from a compressed text, so that a small file cannot fill the memory."""
+"""The maximum number of bytes unpacked from a compressed text, so that a small file cannot exhaust the memory."""
 
 TECHNICAL_TAGS: Final = frozenset(
     (
@@ -39,13 +39,14 @@ TECHNICAL_TAGS: Final = frozenset(
         *("GPSDestBearingRef", "GPSDestDistanceRef", "GPSDateStamp"),
     )
 )
-"""Exif texts that are listed in other columns, or that describe how and with what device a photo was made."""
+"""Exif texts that are skipped: they are listed in other columns, or describe how and with what device a photo was made.
+"""
 CODED_TAGS: Final = ("UserComment", "GPSProcessingMethod", "GPSAreaInformation")
-"""Exif texts that begin with eight bytes for the name of their encoding."""
+"""Exif texts that begin with an eight-byte code for their encoding."""
 EXIF_ENCODINGS: Final = {b"ASCII\0\0\0": "ascii", b"JIS\0\0\0\0\0": "iso2022_jp"}
-"""Encodings, keyed by the eight bytes that name them. Unicode is handled separately."""
+"""Python's names of encodings, by eight-byte Exif code. Unicode is handled separately."""
 UNREAD_TAGS: Final = ("MakerNote", "DNGPrivateData")
-"""Exif fields whose bytes are in a format defined by the camera's maker."""
+"""Exif fields in a proprietary format of the camera's manufacturer."""
 IPTC_NAMES: Final = {
     5: "object name", 7: "edit status", 12: "subject", 15: "category", 20: "supplemental category", 22: "fixture",
     25: "keyword", 26: "location code", 27: "location name", 40: "special instructions", 80: "by-line",
@@ -53,9 +54,9 @@ IPTC_NAMES: Final = {
     103: "transmission reference", 105: "headline", 110: "credit", 115: "source", 116: "copyright", 118: "contact",
     120: "caption", 121: "local caption", 122: "caption writer",
 }  # fmt: skip
-"""Names of the fields in IPTC record 2 that are listed, keyed by field number."""
+"""The names of fields in IPTC record 2 that contain texts, by field number."""
 IPTC_TECHNICAL: Final = frozenset((0, 30, 35, 37, 38, 47, 50, 55, 60, 62, 63, 65, 70, 200, 201, 202))
-"""Fields in IPTC record 2 that are not listed, because they are dates, versions or previews."""
+"""Fields in IPTC record 2 that are skipped, because they are dates, versions or previews."""
 PNG_TECHNICAL: Final = frozenset(
     [
         "IHDR",
@@ -82,19 +83,28 @@ PNG_TECHNICAL: Final = frozenset(
         "eXIf",
     ]
 )
-"""PNG chunks that contain no texts, or that contain Exif, whose fields are read separately."""
+"""PNG chunks that are skipped: they contain no texts, or contain Exif data, which are read separately."""
 PNG_KEYS: Final = re.compile(r"Software|Creation Time|date:\w+|Raw profile type .*|XML:com\.adobe\.xmp")
-"""Texts of a PNG that are not listed: times, programs, and Exif, IPTC or XMP data, whose fields are listed instead."""
+"""A pattern for the keywords of PNG texts that are skipped.
+
+Such texts are times, names of programs, or Exif, IPTC or XMP data, whose fields are listed instead.
+"""
 WEBP_TECHNICAL: Final = frozenset(("VP8 ", "VP8L", "VP8X", "ALPH", "ANIM", "ANMF", "ICCP", "EXIF", "XMP "))
 BOXES_TECHNICAL: Final = frozenset(("ftyp", "meta", "mdat", "idat"))
 JPEG_TECHNICAL: Final = (b"JFIF\0", b"JFXX\0", b"Exif\0", b"http://ns.adobe.com/", b"ICC_PROFILE\0", b"MPF\0", b"Adobe")
-"""How JPEG segments begin that contain no texts, or that contain Exif or XMP, whose fields are read separately."""
+"""The beginnings of JPEG segments that are skipped.
+
+Such segments contain no texts, or contain Exif or XMP data, which are read separately.
+"""
 PHOTOSHOP: Final = b"Photoshop 3.0\0"
 FILM: Final = re.compile(rb"[\0-\xff]{4}ftyp")
 LETTERS: Final = re.compile(r"[^\W\d_]{3,}|\d[.°º:]\d")
-"""A word of three letters, or a number that may be a coordinate. A run of bytes with neither is not a text."""
+"""A pattern for three consecutive letters, or for a number that may be a coordinate.
+
+A run of bytes that does not match it is not considered a text.
+"""
 RUN: Final = re.compile(rb"(?:[\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]{1,3}){6,}|(?:[\x20-\x7e]\0){6,}|(?:\0[\x20-\x7e]){6,}")
-"""Six or more printable characters in UTF-8 or UTF-16, which may be a text."""
+"""A pattern for six or more printable characters in UTF-8 or UTF-16, which may be a text."""
 
 
 @frozen
@@ -102,8 +112,8 @@ class Text:
     """A text in a photo's file, with the name of its field.
 
     Attributes:
-        field: Name of the field in Exif, IPTC or XMP, or of the block in the file.
-        value: The text in one line. For bytes that are not read, their size and any other information on them.
+        field: The name of the field in Exif, IPTC or XMP data, or of the block in the file.
+        value: The text as a single line or, for data that cannot be read as text, a description with their size.
         is_read: Whether ``value`` is the text itself.
     """
 
@@ -117,25 +127,25 @@ class Text:
 
 @frozen
 class _Unread:
-    """Bytes that are not read as text.
+    """A placeholder for data that cannot be read as text.
 
     Attributes:
-        size: The number of bytes in words and, if known, what they are.
+        size: A description of the data, such as the number of bytes and, if known, the kind.
     """
 
     size: str
 
 
 _Field = tuple[str, str | _Unread]
-"""The name of a field, and its text or its unread bytes."""
+"""The name of a field, and its text or a placeholder for unreadable data."""
 
 
 def list_texts(photo: Image.Image, contents: bytes) -> tuple[Text, ...]:
-    """List the distinct texts in a photo's file, and the data that cannot be read as text.
+    """Return the distinct texts in a photo's file, and placeholders for data that cannot be read as text.
 
     Args:
         photo: The photo, opened and loaded.
-        contents: The bytes of the photo's file.
+        contents: The contents of the photo's file.
     """
     unique: dict[Text, None] = {}
     for name, value in _all_texts(photo, contents):
@@ -154,13 +164,13 @@ def list_texts(photo: Image.Image, contents: bytes) -> tuple[Text, ...]:
 
 
 def _all_texts(photo: Image.Image, contents: bytes) -> Iterator[_Field]:
-    """Yield the name and text of every field in Exif, XMP, IPTC and Photoshop data, and in other blocks of the file.
+    """Yield the name and text of each field in Exif, XMP, IPTC and Photoshop data, and in other blocks of the file.
 
-    A text can occur more than once, because Exif is read both by Pillow and from the bytes of the file.
+    A text may be yielded more than once, because Exif data are read both by Pillow and from the contents of the file.
 
     Args:
         photo: The photo, opened and loaded.
-        contents: The bytes of the photo's file.
+        contents: The contents of the photo's file.
     """
     yield from _exif_texts(photo.getexif())
     hidden = texts_of(photo)  # unpacked profiles of a PNG, and XMP in several segments
@@ -191,7 +201,7 @@ def _iptc_records(text: bytes) -> Iterator[bytes]:
 
 
 def _texts_of_block(block: Block) -> Iterator[_Field]:
-    """Yield the texts of a file's block that is not handled by the parsers of Exif, XMP and IPTC."""
+    """Yield the texts in one block of a photo's file, except those that the parsers for XMP and IPTC data find."""
     kind, data = block.kind, block.contents
     if kind == AFTER_END:
         yield from _trailing_texts(data)
@@ -212,7 +222,7 @@ def _texts_of_block(block: Block) -> Iterator[_Field]:
 
 
 def _trailing_texts(data: bytes) -> Iterator[_Field]:
-    """Yield the texts in the bytes after the end of a picture, or the size of the bytes if there is no text."""
+    """Yield the texts in the bytes after the end of a picture, or a placeholder if there is a film or no text."""
     text = _decode(data)
     # If more than nine tenths of the characters are printable, the whole is taken for a text.
     if sum(map(str.isprintable, text)) > 0.9 * len(text):
@@ -227,7 +237,12 @@ def _trailing_texts(data: bytes) -> Iterator[_Field]:
 
 
 def _runs(name: str, data: bytes) -> Iterator[_Field]:
-    """Yield each run of bytes that may be a text, with the name of its field."""
+    """Yield each run of printable characters in binary data that may be a text.
+
+    Args:
+        name: The name of the field that contains the data.
+        data: The data.
+    """
     for run in RUN.finditer(data):
         text = _decode(run[0])
         if LETTERS.search(text):
@@ -235,9 +250,11 @@ def _runs(name: str, data: bytes) -> Iterator[_Field]:
 
 
 def _png_text(kind: str, data: bytes) -> Iterator[_Field]:
-    """Yield the text of a PNG chunk of the kind ``tEXt``, ``zTXt`` (compressed) or ``iTXt`` (UTF-8).
+    """Yield the text in a text chunk of a PNG file.
 
-    ``data`` is the chunk without kind and length: a keyword, a zero byte, and the text.
+    Args:
+        kind: The kind of the chunk: ``tEXt``, ``zTXt`` (compressed) or ``iTXt`` (UTF-8).
+        data: The contents of the chunk: a keyword, a zero byte, and the text.
     """
     name, _, remainder = data.partition(b"\0")
     key, packed = name.decode("latin-1"), kind == "zTXt"
@@ -264,7 +281,7 @@ def _png_text(kind: str, data: bytes) -> Iterator[_Field]:
 
 
 def _block_texts(block: bytes) -> Iterator[_Field]:
-    """Yield the texts of an Exif block, which may be broken."""
+    """Yield the texts in an Exif block, or a placeholder if the block is malformed."""
     exif = Image.Exif()
     try:
         exif.load(block)
@@ -289,13 +306,13 @@ def _exif_texts(exif: Image.Exif) -> Iterator[_Field]:
 
 
 def _tag_texts(name: str, tag: int, value: Any, order: str) -> Iterator[_Field]:
-    """Yield the text of an Exif field, if its value can be a text.
+    """Yield the text of an Exif field if its value can be a text.
 
     Args:
-        name: Name of the field.
-        tag: Number of the field.
-        value: Value of the field as read by Pillow.
-        order: Byte order of the Exif block, ``"le"`` or ``"be"``.
+        name: The name of the field.
+        tag: The tag number of the field.
+        value: The value of the field as Pillow returns it.
+        order: The byte order of the Exif block, ``"le"`` or ``"be"``.
     """
     if isinstance(value, str):
         yield f"Exif {name}", _mend(value)
@@ -318,9 +335,12 @@ def _tag_texts(name: str, tag: int, value: Any, order: str) -> Iterator[_Field]:
 
 
 def _decode_coded(value: bytes, order: str) -> str:
-    """Decode an Exif text that begins with eight bytes for the name of its encoding.
+    """Decode an Exif text that begins with an eight-byte code for its encoding.
 
-    ``order`` ("le" or "be") is the byte order of the Exif block, used for UTF-16 without a byte order mark.
+    Args:
+        value: The code and the text.
+        order: The byte order of the Exif block, "le" or "be". It is used for UTF-16 if the text does not reveal its
+            byte order.
     """
     code, text = value[:8], value[8:]
     if code == b"UNICODE\0":
@@ -340,7 +360,7 @@ def _decode_coded(value: bytes, order: str) -> str:
 
 
 def _photoshop_texts(contents: bytes) -> Iterator[_Field]:
-    """Yield the texts in Photoshop resources: IPTC, captions, addresses and slices."""
+    """Yield the texts in Photoshop resources: IPTC and Exif data, captions, URLs and slices."""
     for number, data in photoshop_resources(contents):
         if number == IPTC_RESOURCE:
             yield from _iptc_texts(data)
@@ -373,10 +393,13 @@ def _iptc_texts(records: bytes) -> Iterator[_Field]:
 
 
 def _user_descriptions(meta: bytes) -> Iterator[str]:
-    """Yield the names, descriptions and tags of pictures in a HEIF file, from the contents of its ``meta`` box.
+    """Yield the names, descriptions and tags of pictures in a HEIF file.
 
-    They are in ``udes`` boxes, which consist of a size, the name, version and flags (4 bytes), and texts that each end
-    in a zero byte.
+    They are stored in ``udes`` boxes. Such a box consists of a size, the name, version and flags (4 bytes), and texts
+    that each end in a zero byte.
+
+    Args:
+        meta: The contents of the file's ``meta`` box.
     """
     offset = meta.find(b"udes")
     while offset >= 0:
@@ -388,7 +411,10 @@ def _user_descriptions(meta: bytes) -> Iterator[str]:
 
 
 def _decode(data: bytes) -> str:
-    """Decode a text in an unknown encoding: UTF-16 (by byte order mark or zero bytes), valid UTF-8, or else Latin-1."""
+    """Decode a text in an unknown encoding as UTF-16, UTF-8 or Latin-1.
+
+    UTF-16 is recognised by a byte order mark or by zero bytes. Latin-1 is used if the text is not valid UTF-8.
+    """
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
     even_zeros, odd_zeros = data[::2].count(0), data[1::2].count(0)
@@ -403,7 +429,7 @@ def _decode(data: bytes) -> str:
 
 
 def _mend(text: str) -> str:
-    """Decode a text that Pillow has read as Latin-1 again, as UTF-8, if its bytes are valid UTF-8."""
+    """Decode as UTF-8 a text that Pillow has decoded as Latin-1; return it unchanged if it is not valid UTF-8."""
     try:
         return text.encode("latin-1").decode("utf-8")
     except UnicodeError:

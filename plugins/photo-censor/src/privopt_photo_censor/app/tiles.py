@@ -1,4 +1,4 @@
-"""Render an album in a report, with a tile for each photo."""
+"""Rendering of an album for the report, as one HTML tile per photo."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from privopt_photo_censor.release import Deletions
 __all__ = ["SHOWN_PHOTOS", "render_tiles"]
 
 PICTURE_BYTES: Final = 3_000_000
-"""Maximum total size of the thumbnails in a page, in bytes. Photos beyond it are listed without a picture."""
+"""The maximum total size, in bytes, of the thumbnails in a page. Further photos are listed without a picture."""
 SHOWN_PHOTOS: Final = 1_000
-"""Maximum number of photos that a page lists."""
+"""The maximum number of photos that a page lists."""
 
 
 def render_tiles(release: Deletions, notes: Sequence[tuple[Sequence[str], str, float | None]]) -> Markup:
-    """Return markup with a tile for each photo in a release: a thumbnail, the name, and a note.
+    """Return HTML with one tile per photo, which shows a thumbnail, the photo's name and a note.
+
+    At most :data:`SHOWN_PHOTOS` photos are shown.
 
     Args:
         release: The release, with names, thumbnails and the mask of retained photos.
-        notes: For each of the first :data:`SHOWN_PHOTOS` photos, the lines below its name, a secondary line, and the
-            length of a bar from 0 to 1 (None for no bar).
+        notes: The note for each photo: lines of text below its name, a secondary line, and the length of a bar from 0
+            to 1 (None for no bar).
     """
     remaining_bytes = PICTURE_BYTES
     tiles = []

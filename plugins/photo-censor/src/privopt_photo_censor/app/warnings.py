@@ -1,4 +1,4 @@
-"""Warn about what the deletions do not hide: unscored pictures, positions in files, and names that reveal a place."""
+"""Warnings about what deletions do not hide: unscored pictures, positions in files, and names that reveal a place."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from privopt_photo_censor.score_table import LOG_TOLERANCE
 __all__ = ["warnings_of"]
 
 LIKELY: Final = 0.1
-"""Least probability of the true place at which a warning says that the place is still a likely guess."""
+"""The smallest probability of the true place for which a warning states that the place is still a likely guess."""
 
 _ORDINALS: Final = {2: "second", 3: "third", 4: "fourth", 5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth", 9: "ninth"}
 
 
 def warnings_of(problem: PhotoInstance, release: Deletions) -> list[str]:
-    """Return the warnings for a table of scores, a scored folder or an unscored folder, one sentence each."""
+    """Return the warnings for a release, one sentence each."""
     if not problem.declared.is_scored:
         return _warn_of_unscored(problem, release)
     lines = _warn_of_scores(problem) if problem.folder_contents is None else _warn_of_scored(problem, release)
@@ -32,10 +32,10 @@ def warnings_of(problem: PhotoInstance, release: Deletions) -> list[str]:
 
 
 def _warn_of_likely_place(release: Deletions) -> list[str]:
-    """Return a warning if the true place remains one of the classifier's likely guesses, as the guarantee allows.
+    """Return a warning if the true place remains one of the classifier's likely guesses, which the guarantee allows.
 
-    A place that is "not the best guess" may be the second guess at 46 %, and is soon found by trying the likeliest
-    places one by one.
+    For example, a place that is not the best guess may be the second guess with a probability of 46 %. Trying the most
+    likely places one by one then soon finds it.
     """
     album = release.problem.album
     chances = belief(album, release.retained)
@@ -53,7 +53,7 @@ def _warn_of_likely_place(release: Deletions) -> list[str]:
 
 
 def _warn_of_scores(problem: PhotoInstance) -> list[str]:
-    """Return a warning if a table of scores has scores above 0, which log-probabilities never are."""
+    """Return a warning if a table of scores contains positive scores, which cannot be log-probabilities."""
     max_score = problem.album.scores.max()
     if max_score <= LOG_TOLERANCE:
         return []
@@ -64,11 +64,11 @@ def _warn_of_scores(problem: PhotoInstance) -> list[str]:
 
 
 def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
-    """Return warnings for a scored folder: unscored pictures, and kept photos whose file or name reveals the place.
+    """Return warnings for a scored folder, about unscored pictures and about files and names that reveal the place.
 
     Args:
         problem: The problem, with the scores and the contents of the folder.
-        release: The release, which says which photos are kept and whether clean copies were made.
+        release: The release, with the retained photos and, if any were made, the clean copies.
     """
     # `left_out`: what was not scored. `positioned`: kept photos whose files carry a position.
     left_out, positioned, lines = problem.folder.left_out, find_carriers(release), []
@@ -105,11 +105,11 @@ def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
 
 
 def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
-    """Return warnings for a folder without a classifier: which photos reveal their place, and what to post.
+    """Return warnings for a folder without a classifier, about photos that reveal their place and about what to post.
 
     Args:
         problem: The problem, with the contents of the folder.
-        release: The release, which says whether clean copies were made.
+        release: The release, with the clean copies if any were made.
     """
     album, left_out = problem.folder.metadata, problem.folder.left_out
     lines = ["no photo was scored: no one looked at whether the pictures themselves reveal the place"]
@@ -140,7 +140,7 @@ def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
 def _warn_of_unreadable(problem: PhotoInstance) -> list[str]:
     """Return a warning that names the photos that cannot be read, if there are any.
 
-    The warning about everything that was left out may be too long to show these names.
+    The general warning about files that were left out may be too long to show these names.
     """
     names = set(problem.folder.names)
     # Entries with a reason: photos that cannot be read, and further pictures of photos that can.
@@ -152,9 +152,13 @@ def _warn_of_unreadable(problem: PhotoInstance) -> list[str]:
 
 
 def _warn_of_texts(names: Sequence[str], release: Deletions) -> list[str]:
-    """Return a warning about the photos ``names``, whose files contain texts, without quoting the texts.
+    """Return a warning about photos whose files contain texts, without quoting the texts.
 
-    There is no warning if clean copies were made, because these contain no texts.
+    There is no warning if clean copies were made, because they contain no texts.
+
+    Args:
+        names: The names of these photos.
+        release: The release.
     """
     if not names or release.copies is not None:
         return []

@@ -1,4 +1,4 @@
-"""List the texts in an XMP packet, which are the values of its properties in any schema."""
+"""Extraction of the texts in an XMP packet, which are the values of its properties in any schema."""
 
 from __future__ import annotations
 
@@ -15,24 +15,27 @@ TECHNICAL_SCHEMAS: Final = (
     "http://ns.adobe.com/hdr-gain-map/",
     "http://ns.google.com/photos/",
 )
-"""Schemas whose properties describe how a picture was made or composed."""
+"""Schemas whose properties are skipped because they describe how a picture was produced."""
 TECHNICAL: Final = re.compile(
     r"about|resource|parseType|lang|xmptk|format|Mime|Semantic|CreatorTool|(Create|Modify|Metadata)Date|DateCreated|when"
     r"|DateTime(Original|Digitized)?|softwareAgent|action|changed|ColorMode|ICCProfile(Name)?|ProcessVersion|Version"
     r"|Make|Model|Lens\w*|(Body|Lens)?SerialNumber|Firmware|Software|Exif[Vv]ersion|Flashpix[Vv]ersion|Type|unit"
     r"|\w*(Instance|Document|version)ID|DerivedFrom|Rating|Orientation|ColorSpace"
 )
-"""Local names of properties that are listed in other columns, or that describe how a picture was made."""
+"""A pattern for the local names of properties that are skipped.
+
+Such properties are listed in other columns of metadata.csv, or describe how a picture was produced.
+"""
 DESCRIPTIVE: Final = re.compile(r"(?i)description|title|subject|headline|\w*comment|\w*caption|keywords?|label|\w*name")
-"""Local names of properties that people write. Numbers in such properties are listed too."""
+"""A pattern for the local names of properties that people write, whose values are listed even if they are numbers."""
 NO_TEXT: Final = re.compile(r"[-+]?[\d.]*(/\d+)?|(?i:true|false|yes|no)|\d{4}-\d\d(-\d\d.*)?|[0-9A-Fa-f]{16,}")
-"""Values of other properties that are not texts: numbers, truth values, times and digests."""
+"""A pattern for values of other properties that are not texts: numbers, truth values, times and digests."""
 
 
 def xmp_texts(packet: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and text of the properties in an XMP packet (XML) that a person may have written.
+    """Yield the name and text of each property in an XMP packet that a person may have written.
 
-    If the packet is not well-formed, everything in it except the tags is yielded as one text.
+    If the packet is not well-formed XML, all of its contents except the tags are yielded as one text.
     """
     reader = _Reader()
     parser = expat.ParserCreate()  # without namespaces: a packet may use a prefix that it does not declare
@@ -47,10 +50,10 @@ def xmp_texts(packet: str) -> Iterator[tuple[str, str]]:
 
 
 class _Reader:
-    """Collects the texts of a packet from the events of an XML parser.
+    """A handler for XML parser events that collects the texts in an XMP packet.
 
     Attributes:
-        texts: The name and text of each property so far.
+        texts: The name and text of each property found so far.
     """
 
     def __init__(self) -> None:
@@ -61,7 +64,7 @@ class _Reader:
         self._schemas: dict[str, str] = {}
 
     def begin(self, name: str, attributes: dict[str, str]) -> None:
-        """Handle the start of an element. Its attributes are properties too."""
+        """Handle the start of an element, whose attributes are properties as well."""
         for key, value in attributes.items():
             if key.startswith("xmlns"):
                 self._schemas[key.partition(":")[2]] = value
@@ -73,11 +76,11 @@ class _Reader:
                 self._add(key, value)
 
     def write(self, text: str) -> None:
-        """Handle a part of the text of the innermost open element."""
+        """Handle a piece of text inside the innermost open element."""
         self._parts[-1].append(text)
 
     def end(self, _: str) -> None:
-        """Handle the end of an element. The text of a list item gets the name of the list's property."""
+        """Handle the end of an element. The text of a list item is recorded under the name of the list's property."""
         text = "".join(self._parts.pop())
         # The innermost open element that is not part of RDF is the property. Lists (rdf:Bag, rdf:li) may lie between
         # the property and its text.
@@ -87,17 +90,17 @@ class _Reader:
             self._add(named[-1], text)
 
     def _is_rdf(self, name: str) -> bool:
-        """Return whether an element belongs to RDF itself, which structures a packet but names no property."""
+        """Return whether an element belongs to the RDF namespace, whose elements structure a packet."""
         prefix = name.rpartition(":")[0]
         # A packet may omit the declaration of the prefix rdf.
         return self._schemas.get(prefix, RDF if prefix == "rdf" else "") == RDF
 
     def _add(self, name: str, text: str) -> None:
-        """Add a property unless it is empty or technical, or a number, truth value, time or digest.
+        """Record a property unless it is empty or technical, or its value is a number, truth value, time or digest.
 
         Args:
-            name: Name of the property, with its prefix.
-            text: Text of the property.
+            name: The property's name, with its prefix.
+            text: The property's text.
         """
         prefix, _, local = name.rpartition(":")
         schema, value = self._schemas.get(prefix, ""), text.strip()

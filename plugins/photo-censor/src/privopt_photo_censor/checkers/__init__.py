@@ -1,1 +1,4 @@
-"""The checker's part for photos, which uses only the standard library and shares no code with the mechanism."""
+"""The part of the stand-alone checker for photo-censor releases.
+
+It uses only the standard library and shares no code with the mechanism.
+"""

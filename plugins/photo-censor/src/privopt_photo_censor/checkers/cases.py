@@ -1,4 +1,7 @@
-"""Check a proof by cases which shows that no choice beats the released one (proof.md, "Cases of a photo folder")."""
+"""Verification of a proof by cases that no choice of photos is better than the released one.
+
+The format is described in docs/reference/proof.md, "Cases of a photo folder".
+"""
 
 from __future__ import annotations
 
@@ -13,25 +16,25 @@ from privopt.checker.exact import BITS, need
 __all__ = ["Choice", "check_cases"]
 
 ARRAYS = "version:i8:1 kind:u1:1 item:i4:1 starts:i8:1 places:i4:1 values:f8:1"
-"""The arrays in proof.npz, each as name:type:dimensions."""
+"""The arrays in proof.npz, each written as name:type:dimensions."""
 
 PLACE, PHOTO = 1, 2
-"""The kinds of cases that branch on a place or on a photo. Cases of any other kind are closed."""
+"""The codes for cases that branch on a place and on a photo. Cases with any other code are closed."""
 
 ONE = 1 << (BITS + 1074)
-"""The number 1 in the unit of a product: multipliers count units of 2**-256, and differences units of 2**-1074."""
+"""The number 1 in the unit of a product of a multiplier (in units of 2**-256) and a gain (in units of 2**-1074)."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The photos from which a choice is made.
+    """The photos from which a choice is made, with their scores.
 
     Attributes:
-        photos: Indices of all photos.
-        keep: Indices of the photos that must stay.
-        gain: For each place and photo, the score of the place minus the score of the true place and the margin, an
-            integer in units of 2**-1074. None if the photo rules the place out.
-        blind: Indices of the photos that rule the true place out.
+        photos: The indices of all photos.
+        keep: The indices of the photos that must stay.
+        gain: For each place other than the true one, the gain of each photo: the place's score minus the true place's
+            score minus the margin, as an integer in units of 2**-1074. None if the photo rules the place out.
+        blind: The indices of the photos that rule the true place out.
     """
 
     photos: set[int]
@@ -42,13 +45,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class _Case:
-    """A case in the proof, which fixes the state of some places and photos, all given by index.
+    """A case in the proof, which fixes the state of some places and photos. All are given by index.
 
     Attributes:
-        protected: Places that must be protected.
-        open: Undecided places, which may be protected too.
-        retained: Photos that must stay.
-        gone: Photos that are deleted. All photos in neither set may stay.
+        protected: The places that must be protected.
+        open: The undecided places, which may be protected as well.
+        retained: The photos that must stay.
+        gone: The photos that are deleted. A photo in neither set may stay.
     """
 
     protected: frozenset[int]
@@ -58,19 +61,19 @@ class _Case:
 
 
 def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None:
-    """Check that a proof closes all cases, so that no choice keeps ``fewest`` photos and protects ``places`` places.
+    """Check a proof that no choice keeps at least ``fewest`` photos and protects at least ``places`` places.
 
-    Both numbers are lower limits: a choice with more photos or places is excluded too. The file lists a binary tree of
-    cases in preorder. A closed case has multipliers that prove that it is closed.
+    The file contains a binary tree of cases in preorder, with multipliers for each leaf that prove that it contains no
+    such choice.
 
     Args:
         path: The file proof.npz.
         choice: The photos and their scores.
-        places: Least number of protected places in the choices that the proof excludes.
-        fewest: Least number of kept photos in these choices.
+        places: The smallest number of protected places in the choices that the proof excludes.
+        fewest: The smallest number of kept photos in these choices.
 
     Raises:
-        RefusedError: A case is open or missing.
+        RefusedError: The proof is malformed, or a case is open.
     """
     version, kinds, items, starts, where, values = (array.flat for array in read_npz(path, ARRAYS))
     # If there are not that many photos or places, no such choice exists, and nothing needs a proof.
@@ -118,16 +121,17 @@ def _is_closed(
     places: int,
     fewest: int,
 ) -> bool:
-    """Return whether no choice in this case can keep ``fewest`` photos and protect ``places`` places.
+    """Return whether no choice in a case keeps at least ``fewest`` photos and protects at least ``places`` places.
 
-    A case is closed if too few places may count, or if a photo that must stay rules out a protected place. Otherwise,
-    by Lagrangian duality with multipliers f >= 0, the number of photos that can stay is at most the sum over photos of
-    max(0, 1 + sum over protected j of f_j gain_ij). For photos that must stay, the max is left out.
+    This is true if too few places may be protected, or if a photo that must stay rules out a protected place.
+    Otherwise, by Lagrangian duality with multipliers f >= 0, the number of photos that can stay is at most the sum over
+    photos i of max(0, 1 + the sum over protected places j of f_j gain_ij). The maximum with 0 is omitted for photos
+    that must stay.
 
     Args:
         case: The case.
         choice: The photos and their scores.
-        multipliers: Pairs of a place j and its multiplier f_j, in units of 2**-256.
+        multipliers: Pairs of a place j and its multiplier f_j in units of 2**-256.
         places, fewest: The claim, as in :func:`check_cases`.
     """
     ruled_out = {i for i in choice.photos for j in case.protected if choice.gain[j][i] is None}

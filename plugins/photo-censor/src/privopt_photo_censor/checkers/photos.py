@@ -1,4 +1,4 @@
-"""Check that the deletions in a photo release leave enough places at least as likely as the true one."""
+"""Checks that after the deletions in a photo-censor release, enough places are at least as likely as the true one."""
 
 from __future__ import annotations
 
@@ -20,37 +20,38 @@ TABLES = {
     *("bd-mdp", "const-opt", "exponential", "fl-linear", "given", "hierarchical-dp"),
     *("lr-geo", "optimal-lp", "planar-laplace"),
 }
-"""Tables that a problem can have. Those for other mechanisms are allowed, but not read."""
+"""The tables that a problem file may have. Those for other mechanisms are not read."""
 
 KEYS = "scores probabilities folder classifier true_location keep keep_at_least max_megapixels"
-"""Keys of the ``[photos]`` table in problem files."""
+"""The keys of the ``[photos]`` table in a problem file."""
 
 PRIVACY_KEYS = "top_k deletion_budget margin"
-"""Keys of the ``[privacy]`` table in problem files."""
+"""The keys of the ``[privacy]`` table in a problem file."""
 
 
 class Photos:
-    """The photos, the deletions, and the scores of the places that must hide the true one.
+    """A checker for the claims of one photo-censor release.
 
-    A place j is protected if the sum over kept photos of (S_ij - S_it - margin) is at least 0, which makes it at least
-    as likely as the true place. If a kept photo has the score -inf for the true place, all other places are protected.
+    A place j is protected if the sum of S_ij - S_it - margin over the kept photos i is at least 0, where t is the true
+    place. The classifier then finds j at least as likely as t. If a kept photo has the score -inf for the true place,
+    all other places are protected.
 
-    Photos are identified by index. Clean copies, if there are any, come after the last photo.
+    Photos are identified by index. The indices of clean copies, if there are any, follow those of the photos.
 
     Attributes:
         folder, result: The release folder, and the contents of its result.json.
         options: The ``[privacy]`` table.
-        all, retained, keep: Indices of all photos, of those that are posted, and of those that must be posted.
-        copies: Indices of the clean copies, or ``retained`` if there are none.
+        all, retained, keep: The indices of all photos, of the posted photos, and of the photos that must be posted.
+        copies: The indices of the clean copies, or ``retained`` if there are none.
         theta: The margin.
         k, budget: The task: either the number of places to protect, or the number of photos that may be deleted. The
             other one is 0.
-        least: Least number of photos that must stay.
+        least: The smallest number of photos that must stay.
         whom: The scope of the guarantee: this classifier, or all classifiers within the margin.
-        blind: Indices of the photos and copies that give the true place probability 0.
+        blind: The indices of the photos and copies that assign probability 0 to the true place.
         gain: For each other place j, the list of S_ij - S_it - margin over all photos and copies i, as exact integers
             in units of 2**-1074. An entry is None if a score is -inf.
-        level, deleted: How many places are protected and how many photos are deleted, set by :meth:`privacy`.
+        level, deleted: The number of protected places and the number of deleted photos, set by :meth:`privacy`.
         value: The loss, set by :meth:`objective`.
     """
 
@@ -58,12 +59,12 @@ class Photos:
         """Read the scores and deletions, and check that the problem states exactly one task.
 
         Args:
-            folder: The folder of the release.
-            problem: The problem of the release.
-            result: The contents of result.json.
+            folder: The release folder.
+            problem: The release's problem file.
+            result: The contents of the release's result.json.
 
         Raises:
-            RefusedError: The problem has unknown or contradictory keys, or does not match the files.
+            RefusedError: The problem has unknown or contradictory keys, or does not match the other files.
         """
         problem.allow(TABLES)
         photos = problem.table("photos", KEYS)
@@ -93,13 +94,16 @@ class Photos:
         self.gain = {j: differences(rows, j, true, self.theta) for j in places}
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the check for each claim, keyed by name, in the order in which the checks must run."""
+        """Return the functions that check the claims, by name, in the order in which they must run.
+
+        Each function returns a text that describes its finding.
+        """
         return {"privacy": self.privacy, "objective": self.objective, "words": self.words}
 
     def _count_protected(self, photos: set[int]) -> int:
-        """Count the places that are protected if these photos are posted.
+        """Return the number of places that are protected if the given photos are posted.
 
-        If no photo is posted, or a photo gives the true place probability 0, all places are protected.
+        If no photo is posted, or if a photo assigns probability 0 to the true place, all other places are protected.
         """
         if not photos or photos & self.blind:
             return len(self.gain)
@@ -109,10 +113,10 @@ class Photos:
         return sum(None not in column and sum(x for x in column if x is not None) >= 0 for column in columns)
 
     def privacy(self) -> str:
-        """Check that k places are protected or the budget is respected, and that clean copies protect as much.
+        """Check that enough places are protected, or that the budget is respected, for the photos and their copies.
 
         Returns:
-            What was found, in words.
+            A text that describes the finding.
 
         Raises:
             RefusedError: Too few places are protected, too many photos are deleted, or a photo that must stay is
@@ -135,7 +139,7 @@ class Photos:
         """Check that the bound is proved: no choice deletes fewer photos or, with a budget, protects more places.
 
         Returns:
-            What was found, in words.
+            A text that describes the finding.
 
         Raises:
             RefusedError: The proof is missing, or does not prove the bound.
@@ -160,13 +164,13 @@ class Photos:
         return f"{self.value:g}; no choice is better than {bound:g}"
 
     def words(self) -> str:
-        """Check that the guarantee, certificate and gap in result.json equal those computed here.
+        """Check that the guarantee, certificate and gap stated in result.json equal those computed here.
 
         Returns:
-            What was found, in words.
+            A text that describes the finding.
 
         Raises:
-            RefusedError: A statement in result.json differs from what is computed here.
+            RefusedError: A statement in result.json differs from the computed one.
         """
         # What the guarantee (here) and the certificate (below) in result.json must state.
         promise = {
@@ -199,9 +203,9 @@ class Photos:
         )
 
     def _compute_gap(self) -> float | None:
-        """Return the gap between value and bound: relative for deleted photos, absolute for protected places.
+        """Return the gap between the objective and its bound, or None if no bound is claimed.
 
-        Returns None if no bound is claimed.
+        The gap is relative for deleted photos and absolute for protected places.
         """
         objective = self.result["objective"]
         if objective["lower_bound"] is None:
@@ -219,16 +223,16 @@ def _need_one_task(
     keep_at_least: Any,
     true: int,
 ) -> None:
-    """Refuse problems without exactly one source and one task, and values that are not integers in their range.
+    """Check that a problem has exactly one source of scores and one task, and that its numbers are valid.
 
     Args:
-        photos, options: The ``[photos]`` and ``[privacy]`` tables in the problem file.
-        keep: Indices of the photos that must stay.
-        keep_at_least: Number of photos that must stay.
-        true: Index of the true place. The key in ``[photos]`` must not contradict it.
+        photos, options: The ``[photos]`` and ``[privacy]`` tables of the problem file.
+        keep: The indices of the photos that must stay.
+        keep_at_least: The smallest number of photos that must stay.
+        true: The index of the true place. The key in ``[photos]`` must not contradict it.
 
     Raises:
-        RefusedError: There is not exactly one source and one task, or a value is invalid.
+        RefusedError: There is not exactly one source and one task, or a number is invalid.
     """
     sources = photos.keys() & {"scores", "probabilities", "folder"}
     tasks = options.keys() & {"top_k", "deletion_budget"}

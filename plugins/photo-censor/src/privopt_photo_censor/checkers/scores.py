@@ -1,4 +1,4 @@
-"""Read a classifier's scores, and which photos a release keeps."""
+"""Readers for a classifier's scores, and for the deletions in a photo-censor release."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from privopt.checker.files import Problem
 __all__ = ["UNIT", "ScoreTable", "differences", "read_deletions", "read_scores"]
 
 UNIT = 2**1074
-"""Scores are whole multiples of 1 / UNIT, because every double is."""
+"""The number of units in which differences of scores are counted, per 1. Every double is a multiple of 1 / UNIT."""
 
 NAMES = ("photo", "file", "name", "id")
-"""Headers that mark the first column as holding names rather than scores."""
+"""Headers of a first column that contains the photos' names rather than scores."""
 
 Row = Sequence[float]
 
@@ -31,10 +31,10 @@ class ScoreTable:
     """The photos and their scores.
 
     Attributes:
-        names: Names of the photos.
-        true: Index of the true place.
-        scores: For each photo, the log-score of each place.
-        copies: The scores of the clean copies of the kept photos. None without copies.
+        names: The photos' names.
+        true: The index of the true place.
+        scores: One row per photo: the log-probability of each place.
+        copies: One row per clean copy, like ``scores``. None without copies.
     """
 
     names: list[str]
@@ -44,10 +44,10 @@ class ScoreTable:
 
 
 def read_deletions(folder: Path) -> tuple[list[str], set[int]]:
-    """Return the names of all photos in deletions.csv, and the indices of the kept ones.
+    """Read deletions.csv, and return the names of all photos and the indices of the kept ones.
 
     Raises:
-        RefusedError: The columns are wrong, or a cell is neither 0 nor 1.
+        RefusedError: The file has other columns, or a cell is neither 0 nor 1.
     """
     head, *rows = _read_table(folder / "deletions.csv")
     is_valid = head == ["photo", "deleted"] and all(row[1:] in (["0"], ["1"]) for row in rows)
@@ -58,17 +58,19 @@ def read_deletions(folder: Path) -> tuple[list[str], set[int]]:
 def read_scores(
     folder: Path, problem: Problem, photos: Mapping[str, Any], listed: list[str], retained: set[int]
 ) -> ScoreTable:
-    """Read the scores of the problem from a CSV table, an array file or, for a folder of photos, scores.npz.
+    """Read the scores of the photos, and of their clean copies if there are any.
+
+    The source is the problem's CSV or array file or, for a folder of photos, the release's scores.npz.
 
     Args:
-        folder: Folder of the release.
-        problem: The problem of the release.
-        photos: The ``[photos]`` table.
-        listed: Names of the photos in deletions.csv.
-        retained: Indices of the kept photos.
+        folder: The release folder.
+        problem: The release's problem file.
+        photos: The ``[photos]`` table of the problem file.
+        listed: The photos' names in deletions.csv.
+        retained: The indices of the kept photos.
 
     Raises:
-        RefusedError: The scores are neither log-scores nor probabilities, or belong to other photos.
+        RefusedError: The scores are neither log-probabilities nor probabilities, or belong to other photos.
     """
     file = photos.get("scores", photos.get("probabilities"))
     has_copies = "folder" in photos and (folder / "copies.csv").exists()
@@ -102,19 +104,19 @@ def read_scores(
 
 
 def _read_table(file: Path) -> list[list[str]]:
-    """Return the rows of a CSV file, including the header, as lists of texts."""
+    """Return the rows of a CSV file, including the header, as lists of strings."""
     return list(csv.reader(io.StringIO(file.read_text("utf-8"))))
 
 
 def _read_csv(problem: Problem, file: object, table: ScoreTable) -> None:
-    """Read scores, and names if there are any, from a CSV file of the problem into ``table``.
+    """Read scores and, if present, photos' names from a CSV file into ``table``.
 
-    The file has a column for each place, after an optional column of names. The score -inf is allowed.
+    The file has one column per place, after an optional column of names. The score -inf is allowed.
 
     Args:
-        problem: The problem of the release.
-        file: The file's name in the problem.
-        table: The table, whose scores and names are set.
+        problem: The release's problem file.
+        file: The name of the CSV file in the problem file.
+        table: The table that receives the scores and names.
     """
     cells = problem.columns(file)
     header = next(iter(cells))
@@ -126,7 +128,7 @@ def _read_csv(problem: Problem, file: object, table: ScoreTable) -> None:
 
 
 def _look_like_probabilities(scores: list[Row]) -> bool:
-    """Return whether the rows add up to about 1 or 100, which suggests that no logarithm was taken."""
+    """Return whether all rows sum to about 1, or all to about 100, which suggests that they are probabilities."""
 
     def add_up(row: Row, expected_sum: int) -> bool:
         """Return whether no entry is negative and the sum is within 2 % of the expected sum."""
@@ -136,19 +138,19 @@ def _look_like_probabilities(scores: list[Row]) -> bool:
 
 
 def differences(scores: list[Row], column: int, true: int, margin: float) -> list[int | None]:
-    """Return how much each photo i favours a place j over the true place t: S_ij - S_it - margin.
+    """Return S_ij - S_it - margin for each photo i, which measures how much the photo favours place j over place t.
 
     The differences are exact integers in units of 2**-1074, of which every double is a multiple. A difference is None
     if one of the scores is -inf.
 
     Args:
-        scores: For each photo, the log-score of each place.
-        column, true: Indices of the places j and t.
-        margin: The margin theta.
+        scores: One row per photo: the log-probability of each place.
+        column, true: The indices of the place j and the true place t.
+        margin: The margin.
     """
 
     def subtract(row: Row) -> int | None:
-        """Return the difference for the photo with this row of scores."""
+        """Return the difference for a photo, given its row of scores."""
         if -math.inf in (row[column], row[true]):
             return None
         return int((Fraction(row[column]) - Fraction(row[true]) - Fraction(margin)) * UNIT)

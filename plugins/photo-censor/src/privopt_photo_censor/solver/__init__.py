@@ -1,1 +1,1 @@
-"""Choose the photos to keep, by a search that records its proof or by baselines."""
+"""Solvers that choose the photos to keep: a branch-and-bound search that records a proof, and baselines."""

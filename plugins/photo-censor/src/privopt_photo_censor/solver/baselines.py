@@ -1,4 +1,8 @@
-"""The methods ``greedy``, the paper's baseline (section 3), and ``top-1``, its polynomial algorithm (section 4)."""
+"""The methods ``greedy`` and ``top-1``.
+
+``greedy`` is the baseline of Yang, Chakrabarti and Vorobeychik (AAAI 2020, section 3), and ``top-1`` is their
+polynomial algorithm (section 4).
+"""
 
 from __future__ import annotations
 
@@ -16,14 +20,18 @@ __all__ = ["greedy", "top_1"]
 
 
 def greedy(album: Album, task: Task) -> Plan:
-    """Return the plan of the paper's baseline, which deletes the photos with the highest true-location scores S_it.
+    """Return the plan of the greedy baseline, which deletes the photos with the highest true-location scores S_it.
 
-    Photos of the album are deleted one by one until the true location is not among the top k or, under a budget, until
-    the budget is used up. Of photos with equal scores the first one is deleted first.
+    Photos are deleted one by one until the true location is not among the top k or, under a budget, until the budget is
+    used up. Among photos with equal scores, the first one is deleted first.
+
+    Args:
+        album: The scores, and the photos that must stay.
+        task: A top-k or a deletion budget.
 
     Raises:
-        InfeasibleError: No set of photos meets the task, as the optimum of each single alternate shows.
-        StoppedError: Greedy deletion ran out of photos. Another set may meet the task.
+        InfeasibleError: No set of photos meets the task, as the bounds for single alternates show.
+        StoppedError: No further photo may be deleted. Another set of photos may meet the task.
     """
     is_kept = np.ones(album.photos, dtype=np.bool_)
     order = np.argsort(-album.scores[:, album.true], kind="stable")
@@ -46,7 +54,10 @@ def greedy(album: Album, task: Task) -> Plan:
 
 
 def top_1(album: Album) -> Plan:
-    """Return the plan with the fewest deletions after which some location is at or above the true one.
+    """Return the plan with the fewest deletions for which some location ranks at or above the true one.
+
+    Args:
+        album: The scores, and the photos that must stay.
 
     Raises:
         InfeasibleError: No location can rank at or above the true one.
@@ -67,9 +78,14 @@ def top_1(album: Album) -> Plan:
 
 
 def _make_plan(album: Album, task: Task, retained: Bools) -> Plan:
-    """Return the plan that keeps the photos ``retained`` (N,), with a cheap bound on every other set.
+    """Return the plan for a given set of photos, with a bound on the value of any set.
 
-    The bound follows from the number of photos that can stay with each single location (:attr:`Incumbent.cap`).
+    The bound is cheap to compute from the locations considered one at a time (:attr:`Incumbent.cap`).
+
+    Args:
+        album: The scores, and the photos that must stay.
+        task: A top-k or a deletion budget.
+        retained: (N,) mask of the retained photos.
     """
     plan = solve_easy_case(album, task)
     bound = max(0, Incumbent(album, task).cap) if plan is None else plan.bound

@@ -1,10 +1,10 @@
 """Upper bounds on the number of retained photos if given locations must rank at or above the true one.
 
-For a set A of locations, the linear program is ``max sum z, sum_i z_i d_ij >= 0 (j in A), 0 <= z <= 1``, where d_ij is
-photo i's advantage for location j. By Lagrangian duality at most ``sum_i max(0, 1 + sum_j f_j d_ij)`` photos can stay
-for any multipliers f >= 0, where the max is left out for photos that must stay. The multipliers come from HiGHS or, for
-one additional location, from a line search along its multiplier. The bound is never a solver's objective, but this sum
-plus its largest possible rounding error.
+For a set A of locations, the linear relaxation is ``max sum z, sum_i z_i d_ij >= 0 (j in A), 0 <= z <= 1``, where d_ij
+is the advantage of photo i for location j. By Lagrangian duality, at most ``sum_i max(0, 1 + sum_j f_j d_ij)`` photos
+can stay, for any multipliers f >= 0; the maximum with 0 is omitted for photos that must stay. The multipliers come from
+HiGHS or, for one additional location, from a line search along its multiplier. The bound is this sum plus its largest
+possible rounding error, never the objective that a solver reports.
 """
 
 from __future__ import annotations
@@ -24,44 +24,46 @@ __all__ = ["Certificate", "Photos", "Program", "bound_extensions", "bound_photos
 
 EPS: Final = float(np.finfo(np.float64).eps)
 MISSING_COST: Final = 1e6
-"""Cost of violating a row (scaled to 1) in the program, in which a retained photo is worth 1."""
+"""The cost per unit of violation of a scaled row in the linear program, in which a retained photo is worth 1."""
 LARGEST_POWER: Final = 700
-"""Exponent of the largest multiplier, a power of two. The checker converts multipliers from doubles to units of
-2**-256."""
+"""The exponent of the largest multiplier, a power of two. The checker converts multipliers to units of 2**-256."""
 BLOCK_ENTRIES: Final = 100_000
-"""Maximum number of (photo, location) pairs that are processed at once, each of which takes about 120 bytes."""
+"""The maximum number of (photo, location) pairs per batch. Each takes about 120 bytes."""
 WHOLE_TOLERANCE: Final = 1e-6
-"""A value in the program is rounded to 0 or 1 if it is this close. The exact rank then decides about the photos."""
+"""The tolerance within which a value in the linear program is rounded to 0 or 1."""
 
 
 @frozen(eq=False)
 class Photos:
-    """The photos that a case fixes as staying or deleted.
+    """The state of the N photos in a case: retained, deleted or undecided.
 
     Attributes:
-        must: (N,) True for photos that stay.
-        may: (N,) True for photos that stay or may stay.
+        must: (N,) Whether each photo must stay.
+        may: (N,) Whether each photo may stay, which includes those that must.
     """
 
     must: Bools
     may: Bools
 
     def drop_photos(self, killed: Bools) -> Photos | None:
-        """Return the photos without those in the mask ``killed`` (N,), which rule out a location.
+        """Delete the photos that rule out a location, and return the new state.
 
-        Returns None if one of these photos must stay, because the location cannot be protected then.
+        The result is None if one of these photos must stay, because the location then cannot be protected.
+
+        Args:
+            killed: (N,) mask of the photos that rule out the location.
         """
         return None if (self.must & killed).any() else Photos(self.must, self.may & ~killed)
 
 
 @frozen(eq=False)
 class Certificate:
-    """Multipliers, and the bound on the number of retained photos that they prove.
+    """Lagrange multipliers, and the bound on the number of retained photos that they prove.
 
     Attributes:
         bound: The bound, not yet rounded down to an integer.
-        rows: (r,) locations, as rows of :class:`Alternates`.
-        force: (r,) The Lagrange multipliers f of these locations, which are non-negative.
+        rows: (r,) The locations with multipliers, as rows of :class:`Alternates`.
+        force: (r,) The non-negative multiplier f of each of these locations.
     """
 
     bound: float
@@ -70,22 +72,26 @@ class Certificate:
 
 
 def _max_rounding_error(photos: int, locations: int, size: Floats) -> Floats:
-    """Return a bound on the rounding error of Lagrangian sums over photos, whose terms add up over locations.
+    """Return a bound on the rounding error of Lagrangian sums over photos, each term of which is a sum over locations.
 
-    ``size`` bounds the absolute values of the terms. The number of roundings is at most photos + locations plus a few,
-    and a factor of 8 is a safety margin.
+    The number of roundings is at most photos + locations plus a few; the factor 8 is a safety margin.
+
+    Args:
+        photos: The number of photos.
+        locations: The number of locations with multipliers.
+        size: Bounds on the absolute values of the terms, one per sum.
     """
     return np.asarray(8.0 * EPS * (photos + locations + 8) * photos * size)
 
 
 def bound_photos(data: Alternates, rows: Ints, force: Floats, photos: Photos) -> Floats:
-    """Return upper bounds on the number of photos that can stay in a case: the Lagrangian sums, rounded up.
+    """Return upper bounds on the number of photos that can stay: Lagrangian sums plus their largest rounding error.
 
     Args:
         data: The album.
-        rows: (r,) the protected locations.
-        force: (..., r) Non-negative multipliers of the locations. Each vector along the last axis gives one bound.
-        photos: Photos that must stay, and photos that may stay.
+        rows: (r,) The protected locations.
+        force: (..., r) Non-negative multipliers for these locations. Each vector along the last axis yields one bound.
+        photos: The photos that must stay, and the photos that may stay.
 
     Returns:
         The bounds, with the shape of ``force`` without its last axis.
@@ -97,19 +103,20 @@ def bound_photos(data: Alternates, rows: Ints, force: Floats, photos: Photos) ->
 
 
 def bound_extensions(data: Alternates, certificate: Certificate, rows: Ints, photos: Photos) -> tuple[Floats, Floats]:
-    """Bound the number of photos that can stay if one more location must be protected, for several such locations.
+    """Bound the number of photos that can stay if one more location must be protected, for each of c locations.
 
-    The multipliers of the already protected locations are kept, and the best multiplier of the new location is chosen.
+    The multipliers of the already protected locations are fixed, and the best multiplier of the new location is chosen.
 
     Args:
         data: The album.
-        certificate: Multipliers of the already protected locations, which are not changed.
-        rows: (c,) the additional locations.
-        photos: The fixed photos. Those that rule out a protected location are already deleted.
+        certificate: The multipliers of the already protected locations.
+        rows: (c,) The candidates for the additional location.
+        photos: The photos that must stay, and the photos that may stay. Photos that rule out a protected location must
+            already be deleted.
 
     Returns:
-        Bounds (c,), and the multipliers (c,) of the additional locations. If no location is protected yet, the bounds
-        are tight: a bound is below a number of photos whenever that number cannot stay.
+        A (c,) array of bounds, and a (c,) array of the additional locations' multipliers. If no location is protected
+        yet, the bounds are tight.
     """
     size = max(1, BLOCK_ENTRIES // data.diff.shape[1])
     parts = [
@@ -121,16 +128,17 @@ def bound_extensions(data: Alternates, certificate: Certificate, rows: Ints, pho
 
 
 def _bound_block(data: Alternates, certificate: Certificate, rows: Ints, photos: Photos) -> tuple[Floats, Floats]:
-    """Compute :func:`bound_extensions` for a block of locations that fits into memory.
+    """Evaluate :func:`bound_extensions` for a batch of locations that fits into memory.
 
     Args:
         data: The album.
-        certificate: Multipliers of the already protected locations, which are not changed.
-        rows: (c,) the additional locations.
-        photos: The photos that must stay, and those that may stay.
+        certificate: The multipliers of the already protected locations.
+        rows: (c,) The candidates for the additional location.
+        photos: The photos that must stay, and the photos that may stay.
 
     Returns:
-        Bounds (c,) on the number of photos that can stay, and the multipliers (c,) that minimise them.
+        A (c,) array of bounds on the number of photos that can stay, and a (c,) array of the multipliers that minimise
+        them.
     """
     # The bound is convex and piecewise linear in the multiplier: the sum of max(0, base + multiplier * diff). Its slope
     # changes (a turn) where a term changes sign. Its minimum is the first turn after which the slope is not negative.
@@ -167,14 +175,14 @@ def _bound_block(data: Alternates, certificate: Certificate, rows: Ints, photos:
 
 
 def exact_certificate(data: Alternates, row: int, retained: Bools) -> Certificate | None:
-    """Return a multiplier that proves that a location is not protected if exactly the photos in a mask stay.
+    """Return a certificate that a location is not protected by a given set of photos.
 
     The result is None if the location is protected, or if the multiplier would be too large for a proof file.
 
     Args:
         data: The album.
         row: The location, as a row of :class:`Alternates`.
-        retained: (N,) mask of the photos that stay.
+        retained: (N,) mask of the retained photos.
     """
     total = sum((data.gain(row, i) for i in np.flatnonzero(retained).tolist()), Fraction(0))
     if total >= 0:
@@ -185,23 +193,23 @@ def exact_certificate(data: Alternates, row: int, retained: Bools) -> Certificat
 
 
 class Program:
-    """The linear program of a set of locations in HiGHS, which is modified and solved again from the last basis.
+    """The linear relaxation for a set of locations in HiGHS, which is modified and warm-started from the last basis.
 
-    The variables are the shares z_i of the photos (see the module's docstring), and a common violation of all rows.
+    The variables are the values z_i of the photos (see the module docstring) and a common violation of all rows.
 
     Attributes:
         data: The album.
-        scale: (m,) divisor of each location's row, its largest |diff|.
-        solved: Number of programs solved so far.
+        scale: (m,) The divisor of each location's row, which is the row's largest |diff|.
+        solved: The number of programs solved so far.
         _solver: The HiGHS solver, with the rows and bounds of the last program.
-        _endless, _optimal: HiGHS's infinity, and its status of an optimal solution.
-        _columns: (N + 1,) numbers of the variables: the photos, and the violation.
-        _rows: Locations of the program's rows, in order.
-        _lower, _upper: (N,) bounds of the photos' variables.
+        _endless, _optimal: HiGHS's value for infinity, and its status for an optimal solution.
+        _columns: (N + 1,) The column indices of the variables: the photos, then the violation.
+        _rows: The locations of the program's rows, in order.
+        _lower, _upper: (N,) The bounds of the photos' variables.
     """
 
     def __init__(self, data: Alternates) -> None:
-        """Create the program of an album (``data``), without rows for locations, and with all photos free."""
+        """Create the program for an album, without rows for locations and with all photos undecided."""
         import highspy
 
         self.data = data
@@ -223,10 +231,11 @@ class Program:
         self._lower, self._upper = np.zeros(n), np.ones(n)
 
     def _update_program(self, rows: Ints, photos: Photos) -> None:
-        """Change the rows and bounds of the HiGHS program that differ from the last call.
+        """Change the rows and bounds of the HiGHS program that differ from those of the last call.
 
-        ``rows`` (r,) are the locations. ``photos`` fixes variables: at 1 for photos that must stay, and at 0 for
-        deleted photos.
+        Args:
+            rows: (r,) The locations.
+            photos: The photos that must stay, whose variables are fixed at 1, and the deleted ones, fixed at 0.
         """
         target_rows = rows.tolist()
         # Sets of locations grow one by one, so successive programs mostly share their first rows.
@@ -252,14 +261,15 @@ class Program:
             self._lower, self._upper = lower, upper
 
     def solve(self, rows: Ints, photos: Photos) -> tuple[Certificate, Floats, Floats]:
-        """Solve the linear program of a set of locations, and return the bound that its multipliers prove.
+        """Solve the linear relaxation for a set of locations, and return the bound that its dual multipliers prove.
 
         Args:
-            rows: (r,) the locations.
-            photos: The fixed photos. No photo that must stay may rule out one of the locations.
+            rows: (r,) The locations that must be protected.
+            photos: The photos that must stay, and the photos that may stay. No photo that must stay may rule out one of
+                the locations.
 
         Returns:
-            The bound with its multipliers, and the values (N,) and reduced costs (N,) of the photos. If HiGHS fails,
+            The certificate with the bound, and the (N,) values and (N,) reduced costs of the photos. If HiGHS fails,
             the multipliers are 0 and all values are one half.
         """
         self._update_program(rows, photos)

@@ -1,6 +1,6 @@
-"""The best set of photos so far, and heuristics that improve it: easy sets, greedy deletion and exchanges.
+"""The incumbent (the best set of photos found so far), and heuristics that find and improve it.
 
-Heuristics compare sums in doubles. Only :meth:`Incumbent.offer` accepts a set, by its exact rank.
+Heuristics compare sums in doubles and only propose sets. :meth:`Incumbent.offer` accepts a set by its exact rank.
 """
 
 from __future__ import annotations
@@ -18,30 +18,35 @@ from privopt_photo_censor.solver.single import best_for, reach
 __all__ = ["Incumbent"]
 
 HELD_SUMS: Final = 2_000_000
-"""Maximum number of sums held in memory at once. They take 16 MB, and another 32 MB while they are computed."""
+"""The maximum number of sums held in memory at once. They take 16 MB, and another 32 MB while they are computed."""
 POLISH_SUMS: Final = 300_000_000
-"""Maximum number of sums in one round of exchanges: about 0.3 s (2 cores at load 6, 64 and 128 photos, 512 places)."""
+"""The maximum number of sums in one round of exchanges.
+
+They take about 0.3 s, measured with 64 and 128 photos and 512 places on 2 cores at load 6.
+"""
 
 
 class Incumbent:
-    """The best set of retained photos so far, and what a better set must achieve.
+    """The best set of retained photos found so far, and the requirements that a better set must satisfy.
+
+    A location is protected if it ranks at or above the true one.
 
     Attributes:
-        album: The scores, and which photos must stay.
+        album: The scores, and the photos that must stay.
         task: A top-k or a deletion budget.
-        reach: (m,) For each location other than the true one, the maximum number of photos that can stay if only this
-            location must be protected. -1 if it cannot be protected.
-        k: Number of locations that a better set must protect. It grows under a budget.
-        need: Number of photos that a better set must retain. It grows with a top-k.
-        retained: (N,) mask of the best set. None before the first set.
-        protected: Number of locations that the best set leaves at or above the true one.
+        reach: (m,) The maximum number of photos that can stay if only the given location must be protected, for each
+            location other than the true one; -1 if it cannot be protected.
+        k: The number of locations that a better set must protect. Under a budget, it grows with each new incumbent.
+        need: The number of photos that a better set must retain. For a top-k, it grows with each new incumbent.
+        retained: (N,) mask of the best set. None before the first set is accepted.
+        protected: The number of locations that the best set protects.
     """
 
     def __init__(self, album: Album, task: Task) -> None:
         """Create an incumbent without a set of photos.
 
         Args:
-            album: The scores, with finite scores of the true location.
+            album: The scores. Those of the true location must be finite.
             task: A top-k or a deletion budget.
         """
         self.album, self.task = album, task
@@ -55,7 +60,10 @@ class Incumbent:
         self.protected = -1
 
     def offer(self, retained: Bools) -> bool:
-        """Replace the incumbent with the set ``retained`` (N,) if the exact rank shows that this set is better.
+        """Replace the incumbent with a set of photos if the set is better by its exact rank.
+
+        Args:
+            retained: (N,) mask of the offered set.
 
         Returns:
             Whether the incumbent was replaced.
@@ -76,17 +84,18 @@ class Incumbent:
 
     @property
     def value(self) -> int:
-        """Number of retained photos or, under a budget, of protected locations. -1 before the first set."""
+        """The number of retained photos or, under a budget, of protected locations; -1 before the first set."""
         if self.retained is None:
             return -1
         return int(self.retained.sum()) if self.task.budget is None else self.protected
 
     @property
     def cap(self) -> int:
-        """Upper bound on :attr:`value` for any set, from single locations. -1 if there are fewer than k locations.
+        """An upper bound on :attr:`value` for any set of photos, derived from the locations one at a time.
 
-        A set that protects k locations retains at most as many photos as each of these locations allows alone. The
-        smallest of k such numbers is at most the k-th largest of all.
+        A set that protects k locations retains at most as many photos as each of these locations allows by itself. The
+        smallest of these k numbers is at most the k-th largest number over all locations. The bound is -1 if there are
+        fewer than k locations.
         """
         if self.task.budget is not None:
             return int((self.reach >= self.need).sum())
@@ -94,10 +103,10 @@ class Incumbent:
         return int(np.sort(self.reach)[-k]) if k <= self.reach.size else -1
 
     def start(self) -> None:
-        """Offer sets of photos that are easy to find.
+        """Offer sets of photos that are easy to find, as first incumbents.
 
-        For a top-k these are the empty set, if it is allowed, and the sets of greedy deletion. For a budget they are
-        the set of all photos, and the best set for each location alone.
+        For a top-k, these are the empty set, if it is allowed, and the sets found by greedy deletion. For a budget,
+        they are the set of all photos, and the best set for each single location.
         """
         if self.task.budget is None:
             if not self.album.required_count:
@@ -114,11 +123,11 @@ class Incumbent:
                 self.offer(candidate)
 
     def _offer_greedy_sets(self) -> None:
-        """Offer the sets of two greedy deletions, each of which stops when the task is met.
+        """Offer the sets that two greedy deletion orders yield, each up to the point at which the task is met.
 
-        The first deletes photos by the score of the true location, highest first. The second deletes photos that rule
-        out other locations, because such a location cannot be protected while they are retained, and then photos by
-        their mean advantage for the other locations, lowest first.
+        The first order is by the score of the true location, highest first. The second order begins with photos that
+        rule out other locations, which cannot be protected while these photos stay. It continues with the other photos
+        by their mean advantage for the other locations, lowest first.
         """
         # data.diff[j, i] is how much photo i favours location j over the true one; data.kills[j, i] says that the photo
         # gives the location probability 0. A location is protected if its sum over the retained photos is at least 0.
@@ -141,15 +150,20 @@ class Incumbent:
                     break
 
     def polish(self) -> None:
-        """Exchange a photo for two others (for one under a budget) until no exchange gives a better set."""
+        """Improve the incumbent by local search until no exchange yields a better set or the time limit is reached.
+
+        An exchange replaces one retained photo with two deleted ones or, under a budget, with one.
+        """
         while self.retained is not None and clock().left > 0.0 and self._exchange_photos(self.retained):
             pass
 
     def _exchange_photos(self, retained: Bools) -> bool:
-        """Try to replace a retained photo with two deleted photos, or with one under a budget.
+        """Try exchanges until one yields a better set: two deleted photos, or one under a budget, for a retained one.
 
-        Exchanges are tried until one gives a better set. Nothing is tried if there are too many sums to compute.
-        ``retained`` (N,) is the incumbent's set.
+        No exchange is tried if there are too many sums to compute.
+
+        Args:
+            retained: (N,) mask of the incumbent's set.
 
         Returns:
             Whether the incumbent was improved.
@@ -182,7 +196,7 @@ class Incumbent:
         return False
 
     def restore(self) -> None:
-        """Restore deleted photos one by one, as long as the number of protected locations does not fall."""
+        """Restore each deleted photo, in order, if the incumbent then still protects as many locations."""
         assert self.retained is not None
         # The incumbent's own mask, which is changed in place.
         data, is_retained = self.album.alternates, self.retained

@@ -1,4 +1,4 @@
-"""The method ``optimal``: cases that need no search, the search, and the resulting plan."""
+"""The method ``optimal``, which finds the best set of photos to retain by branch and bound."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["Plan", "describe_clash", "prove_bound", "solve", "solve_easy_case"]
 
 @frozen(kw_only=True, eq=False)
 class Plan:
-    """The photos to retain, with a bound on the value of any set.
+    """The photos to retain, with a bound on the value of any set of photos.
 
     Attributes:
         retained: (N,) mask of the photos to retain.
-        protected: Exact number of locations at or above the true one.
+        protected: The exact number of locations that rank at or above the true one.
         bound: Upper bound on the number of photos that any set retains or, under a budget, of locations that any set
             protects.
         tree: The proof of the bound. None without a proof.
-        proved: What completed the proof, in words. Empty if the search did not end.
-        programs: Number of linear programs solved.
+        proved: A text that states how optimality was proved. Empty if it was not.
+        programs: The number of linear programs solved.
         stopped: Whether a time limit or an interrupt ended the search.
     """
 
@@ -44,21 +44,24 @@ class Plan:
 
     @property
     def deleted_count(self) -> int:
-        """Number of deleted photos."""
+        """The number of deleted photos."""
         return int((~self.retained).sum())
 
 
 def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None = None) -> Plan:
-    """Return the best set of photos to retain, proved optimal unless the enclosing time limit expires first.
+    """Return the best set of photos to retain, with a proved bound.
+
+    The set is optimal unless the search is stopped by the enclosing time limit, by an interrupt, or because its proof
+    grows too large.
 
     Args:
-        album: The scores, and which photos must stay.
+        album: The scores, and the photos that must stay.
         task: A top-k or a deletion budget.
-        report: Called once with the value and the bound before the search.
+        report: Called once, before the search, with the value of the first incumbent and a bound.
 
     Raises:
         InfeasibleError: No set of photos meets the task. The message names the conflicting keys.
-        StoppedError: The time limit expired before the first set was found.
+        StoppedError: The search was stopped before the first set was found.
     """
     plan = solve_easy_case(album, task)
     if plan is not None:
@@ -99,12 +102,13 @@ def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None
 
 
 def solve_easy_case(album: Album, task: Task) -> Plan | None:
-    """Return a plan if no search is needed to find an optimal one, and None otherwise.
+    """Return an optimal plan if it is obvious, and None if a search is needed.
 
-    An example is a photo that gives the true location probability 0: if it is retained, every location is protected.
+    A plan is obvious if all photos together meet the task, if they protect every location, or if a budget allows
+    deleting all photos.
 
     Args:
-        album: The scores, and which photos must stay.
+        album: The scores, and the photos that must stay.
         task: A top-k or a deletion budget.
     """
     all_photos = np.ones(album.photos, dtype=np.bool_)
@@ -124,15 +128,17 @@ def solve_easy_case(album: Album, task: Task) -> Plan | None:
 
 
 def prove_bound(album: Album, task: Task, bound: int) -> tuple[int, Tree] | None:
-    """Prove a bound on the value of any set of photos, or a weaker bound if time is short or the proof too large.
+    """Prove a bound on the value of any set of photos.
+
+    A weaker bound is proved if the time limit is reached or if the proof grows too large.
 
     Args:
-        album: The scores, and which photos must stay.
+        album: The scores, and the photos that must stay.
         task: A top-k or a deletion budget.
-        bound: Bound on the number of retained photos or, under a budget, of protected locations.
+        bound: The conjectured bound on the number of retained photos or, under a budget, of protected locations.
 
     Returns:
-        The proved bound and the tree that proves it, or None if a set exceeds ``bound``.
+        The proved bound and the tree that proves it, or None if some set exceeds ``bound``.
     """
     k, fewest = make_claim(album, task, bound)
     # No set can exceed the bound, so it needs no cases.
@@ -150,9 +156,10 @@ def prove_bound(album: Album, task: Task, bound: int) -> tuple[int, Tree] | None
 
 
 def describe_clash(incumbent: Incumbent) -> str:
-    """Return a message on which keys of an infeasible top-k problem contradict one another, and why.
+    """Return an error message that names the conflicting keys of an infeasible top-k problem, and the reason.
 
-    ``incumbent`` has the album, the task, and the number of photos that can stay with each location alone.
+    Args:
+        incumbent: The incumbent of the search, with the album and the task.
     """
     album = incumbent.album
     keep_count = int(album.keep.sum())

@@ -1,13 +1,14 @@
-"""The proof that no choice of photos is better: a tree of cases, which is stored with the deletions.
+"""Proofs that no set of photos is better than the released one, as trees of cases that are stored with the release.
 
-The claim is always the same: no set of at least ``fewest`` retained photos leaves ``k`` locations at or above the true
-one. A case fixes some locations as protected or as not counted, and some photos as retained or deleted. It is closed if
-fewer than ``k`` locations may still count, or by multipliers f >= 0 of its protected locations. By Lagrangian duality
-at most ::
+A tree proves that no set of at least ``fewest`` retained photos leaves ``k`` locations at or above the true one. A case
+fixes some locations as protected or as not counted, and some photos as retained or deleted. It is closed if fewer than
+``k`` locations may still be protected, or by multipliers f >= 0 for its protected locations. By Lagrangian duality, at
+most ::
 
-    sum over photos of max(0, 1 + sum_j f_j (S_ij - S_it - theta))
+    sum over photos i of max(0, 1 + sum over locations j of f_j (S_ij - S_it - theta))
 
-photos can stay, where the max is left out for photos that must stay. ``docs/reference/proof.md`` describes the file.
+photos can stay, where the maximum with 0 is omitted for photos that must stay. docs/reference/proof.md describes the
+file format.
 """
 
 from __future__ import annotations
@@ -32,22 +33,26 @@ __all__ = ["LEAF", "PHOTO", "PLACE", "Tree", "make_claim"]
 
 PROOF_VERSION: Final = 1
 LEAF, PLACE, PHOTO = 0, 1, 2
-"""The kinds of cases: closed, branched on a location, and branched on a photo."""
+"""The codes for kinds of cases: closed, branched on a location, and branched on a photo."""
 KINDS: Final = {"version": "i8", "kind": "u1", "item": "i4", "starts": "i8", "places": "i4", "values": "f8"}
 """The arrays in proof.npz and their types."""
 
 
 @frozen(kw_only=True, eq=False)
 class Tree:
-    """A tree of cases in preorder. The child in which a location is protected, or a photo retained, comes first.
+    """A binary tree of C cases in preorder, with multipliers for each of its L leaves (the closed cases).
+
+    The child in which a location is protected, or a photo retained, comes before its sibling.
 
     Attributes:
-        kind: (C,) uint8: 0 for a closed case, 1 for a branch on a location, 2 for a branch on a photo.
-        item: (C,) int32, the column of the location or the row of the photo; -1 for a closed case.
-        starts: (L + 1,) int64. The l-th closed case has the entries ``starts[l]:starts[l + 1]`` of ``places`` and
-            ``values``.
-        places: (Q,) int32, columns of protected locations.
-        values: (Q,) multipliers of these locations, at least 0.
+        kind: (C,) The kind of each case, as uint8: 0 for a closed case, 1 for a branch on a location, 2 for a branch on
+            a photo.
+        item: (C,) The column of the location, or the row of the photo, on which each case branches, as int32; -1 for a
+            closed case.
+        starts: (L + 1,) The offsets of each closed case's multipliers, as int64. Closed case number l has the entries
+            ``starts[l]:starts[l + 1]`` of ``places`` and ``values``.
+        places: (Q,) The columns of the locations with multipliers, as int32.
+        values: (Q,) The multipliers, which are non-negative.
     """
 
     kind: NDArray[np.uint8]
@@ -58,12 +63,12 @@ class Tree:
 
     @classmethod
     def of(cls, cases: Sequence[tuple[int, int]], leaves: Sequence[Certificate], location: Ints) -> Self:
-        """Build a tree from the cases of a search.
+        """Build a tree from the cases that a search recorded.
 
         Args:
-            cases: Kind and item of each case, in preorder.
-            leaves: Multipliers of each closed case, with locations as rows of :class:`Alternates`.
-            location: (m,) the column of each row.
+            cases: The kind and item of each case, in preorder.
+            leaves: The multipliers for each closed case, with locations as rows of :class:`Alternates`.
+            location: (m,) The column of the location in each of these rows.
         """
         # Multipliers of 0 add nothing to a bound, so they are not stored.
         masks = [by.force > 0.0 for by in leaves]
@@ -85,10 +90,10 @@ class Tree:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read a tree from proof.npz in a folder, and check that its arrays are consistent.
+        """Read a tree from proof.npz in a folder.
 
         Raises:
-            InputError: The file is missing or malformed.
+            InputError: The file is missing or malformed, or its arrays are inconsistent.
         """
         path = folder / PROOF
         parts = read_arrays(path, {name: (dtype, (None,)) for name, dtype in KINDS.items()})
@@ -104,12 +109,14 @@ class Tree:
         return cls(**{name: parts[name] for name in KINDS if name != "version"})
 
     def fault(self, album: Album, k: int, fewest: int) -> str | None:
-        """Return the reason why the tree does not prove its claim, or None if it does.
+        """Return the reason why the tree does not prove a claim, or None if it does.
+
+        The claim is that no set of at least ``fewest`` retained photos protects ``k`` locations.
 
         Args:
-            album: The scores, and which photos must stay.
-            k: Number of locations.
-            fewest: The claim is that no set of at least this many retained photos protects k locations.
+            album: The scores, and the photos that must stay.
+            k: The number of locations in the claim.
+            fewest: The number of photos in the claim.
         """
         # There are no such sets of photos, so the claim holds without a tree.
         if fewest > album.photos or k > album.locations - 1:
@@ -163,17 +170,17 @@ def _is_closed(
     deleted: frozenset[int],
     fewest: int,
 ) -> bool:
-    """Return whether fewer than ``fewest`` photos can stay in a case.
+    """Return whether multipliers prove that fewer than ``fewest`` photos can stay in a case.
 
-    The bound in doubles accounts for rounding errors, so the case is closed if this bound is small enough. Otherwise
-    the sum is evaluated in rationals.
+    The bound is first computed in doubles, with an allowance for rounding errors. If this bound is not small enough, it
+    is computed in rationals.
 
     Args:
-        album: The scores, and which photos must stay.
-        protected: Rows (of :class:`Alternates`) of the locations that the case protects.
-        force: Multipliers of some of these locations, by row.
-        retained, deleted: Photos that the case fixes.
-        fewest: Number of photos that must not be reached.
+        album: The scores, and the photos that must stay.
+        protected: The locations that the case protects, as rows of :class:`Alternates`.
+        force: The multipliers of some of these locations, by row.
+        retained, deleted: The photos that the case fixes.
+        fewest: The number of photos that must not be reached.
     """
     data, n = album.alternates, album.photos
     is_out: Bools = np.asarray(data.kills[protected].any(axis=0), dtype=np.bool_)
@@ -195,10 +202,10 @@ def _is_closed(
 
 
 def make_claim(album: Album, task: Task, bound: int) -> tuple[int, int]:
-    """Return the claim (k, fewest) that proves a bound: no set of ``fewest`` photos or more protects k locations.
+    """Return the claim (k, fewest) that implies a bound: no set of at least ``fewest`` photos protects k locations.
 
     Args:
-        album: The scores, and which photos must stay.
+        album: The scores, and the photos that must stay.
         task: A top-k or a deletion budget.
         bound: Upper bound on the number of photos that can stay or, under a budget, of locations that can be protected.
     """

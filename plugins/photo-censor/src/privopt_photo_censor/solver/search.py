@@ -1,9 +1,10 @@
-"""Branch and bound for the best set of photos to retain, which records its proof as it runs.
+"""Branch and bound for the best set of photos to retain, with a proof that is recorded during the search.
 
-A case fixes some locations as protected or not counted, and some photos as retained or deleted. It is closed when
-multipliers show that fewer photos can stay than a better set needs, or when too few locations may still count. This
-requirement only grows, so a closed case stays closed. When no case is open, the cases prove that the incumbent is
-optimal. If time runs out, the open cases are closed at their bounds, which proves a weaker claim.
+A case, which is a node of the search tree, fixes some locations as protected or not counted, and some photos as
+retained or deleted. It is closed when multipliers show that fewer photos can stay than a better set must retain, or
+when too few locations may still be protected. The requirements for a better set only grow, so a closed case stays
+closed. When no case is open, the cases prove that the incumbent is optimal. If the search is stopped, open cases are
+closed at their bounds, which proves a weaker bound.
 """
 
 from __future__ import annotations
@@ -31,38 +32,44 @@ from privopt_photo_censor.solver.proof import LEAF, PHOTO, PLACE, Tree
 __all__ = ["Search"]
 
 PROOF_EFFORT: Final = 60_000_000
-"""Largest size of a proof: the number of photos times the number of closed cases and their multipliers. `verify` takes
-3 s for it, and the stand-alone checker 20 s (128 photos, top-20: 0.2 and 1.6 s for 4.6 million; 2 shared cores)."""
+"""The largest size of a proof: the number of photos times the number of closed cases and their multipliers.
+
+For such a proof, ``verify`` takes 3 s and the stand-alone checker 20 s on 2 shared cores. For 128 photos and top-20,
+whose proof has the size 4.6 million, they take 0.2 s and 1.6 s.
+"""
 BEAM_SETS: Final = 8
-"""Number of sets of locations that the beam search grows together to find a first incumbent. With 8 sets, four albums
-of 64 photos (top-20) take 0.4 to 0.8 s each. With 1 or 2 sets, one of the albums is not proved within 20 s, and with 0
-sets, two are not."""
+"""The beam width: the number of sets of locations that the beam search for a first incumbent keeps.
+
+With a width of 8, four albums of 64 photos (top-20) take 0.4 to 0.8 s each. With a width of 1 or 2, one of the albums
+is not solved within 20 s, and without the beam search, two are not.
+"""
 NEXT_PROGRAMS: Final = 64
-"""Maximum number of linear programs that bound the candidates of a case. Those with the lowest bounds come first."""
+"""The maximum number of candidates per case that are bounded by a linear program, lowest bounds first."""
 LARGEST_SET: Final = 64
-"""Maximum size of the sets in the beam. Programs of larger sets take longer than their incumbents save."""
+"""The maximum size of the sets in the beam search. For larger sets, the linear programs cost more time than they save.
+"""
 FEW_SETS: Final = 0.5
-"""The search branches on photos if the number of sets of photos is below this power of the number of sets of
-locations."""
+"""The search branches on photos if there are at most x**FEW_SETS sets of photos for x sets of locations."""
 NONE: Final = Certificate(inf, np.zeros(0, dtype=np.int64), np.zeros(0))
-"""A certificate without multipliers, which bounds nothing."""
+"""A certificate without multipliers, whose bound is infinite."""
 
 
 @frozen(eq=False)
 class Case:
     """An open case: a node of the search tree that is neither closed nor branched yet.
 
-    A location is protected by a set of posted photos if it ranks at or above the true location.
+    A location is protected by a set of retained photos if it ranks at or above the true location.
 
     Attributes:
-        rows: (r,) locations that must be protected, as rows of :class:`Alternates`.
-        certificate: Lagrange multipliers of some of these locations, and the bound on the number of retained photos
+        rows: (r,) The locations that must be protected, as rows of :class:`Alternates`.
+        certificate: The Lagrange multipliers of some of these locations, and the bound on the number of retained photos
             that they prove.
-        candidates: Locations that may be protected too, each with a bound on the number of photos that can then stay.
-        photos: Photos that must stay, and photos that may stay.
-        values: (N,) the photos' values in the last linear program of the case. None if none was solved.
-        costs: (N,) the photos' reduced costs in that program. None if none was solved.
-        is_bounded: Whether the bounds of the candidates were computed for these photos and locations.
+        candidates: The locations that may be protected as well, by row, each with a certificate that bounds the number
+            of photos that can then stay.
+        photos: The photos that must stay, and the photos that may stay.
+        values: (N,) The value of each photo in the case's linear program. None if none was solved.
+        costs: (N,) The reduced cost of each photo in this program. None if none was solved.
+        is_bounded: Whether the certificates of the candidates were computed for exactly these photos and locations.
     """
 
     rows: Ints
@@ -75,28 +82,28 @@ class Case:
 
 
 class Search:
-    """A branch-and-bound search: the finished cases in the order of the proof, and the stack of open cases.
+    """A depth-first branch-and-bound search for a better set of photos, which records its proof.
 
     Attributes:
         album, data: The scores, and the same scores in the form for the solvers.
-        incumbent: The best set of photos so far, and what a better set must achieve.
+        incumbent: The best set of photos so far, and the requirements for a better set.
         program: The linear program that bounds sets of locations.
         by_photos: Whether the search branches on photos before locations.
-        _open: Stack of the open cases. The last one is processed next.
-        _cases: Kind and item of each finished case, in preorder (see :class:`Tree`).
-        _leaves: Certificates of the closed cases, in the same order.
-        _effort: Size of the proof so far, in the unit of :data:`PROOF_EFFORT`.
+        _open: The stack of open cases. The last one is processed next.
+        _cases: The kind and item of each finished case, in preorder (see :class:`Tree`).
+        _leaves: The certificates of the closed cases, in the same order.
+        _effort: The size of the proof so far, in the unit of :data:`PROOF_EFFORT`.
         _stuck: Whether a case can neither be closed nor branched, which ends the search.
-        _photos: Photos that must stay and photos that may stay in the root case.
-        _order: (N,) the photos in the order in which the search branches on them.
+        _photos: The photos that must stay and the photos that may stay in the root case.
+        _order: (N,) The photos in the order in which the search branches on them.
     """
 
     def __init__(self, album: Album, incumbent: Incumbent) -> None:
-        """Open the root case, in which every location may count, each with the bound for that location alone.
+        """Open the root case, in which no location is decided and each has the bound for that location alone.
 
         Args:
-            album: The scores. No photo gives the true location probability 0.
-            incumbent: The best set so far, and the task.
+            album: The scores. No photo may assign probability 0 to the true location.
+            incumbent: The best set so far, and the requirements for a better set.
         """
         self.album, self.data, self.incumbent = album, album.alternates, incumbent
         self.program = Program(self.data)
@@ -126,8 +133,8 @@ class Search:
     def _fewer_photos(self) -> bool:
         """Return whether there are far fewer sets of photos to delete than sets of locations to protect.
 
-        Both numbers are binomial coefficients. The lower index is at most half the upper index, because smaller sets
-        count too and the coefficients decrease beyond the middle.
+        Both numbers are estimated by binomial coefficients. The lower index is capped at half of the upper index,
+        because smaller sets count as well and the coefficients decrease beyond the middle.
         """
         goal = self.incumbent
         # Photos that may be deleted, and locations that can be protected while `need` photos stay.
@@ -141,7 +148,10 @@ class Search:
         return not self._open
 
     def run(self) -> None:
-        """Process open cases until none is left, the proof is too large, or the time limit is reached."""
+        """Process open cases until none is left, the proof is too large, or the time limit is reached.
+
+        The search also ends if a case can neither be closed nor branched.
+        """
         polished_value = -1
         while self._open:
             # Exchanges of photos are expensive, so they are tried for each new incumbent and not for each case.
@@ -162,10 +172,11 @@ class Search:
                 break
 
     def run_beam(self) -> None:
-        """Find good sets of photos before the search, with a beam search over sets of locations to protect.
+        """Find good sets of photos before the search, by a beam search over sets of locations to protect.
 
-        Each of k steps adds a location to every set, and keeps the :data:`BEAM_SETS` sets with the best bounds. The
-        linear programs of the final sets are rounded to sets of photos, which are offered to the incumbent.
+        Each of the k steps extends every set by one location, and keeps the :data:`BEAM_SETS` sets with the best
+        bounds. The linear programs for the final sets are rounded to sets of photos, which are offered to the
+        incumbent.
         """
         goal = self.incumbent
         if goal.k > LARGEST_SET:
@@ -195,10 +206,10 @@ class Search:
             self._offer_rounded(case)
 
     def _offer_rounded(self, case: Case) -> None:
-        """Round the linear program of a case to sets of photos, and offer them to the incumbent.
+        """Round the solution of a case's linear program to sets of photos, and offer them to the incumbent.
 
-        The program gives each photo a value from 0 (deleted) to 1 (stays). The set of photos with value 1 is offered,
-        and then this set with each single fractional photo.
+        The program assigns each photo a value from 0 (deleted) to 1 (retained). The set of photos with value 1 is
+        offered first, and then this set together with each fractional photo.
         """
         assert case.values is not None
         retained = case.values > 1.0 - WHOLE_TOLERANCE
@@ -212,9 +223,9 @@ class Search:
                 self.incumbent.offer(larger)
 
     def _add_location(self, case: Case, j: int) -> Case | None:
-        """Return the case in which location ``j`` must be protected too, with a bound from its linear program.
+        """Return the child of a case in which location ``j`` must be protected as well, bounded by its linear program.
 
-        Returns None if a photo that must stay gives the location probability 0.
+        The result is None if a photo that must stay rules the location out.
         """
         photos = case.photos.drop_photos(self.data.kills[j])
         if photos is None:
@@ -231,21 +242,31 @@ class Search:
     # The methods below record the cases in preorder, because the checker processes the tree with a stack.
 
     def _write_leaf(self, by: Certificate) -> None:
-        """Record a closed case in the proof, with the multipliers ``by`` that show that too few photos can stay."""
+        """Record a closed case in the proof.
+
+        Args:
+            by: The multipliers that prove that too few photos can stay. They are empty if instead too few locations may
+                be protected.
+        """
         self._cases.append((LEAF, -1))
         self._leaves.append(by)
         # For each photo, a verifier evaluates 1 plus a term for each multiplier.
         self._effort += (1 + len(by.rows)) * self.album.photos
 
     def _rule_out(self, j: int, by: Certificate) -> None:
-        """Record that location ``j`` cannot be protected too, as a branch whose first child is closed by ``by``."""
+        """Record that location ``j`` cannot be protected as well, as a branch whose first child is closed.
+
+        Args:
+            j: The location, as a row of :class:`Alternates`.
+            by: The multipliers that close the child in which the location is protected.
+        """
         self._cases.append((PLACE, int(self.data.location[j])))
         self._write_leaf(by)
 
     def _process_case(self, case: Case) -> None:
         """Close a case if its bounds allow it, and otherwise branch on a location or a photo.
 
-        ``goal.need`` and ``goal.k`` are the numbers of photos and of protected locations that a better set must have.
+        The results are recorded in the proof and on the stack of open cases.
         """
         goal = self.incumbent
         # Fewer photos can stay than a better set must retain.
@@ -272,11 +293,12 @@ class Search:
             self._branch_on_location(case)
 
     def _bound_candidates(self, case: Case) -> Case:
-        """Return the case with new bounds for the candidates that the bounds of its parent do not rule out.
+        """Return the case with new bounds for the candidates that the parent's bounds do not rule out.
 
-        A candidate is a location that may be protected too, and its bound is on the number of photos that can then
-        stay. All candidates get the cheap bound with one additional multiplier. The candidates with the lowest bounds,
-        which are most likely to be ruled out, then get a linear program. The smaller of two valid bounds is kept.
+        A candidate is a location that may be protected as well. Its bound limits the number of photos that can then
+        stay. A cheap bound with one additional multiplier is computed for all candidates. Then a linear program is
+        solved for the candidates with the lowest bounds, which are the most likely to be ruled out. The smallest valid
+        bound is kept.
         """
         goal = self.incumbent
         # `need` is the number of photos that a better set must retain.
@@ -311,7 +333,7 @@ class Search:
         return Case(case.rows, case.certificate, certificates, case.photos, case.values, case.costs, is_bounded=True)
 
     def _branch_on_location(self, case: Case) -> None:
-        """Branch on the candidate of a case with the lowest bound, so that the child without it closes soon."""
+        """Branch on the candidate of a case with the lowest bound, whose child that protects it closes soonest."""
         j = min(case.candidates, key=lambda row: (case.candidates[row].bound, row))
         self._cases.append((PLACE, int(self.data.location[j])))
         inner = self._add_location(case, j)
@@ -321,7 +343,7 @@ class Search:
         self._open += [case, inner]
 
     def _branch_on_photo(self, case: Case, i: int | None = None) -> None:
-        """Branch on whether photo ``i`` stays in a case. The default is the first undecided photo in ``_order``."""
+        """Branch on whether photo ``i`` stays in a case; by default, on the first undecided photo in ``_order``."""
         free = case.photos.may & ~case.photos.must
         i = int(next(photo for photo in self._order if free[photo])) if i is None else i
         # The case with the photo retained is pushed last, so that it comes first in the proof.
@@ -338,9 +360,9 @@ class Search:
             self._open.append(Case(rows, certificate, dict(case.candidates), photos, values, costs))
 
     def _process_full_case(self, case: Case) -> None:
-        """Process a case with as many protected locations as the task needs: offer its photos, then close it or branch.
+        """Process a case that protects as many locations as a better set needs: offer its photos, then close or branch.
 
-        If no photo is undecided, the case is closed by an exact certificate.
+        If all photos are decided, the case is closed by an exact certificate.
         """
         goal = self.incumbent
         assert case.values is not None
@@ -371,10 +393,10 @@ class Search:
             self._write_leaf(by)
 
     def make_proof(self) -> tuple[int, Tree]:
-        """Return the bound that the cases prove so far, and the tree of cases that proves it.
+        """Return the bound that the search has proved so far, and the tree of cases that proves it.
 
-        The bound is on the number of photos that can stay or, under a budget, of locations that can be protected. Open
-        cases are closed at their bounds, so the result is weaker if the search was stopped.
+        The bound limits the number of photos that can stay or, under a budget, of locations that can be protected. Open
+        cases are closed at their bounds, so the bound is weaker if the search was stopped.
         """
         goal = self.incumbent
         # need - 1 and k - 1 are the incumbent's own values, because `need` and `k` are what a better set must reach. No
@@ -392,9 +414,10 @@ class Search:
         return bound, tree
 
     def _most_photos(self, case: Case) -> float:
-        """Return an upper bound on the photos that can stay in an open case, or -1 if it cannot protect k locations.
+        """Return an upper bound on the number of photos that can stay in an open case that protects k locations.
 
-        This is the smaller of the case's own bound and that of the worst location that it still needs.
+        It is the smaller of the case's bound and the bound of the worst candidate that the case still needs; -1 if the
+        case cannot protect k locations.
         """
         missing = self.incumbent.k - len(case.rows)
         if missing < 1:
@@ -404,9 +427,9 @@ class Search:
         return min(case.certificate.bound, bounds[missing - 1]) if missing <= len(bounds) else -1.0
 
     def _most_locations(self, case: Case) -> int:
-        """Return an upper bound on the locations that an open case can protect while enough photos stay.
+        """Return an upper bound on the number of locations that an open case can protect while enough photos stay.
 
-        These are the protected locations of the case, and all candidates that leave enough photos.
+        The bound counts the protected locations of the case and all candidates that allow enough photos to stay.
         """
         if case.certificate.bound < self.incumbent.need:
             return 0
@@ -415,7 +438,7 @@ class Search:
     def _close_case(self, case: Case, bound: int) -> None:
         """Record an open case as closed, for the weaker claim that no set exceeds ``bound``.
 
-        The case is closed by its own multipliers, or by ruling out candidates until too few locations may be protected.
+        The case is closed by its multipliers, or by ruling out candidates until too few locations may be protected.
         """
         need = bound + 1 if self.incumbent.task.budget is None else self.incumbent.need
         if case.certificate.bound < need:

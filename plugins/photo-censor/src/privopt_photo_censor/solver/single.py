@@ -1,9 +1,9 @@
-"""The polynomial case, which considers one alternate at a time (paper, section 4 and Appendix B).
+"""The polynomial special case, in which only one alternate must be protected (AAAI 2020, section 4 and Appendix B).
 
-An alternate is a location other than the true one. For an alternate j the photos are sorted by their advantage, ``S_ij
-- S_it - theta``, and deleted, smallest first, until the sum is not negative. The paper's printed Algorithm 1 never
-increments d, omits the empty deletion set and requires a strict inequality. This module implements the method that the
-paper's text describes.
+An alternate is a location other than the true one. For an alternate j, photos are sorted by their advantage ``S_ij -
+S_it - theta`` and deleted, smallest first, until the sum is non-negative. The paper's printed Algorithm 1 never
+increments d, omits the empty deletion set and requires a strict inequality. This module implements the method described
+in the paper's text.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ __all__ = ["best_for", "reach"]
 
 
 def reach(data: Alternates) -> NDArray[np.int64]:
-    """Return (m,) the maximum number of photos that can stay if an alternate must rank at or above the true location.
+    """Return, per alternate, the maximum number of photos that can stay if it must rank at or above the true location.
 
-    Each alternate is considered alone. The number is -1 if no set of photos achieves this.
+    Each alternate is considered alone. The results are exact: if sums in doubles cannot decide, the photos are sorted
+    and summed as rationals. The running time is O(M N log N).
 
-    The numbers are exact: if a sum in doubles cannot decide, the photos are ordered and summed as rationals. The time
-    is O(M N log N). The number 0 means that only the empty set achieves this, and the caller decides whether that set
-    is allowed.
+    Returns:
+        An (m,) array of integers. -1 means that no set of photos protects the alternate. 0 means that only the empty
+        set does; the caller decides whether the empty set is allowed.
     """
     photo_count = data.diff.shape[1]
     is_ruled_out = (data.kills & data.keep).any(axis=1)
@@ -58,19 +59,25 @@ def reach(data: Alternates) -> NDArray[np.int64]:
 
 
 def _sort_photos(data: Alternates, j: int) -> list[tuple[Fraction, int]]:
-    """Return exact advantages for alternate ``j`` with their photos: first those that must stay, then the best first.
+    """Return (advantage, photo) pairs for alternate ``j``, with exact advantages.
 
-    Photos that rule out the alternate are omitted.
+    Photos that must stay come first. Within each group, photos are sorted by their advantage, largest first. Photos
+    that rule out the alternate are omitted.
     """
     photos = [(data.gain(j, i), i) for i in np.flatnonzero(~data.kills[j]).tolist()]
     return sorted(photos, key=lambda photo: (not data.keep[photo[1]], -photo[0]))
 
 
 def best_for(album: Album, row: int, count: int) -> Bools:
-    """Return a mask of the ``count`` photos to keep that are best for alternate ``row`` of ``album.alternates``.
+    """Return an (N,) mask of the ``count`` photos with the largest advantages for one alternate.
 
-    With ``count = reach[row]`` they leave the alternate at or above the true location. Ties in doubles are resolved
-    exactly.
+    Photos that must stay are included first. If ``count`` is the alternate's entry in the result of :func:`reach`, the
+    alternate ranks at or above the true location. Ties in doubles are resolved exactly.
+
+    Args:
+        album: The scores, and the photos that must stay.
+        row: The row of the alternate in ``album.alternates``.
+        count: The number of photos to keep.
     """
     data = album.alternates
     is_kept = np.zeros(album.photos, dtype=np.bool_)
