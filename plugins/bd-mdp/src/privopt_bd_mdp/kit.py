@@ -1,4 +1,4 @@
-"""The conformance kit's profile for bd-mdp: metric problems with a partition."""
+"""The conformance kit's profile for bd-mdp: generated metric problems with a ``[bd-mdp]`` table."""
 
 from __future__ import annotations
 

@@ -235,7 +235,10 @@ class PathRows:
         return sparse.csr_matrix((values, columns, row_ends), shape=(len(path), form.shape[0]))
 
     def _trace_steps(self, p: int) -> tuple[list[int], list[float]]:
-        """Return the indices of the directed pairs along path ``p``, and exp(length before the pair) for each pair."""
+        """Return the indices of the directed pairs along path ``p``, and the factor for each pair's row.
+
+        The factor is exp(length of the path before the pair).
+        """
         # Dijkstra stores the predecessor of each record, so a path is read from its end to its start.
         first, node = int(self.boundary[self._from[p]]), int(self.boundary[self._to[p]])
         nodes = [node]

@@ -26,7 +26,7 @@ __all__ = ["ChoiceMechanism", "ChoiceNotion", "Choices", "Winner"]
 
 _FILE: Final = "choice.txt"
 _MAX_SCORE: Final = 1 << 40
-"""Largest absolute value of a score."""
+"""The largest absolute value of a score."""
 
 
 @frozen(kw_only=True)

@@ -30,20 +30,20 @@ def check_largest(value: int) -> str | None:
 class CountLaw(ReportLaw):
     """A law that adds symmetric integer noise to a number from 0 to n and clamps the result to this range.
 
-    Clamping does not use the secret, so it costs no privacy.
+    Clamping is post-processing, so it costs no privacy.
     """
 
     @property
     def records(self) -> Sequence[str]:
-        """The possible secrets: the numbers 0, ..., n as texts."""
+        """The possible secrets: the numbers from 0 to n as texts."""
         return tuple(map(str, range(self.problem.largest + 1)))
 
     def count_outputs(self) -> int:
-        """Return the number of possible reports, n + 1."""
+        """Return the number of possible reports, which is n + 1 for numbers from 0 to n."""
         return int(self.problem.largest) + 1
 
     def outputs(self) -> Sequence[str]:
-        """Return the possible reports, which are the numbers 0, ..., n as texts."""
+        """Return the possible reports: the numbers from 0 to n as texts."""
         return self.records
 
     @abstractmethod

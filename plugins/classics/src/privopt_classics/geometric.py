@@ -42,13 +42,13 @@ class GeometricLaw(CountLaw):
     problem: Count
 
     def mass(self, distances: Ints) -> Floats:
-        """Return P(noise = d) = (1 - a) / (1 + a) a**d for each distance d >= 0."""
+        """Return P(noise = d) for each distance d >= 0: (1 - a) / (1 + a) a**d with a = exp(-epsilon)."""
         ratio = exp(-self.parameter)
         # expm1() computes 1 - a without losing digits when epsilon is small.
         return np.asarray(-expm1(-self.parameter) / (1 + ratio) * ratio**distances, dtype=np.float64)
 
     def tail(self, distances: Ints) -> Floats:
-        """Return P(noise >= d) = a**d / (1 + a) for each distance d >= 0."""
+        """Return P(noise >= d) for each distance d >= 0: a**d / (1 + a) with a = exp(-epsilon)."""
         ratio = exp(-self.parameter)
         return np.asarray(ratio**distances / (1 + ratio), dtype=np.float64)
 
@@ -58,12 +58,12 @@ class GeometricLaw(CountLaw):
         return [int(value) for value in noise]
 
     def expected_loss(self) -> float:
-        """Return the expected absolute noise before clamping: 2 a / (1 - a**2) = 1 / sinh(epsilon)."""
+        """Return the expected absolute noise before clamping, which is 1 / sinh(epsilon)."""
         return 1 / sinh(self.parameter)
 
 
 class Geometric(CountMechanism[Count]):
-    """A mechanism that reports a count of people with geometric noise."""
+    """A mechanism that reports a count of people with two-sided geometric noise, clamped to the count's range."""
 
     problem_class = Count
     release_class = GeometricLaw

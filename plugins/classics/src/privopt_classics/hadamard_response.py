@@ -96,11 +96,11 @@ class HadamardLaw(AnswerLaw):
 
     @property
     def denominator(self) -> Fraction:
-        """The common denominator s r + B b - s of the probabilities."""
+        """The common denominator of all probabilities, s r + B b - s in the module docstring."""
         return self.order // 2 * (self.parameter - 1) + self.count_outputs()
 
     def count_outputs(self) -> int:
-        """Return the number of possible reports, B b."""
+        """Return the number of possible reports: the number of blocks times the order of the Hadamard matrix."""
         return self.blocks * self.order
 
     def outputs(self) -> Sequence[str]:
@@ -110,8 +110,8 @@ class HadamardLaw(AnswerLaw):
     def probabilities(self) -> Floats:
         """Return an array of shape (k, B b): the probability of each report (column) given each answer (row).
 
-        An entry is r if the report is in the answer's set C_x of likely reports and 1 otherwise, divided by
-        :attr:`denominator`.
+        An entry is the law's parameter r if the report is in the answer's set C_x of likely reports and 1 otherwise,
+        divided by :attr:`denominator`.
         """
         reports, order = range(self.count_outputs()), self.order
         is_likely = np.array(

@@ -38,7 +38,7 @@ def check_names(names: tuple[str, ...]) -> str | None:
 
 @frozen(kw_only=True)
 class Privacy:
-    """The ``[privacy]`` table of a problem file."""
+    """The ``[privacy]`` table of a problem file, with the privacy budget per person."""
 
     epsilon: Fraction = key(help="privacy budget", unit="per person", check=check_epsilon)
 
@@ -102,12 +102,16 @@ class ReportLaw(Release):
         return Channel(inputs=self.records, outputs=self.outputs(), probabilities=self.probabilities())
 
     def write(self, folder: Path) -> None:
-        """Write the rational number that determines the law to a file in the release folder."""
+        """Write ``parameter``, which determines the law, to the file law.txt in the release folder."""
         (folder / _FILE).write_text(f"{self.parameter}\n", "utf-8")
 
     @classmethod
     def read(cls, folder: Path, problem: Any) -> Self:
-        """Read the law for a public problem from a release folder.
+        """Read the law from the file law.txt in a release folder.
+
+        Args:
+            folder: The release folder.
+            problem: The public problem.
 
         Raises:
             InputError: The file does not consist of one positive rational number.

@@ -5,10 +5,10 @@ The coin of a choice with score q_i shows heads with probability p_i = exp(-rate
 the integral, for t from 0 to 1, of the product of 1 - t p_j over j != i. The rate is epsilon / 2, or epsilon if one
 person moves all scores in the same direction.
 
-Proof: the published choice has the distribution of the argmax of q_i + E_i, where the E_i are exponential noise with
-the same rate (Ding et al. 2021). Fix the noise of the other choices. Then i wins if E_i exceeds a threshold, which
-differs by at most 2 between neighbouring inputs, or by 1 if scores are monotone. Moreover, P(E_i > s + c) >=
-exp(-rate c) P(E_i > s).
+Proof: the published choice has the distribution of the argmax of q_i + E_i, where the E_i are independent exponential
+variables with the same rate (Ding et al. 2021). Fix the E_j of the other choices. Then i wins if E_i exceeds a
+threshold, which differs by at most 2 between neighbouring inputs, or by 1 if scores are monotone. Moreover, P(E_i > s +
+c) >= exp(-rate c) P(E_i > s).
 """
 
 from __future__ import annotations

@@ -48,22 +48,22 @@ class PiecewiseLaw(ReportLaw):
 
     @property
     def slope(self) -> Fraction:
-        """The slope A of the conditional mean E(j | i) as a linear function of i."""
+        """The slope A of the mean report index E(j | i), which is a linear function of the secret's index i."""
         r, w = self.parameter, self.window
         return (r - 1) * w / (r * w + self.problem.steps)
 
     @property
     def records(self) -> Sequence[str]:
-        """The possible secrets: the numbers on the grid as texts."""
+        """The possible secrets: the numbers on the grid from -1 to 1, as texts."""
         n = self.problem.steps
         return tuple(f"{(2 * i - n) / n:g}" for i in range(n + 1))
 
     def count_outputs(self) -> int:
-        """Return the number of possible reports, n + w."""
+        """Return the number of possible reports: the number n of grid steps plus the number w of likely reports."""
         return self.problem.steps + self.window
 
     def values(self) -> Floats:
-        """Return an array of shape (n + w,): the number that is reported for each index j."""
+        """Return the number that is reported for each report index j, as an array of shape (n + w,)."""
         j = np.arange(self.count_outputs())
         centred: Floats = j.astype(np.float64) - (self.count_outputs() - 1) / 2
         return 2 * centred / float(self.slope * self.problem.steps)
@@ -75,7 +75,8 @@ class PiecewiseLaw(ReportLaw):
     def probabilities(self) -> Floats:
         """Return an array of shape (n + 1, n + w): the probability of each report j (column) given each secret i (row).
 
-        An entry is r for the w likely reports i, ..., i + w - 1 and 1 otherwise, divided by the common denominator.
+        An entry is the law's parameter r for the w likely reports i, ..., i + w - 1, and 1 otherwise, divided by the
+        common denominator.
         """
         n, w, r = self.problem.steps, self.window, self.parameter
         offsets = np.subtract.outer(np.arange(n + w), np.arange(n + 1)).T

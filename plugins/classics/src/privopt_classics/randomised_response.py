@@ -27,7 +27,7 @@ class ResponseLaw(AnswerLaw):
 
     @property
     def truth_probability(self) -> Fraction:
-        """The probability that the true answer is reported, r / (r + k - 1)."""
+        """The probability that the true answer is reported: r / (r + k - 1) for k answers and the parameter r."""
         return self.parameter / (self.parameter + self.size - 1)
 
     def count_outputs(self) -> int:

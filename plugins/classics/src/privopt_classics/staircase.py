@@ -67,14 +67,15 @@ class StaircaseLaw(CountLaw):
         return int(self.absolute_noise(np.arange(1, self.problem.sensitivity + 1)).argmin()) + 1
 
     def _height(self, s: Ints | int) -> Floats:
-        """Return the probability c of each value on the upper part of the first step, for each given width s."""
+        """Return the probability of the noise value 0, which is c in the module docstring, for each given width s."""
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         return np.asarray(fall / (2 * s + 2 * b * (self.problem.sensitivity - s) - fall), dtype=np.float64)
 
     def mass(self, distances: Ints) -> Floats:
         """Return P(noise = d) for each distance d >= 0.
 
-        The probability is c b**k for the first s values of step k, and c b**(k + 1) for the step's other values.
+        The probability is c b**k for the first s values of step k, and c b**(k + 1) for the step's other values, where
+        c is the probability of the value 0 and b is exp(-epsilon).
         """
         step, within = np.divmod(distances, self.problem.sensitivity)
         masses: Floats = self._height(self.step_width) * exp(-self.parameter) ** (step + (within >= self.step_width))
@@ -83,8 +84,9 @@ class StaircaseLaw(CountLaw):
     def tail(self, distances: Ints) -> Floats:
         """Return P(noise >= d) for each distance d >= 0.
 
-        The result adds the mass on the rest of d's step and the mass on all later steps. The mass on all of step k is
-        c b**k (s + b (D - s)), so the later steps form a geometric series.
+        The result is the mass on the rest of d's step plus the mass on all later steps. The mass on step k is c b**k (s
+        + b (D - s)), so the later steps form a geometric series. Here c is the probability of the value 0, b is
+        exp(-epsilon), D the sensitivity, and s the width of the steps' upper part.
         """
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         period, s = self.problem.sensitivity, self.step_width

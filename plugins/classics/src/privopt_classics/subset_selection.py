@@ -33,17 +33,20 @@ class SubsetLaw(AnswerLaw):
 
     @property
     def subset_size(self) -> int:
-        """The number w of answers in a report: the integer nearest to k / (r + 1), but at least 1."""
+        """The number w of answers in a report: the integer nearest to k / (r + 1), but at least 1.
+
+        Here k is the number of answers and r the law's parameter.
+        """
         return max(1, round(self.size / (self.parameter + 1)))
 
     @property
     def truth_probability(self) -> Fraction:
-        """The probability that a report contains the true answer, w r / (w r + k - w)."""
+        """The probability that a report, a set of w of the k answers, contains the true one: w r / (w r + k - w)."""
         likely = self.subset_size * self.parameter
         return likely / (likely + self.size - self.subset_size)
 
     def count_outputs(self) -> int:
-        """Return the number of possible reports: the binomial coefficient of k over w."""
+        """Return the number of possible reports, which are the subsets of w out of k answers."""
         return comb(self.size, self.subset_size)
 
     def outputs(self) -> Sequence[str]:
@@ -57,7 +60,8 @@ class SubsetLaw(AnswerLaw):
     def probabilities(self) -> Floats:
         """Return an array of shape (k, number of sets): the probability of each set (column) given each answer (row).
 
-        An entry is r if the set contains the answer and 1 otherwise, divided by the common denominator.
+        An entry is the law's parameter r if the set contains the answer and 1 otherwise, divided by the common
+        denominator.
         """
         is_member = np.array([[bit == "1" for bit in report] for report in self.outputs()]).T
         k, w, r = self.size, self.subset_size, self.parameter

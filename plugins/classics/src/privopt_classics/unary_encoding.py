@@ -33,7 +33,7 @@ class UnaryLaw(AnswerLaw):
         return 1 / (self.parameter + 1)
 
     def count_outputs(self) -> int:
-        """Return the number of possible reports: the 2**k bit strings."""
+        """Return the number of possible reports, which are the 2**k bit strings for k answers."""
         return 1 << self.size
 
     def outputs(self) -> Sequence[str]:
@@ -43,8 +43,8 @@ class UnaryLaw(AnswerLaw):
     def probabilities(self) -> Floats:
         """Return an array of shape (k, 2**k): the probability of each bit string (column) given each answer (row).
 
-        An entry is a product with one factor per bit: 1 / 2 for the true answer's bit, whatever its value, q for each
-        other bit that is 1, and 1 - q for each other bit that is 0.
+        An entry is a product with one factor per bit. The factor is 1 / 2 for the true answer's bit, whatever its
+        value. For other bits, it is q (:attr:`background`) if the bit is 1, and 1 - q if the bit is 0.
         """
         bits = np.array(list(product((0, 1), repeat=self.size)))
         one_counts = bits.sum(axis=1)[None, :]
@@ -65,7 +65,7 @@ class UnaryLaw(AnswerLaw):
     def expected_loss(self) -> float:
         """Return the variance of the estimated share of a rare answer, multiplied by the number of reports.
 
-        The value is 4 r / (r - 1)**2.
+        The value is 4 r / (r - 1)**2, where r is the law's parameter.
         """
         return share_variance(Fraction(1, 2), self.background)
 

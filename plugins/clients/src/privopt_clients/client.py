@@ -333,7 +333,7 @@ class Client:
         return self._mechanism.entropy
 
     def covers(self, secret: str | Sequence[float]) -> bool:
-        """Return whether :meth:`report` accepts a secret, a record's id or a position, without drawing a report."""
+        """Return whether :meth:`report` would accept a secret, which is a record's id or a position."""
         try:
             self._find_rows(secret)
         except ValueError:  # including its subclass OutsideRegionError

@@ -101,7 +101,7 @@ class CentralSearch:
     Attributes:
         problem: The problem with its users.
         context: The method, optimality gap and limits of the run.
-        sets: Each user's LR set: the records near the user, which are the rows of its matrix.
+        sets: Each user's LR set: the records near the user, for which the user's matrix has rows.
         records: (U,) The indices of the records in at least one LR set, ascending.
         incumbent: Receives mechanisms, certifies the best of them and keeps the one with the smallest loss.
         solved: The server's solution; None if there is none yet or the server failed.

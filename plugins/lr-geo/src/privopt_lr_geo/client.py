@@ -17,7 +17,7 @@ from privopt_metric_dp.matrix.repair import RepairedWeights, repair
 __all__ = ["Client"]
 
 MAX_ENTRY: Final = 2.0
-"""The largest absolute value accepted for an entry in the server's answer: a probability with a solver's error."""
+"""The largest absolute value accepted in the server's answer. Entries are probabilities up to solver errors."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -25,7 +25,7 @@ class Client:
     """A user who uploads a package and certifies the answer.
 
     Attributes:
-        around: The user's LR set: the n records near the user, which are the rows of its matrix.
+        around: The user's LR set: the n records near the user, for which the user's matrix has rows.
         order: (n,) The random permutation of the rows in the upload.
         package: The upload, with rows permuted by ``order``. Entries for outputs near a record are free variables; the
             other entries fall exponentially with the distance (section 4.3).

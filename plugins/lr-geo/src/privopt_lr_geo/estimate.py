@@ -32,8 +32,8 @@ class Estimates:
     """Bounds on the cost of each output for each record in a user's LR set, not weighted by the prior.
 
     Attributes:
-        upper: (n, K) The upper bounds, in the problem's unit of loss.
-        lower: (n, K) The lower bounds, in the same unit.
+        upper: (n, K) The upper bounds in km.
+        lower: (n, K) The lower bounds in km.
         covered_share: The share of (record, output) pairs for which the circle contains the cells of both.
         sent_bytes: The size in bytes of the extract from the table that the server sent.
     """

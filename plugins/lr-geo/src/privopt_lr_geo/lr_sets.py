@@ -82,7 +82,7 @@ def _is_table(data: MetricData) -> bool:
 
 @frozen(kw_only=True, eq=False)
 class LRSet:
-    """A user's LR set: the n records within path distance Gamma of the user. They are the rows of the user's matrix.
+    """A user's LR set: the n records within path distance Gamma of the user, for which the user's matrix has rows.
 
     Attributes:
         user: The index of the user's record on the map.

@@ -269,10 +269,10 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
 
 
 def _check_pairs(where: str, matrix: MatrixRelease, pairs: Any, lengths: Any) -> list[str]:
-    """Compare a matrix's stored pairs and distances with the required ones, and return a line if they differ.
+    """Compare a matrix's stored pairs and distances with the required ones, and return a line for each fault.
 
     Args:
-        where: The names of the file and the matrix, with which the line begins.
+        where: The names of the file and the matrix, with which each line begins.
         matrix: The stored matrix.
         pairs: (P, 2) The required pairs.
         lengths: (P,) The distance between the two records of each required pair.

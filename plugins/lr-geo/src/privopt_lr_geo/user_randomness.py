@@ -47,7 +47,7 @@ def draw_order_and_centre(seed: int, user: int, records: Ints) -> tuple[Ints, in
 
 
 def new_seed() -> int:
-    """Return a seed from the operating system's random source."""
+    """Return a new seed of 128 bits from the operating system's random source."""
     return randbits(2 * WORD_BITS)
 
 

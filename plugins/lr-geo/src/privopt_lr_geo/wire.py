@@ -355,7 +355,7 @@ def _make_handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHa
             self._respond(*(running.get(name) if name else (HTTPStatus.NOT_FOUND,)))
 
         def _client_name(self, prefix: str) -> str | None:
-            """Return the client's name from the request's path, or None if the path is not ``prefix`` and a name."""
+            """Return the client's name from a request path, or None if the path is not ``prefix`` plus a valid name."""
             match = re.fullmatch(f"{prefix}([0-9a-f]{{{NAME_DIGITS}}})", self.path)
             return match and match[1]
 

@@ -119,9 +119,9 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
         return evolve(problem, declared=evolve(problem.declared, privacy=Privacy(epsilon=epsilon)))
 
     def channel(self, problem: SphereInstance, release: SphereRelease) -> Channel | None:
-        """Return the channel from points to reports, for attacks and estimates; None if there is none.
+        """Return the channel from points to reports, for attacks and estimates.
 
-        There is no channel for digits and grids, nor for a large number of points.
+        The result is None if reports are not points, or if there are too many points.
         """
         return channel_of_points(problem, release)
 

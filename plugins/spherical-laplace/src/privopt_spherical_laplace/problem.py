@@ -130,7 +130,7 @@ class SphereInstance:
 
     @property
     def is_remapped(self) -> bool:
-        """Whether the best guess given the nearest point, under the prior, is reported in place of the nearest point.
+        """Whether points are remapped, so that the best guess under the prior is reported for each nearest point.
 
         By default, this is the case if and only if the problem declares a prior.
         """

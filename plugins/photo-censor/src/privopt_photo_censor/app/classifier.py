@@ -14,7 +14,7 @@ resize = "crop"                # scale the shorter side and crop the centre; or 
 # interpolation = "bilinear"   # bilinear | bicubic | nearest | lanczos
 # channels = "RGB"             # or BGR
 mean = [0.485, 0.456, 0.406]   # subtracted from values in the range from 0 to 1
-std = [0.229, 0.224, 0.225]
+std = [0.229, 0.224, 0.225]    # by which the differences are divided
 """
 
 from __future__ import annotations

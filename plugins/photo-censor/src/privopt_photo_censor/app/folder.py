@@ -134,7 +134,7 @@ def _read(path: Path, model: Classifier | None, edge: int, max_megapixels: float
         path: The file.
         model: The classifier for which the picture is prepared, or None.
         edge: The maximum length of the thumbnail's longer side, in pixels.
-        max_megapixels: The largest accepted size of the photo.
+        max_megapixels: The largest accepted size of the photo, in megapixels.
 
     Raises:
         _UnreadableError: The picture or its metadata cannot be read.
@@ -180,7 +180,7 @@ def look_at_folder(
     Args:
         folder: The folder with the photos of one album.
         model: The classifier for which pictures are prepared. If None, only the other contents are read.
-        max_megapixels: The largest accepted size of a photo. Larger photos are left out.
+        max_megapixels: The largest accepted size of a photo, in megapixels. Larger photos are left out.
 
     Returns:
         The contents of the folder, and each picture as input for the classifier (None without a classifier).

@@ -40,7 +40,7 @@ DECODERS: Final = ("JPEG", "PNG", "WEBP", "HEIF")
 
 
 class BrokenMetadataError(Exception):
-    """Raised if a photo's metadata cannot be read, so that nothing can be said about what its file reveals."""
+    """Raised if a photo's metadata cannot be parsed, although its picture can be read."""
 
 
 class UnsupportedPixelsError(ValueError):
@@ -88,7 +88,7 @@ def open_photo(contents: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> Itera
 
     Args:
         contents: The contents of the file.
-        max_megapixels: The largest accepted size. It is checked before any pixel is decoded.
+        max_megapixels: The largest accepted size, in megapixels. It is checked before any pixel is decoded.
 
     Raises:
         TooManyPixelsError: The picture is too large.
@@ -122,7 +122,7 @@ def readable(name: str, what: str = "read") -> Iterator[None]:
 
     Args:
         name: The photo's name, for the error message.
-        what: The participle in the message "a photo that cannot be read", which tells what the block does.
+        what: The participle for the block's action in the message "a photo that cannot be read".
 
     Raises:
         InputError: The photo cannot be decoded.

@@ -39,12 +39,11 @@ TECHNICAL_TAGS: Final = frozenset(
         *("GPSDestBearingRef", "GPSDestDistanceRef", "GPSDateStamp"),
     )
 )
-"""Exif texts that are skipped: they are listed in other columns, or describe how and with what device a photo was made.
-"""
+"""Exif texts that are skipped, because they are listed in other columns or describe how a photo was produced."""
 CODED_TAGS: Final = ("UserComment", "GPSProcessingMethod", "GPSAreaInformation")
 """Exif texts that begin with an eight-byte code for their encoding."""
 EXIF_ENCODINGS: Final = {b"ASCII\0\0\0": "ascii", b"JIS\0\0\0\0\0": "iso2022_jp"}
-"""Python's names of encodings, by eight-byte Exif code. Unicode is handled separately."""
+"""Python's names for encodings, by eight-byte Exif code. Unicode is handled separately."""
 UNREAD_TAGS: Final = ("MakerNote", "DNGPrivateData")
 """Exif fields in a proprietary format of the camera's manufacturer."""
 IPTC_NAMES: Final = {

@@ -96,7 +96,7 @@ class Photos:
     def claims(self) -> Mapping[str, Callable[[], str]]:
         """Return the functions that check the claims, by name, in the order in which they must run.
 
-        Each function returns a text that describes its finding.
+        Each function returns a description of the result, which the checker prints.
         """
         return {"privacy": self.privacy, "objective": self.objective, "words": self.words}
 
@@ -116,7 +116,7 @@ class Photos:
         """Check that enough places are protected, or that the budget is respected, for the photos and their copies.
 
         Returns:
-            A text that describes the finding.
+            A description of the result for the checker's output.
 
         Raises:
             RefusedError: Too few places are protected, too many photos are deleted, or a photo that must stay is
@@ -139,7 +139,7 @@ class Photos:
         """Check that the bound is proved: no choice deletes fewer photos or, with a budget, protects more places.
 
         Returns:
-            A text that describes the finding.
+            A description of the result for the checker's output.
 
         Raises:
             RefusedError: The proof is missing, or does not prove the bound.
@@ -167,7 +167,7 @@ class Photos:
         """Check that the guarantee, certificate and gap stated in result.json equal those computed here.
 
         Returns:
-            A text that describes the finding.
+            A description of the result for the checker's output.
 
         Raises:
             RefusedError: A statement in result.json differs from the computed one.

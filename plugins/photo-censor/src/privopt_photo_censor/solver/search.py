@@ -46,8 +46,7 @@ is not solved within 20 s, and without the beam search, two are not.
 NEXT_PROGRAMS: Final = 64
 """The maximum number of candidates per case that are bounded by a linear program, lowest bounds first."""
 LARGEST_SET: Final = 64
-"""The maximum size of the sets in the beam search. For larger sets, the linear programs cost more time than they save.
-"""
+"""The maximum size of the sets in the beam search. For larger sets, linear programs cost more time than they save."""
 FEW_SETS: Final = 0.5
 """The search branches on photos if there are at most x**FEW_SETS sets of photos for x sets of locations."""
 NONE: Final = Certificate(inf, np.zeros(0, dtype=np.int64), np.zeros(0))
@@ -333,7 +332,10 @@ class Search:
         return Case(case.rows, case.certificate, certificates, case.photos, case.values, case.costs, is_bounded=True)
 
     def _branch_on_location(self, case: Case) -> None:
-        """Branch on the candidate of a case with the lowest bound, whose child that protects it closes soonest."""
+        """Branch on whether the candidate with the lowest bound is protected.
+
+        The child that protects this candidate is the most likely to close soon.
+        """
         j = min(case.candidates, key=lambda row: (case.candidates[row].bound, row))
         self._cases.append((PLACE, int(self.data.location[j])))
         inner = self._add_location(case, j)

@@ -136,7 +136,7 @@ class Sphere:
     def claims(self) -> Mapping[str, Callable[[], str]]:
         """Return the functions that check the claims, by name, in the order in which they must run.
 
-        Each function returns a text that describes its finding.
+        Each function returns a description of the result, which the checker prints.
         """
         return {"outputs": self.outputs, "privacy": self.privacy, "objective": self.objective, "words": self.words}
 

@@ -97,8 +97,8 @@ def _bounds_of_latitude(disc: Disc) -> tuple[int, int, int]:
 def _bounds_of_longitude(disc: Disc, cosine: int) -> tuple[int, int] | None:
     """Return a lower and an upper bound on the longitudes in a disc, or None if the disc may be too near a pole.
 
-    The bounds are in degrees, in fixed point, and not reduced to a single turn. If sin(radius) <= cosine / 3, the
-    longitudes extend to both sides of the centre's by arcsin(sin(radius) / cosine), which is less than
+    The bounds are in degrees, in fixed point, and not reduced to a single turn. If sin(radius) <= cosine / 3, all
+    longitudes differ from that of the centre by at most arcsin(sin(radius) / cosine), which is less than
     2 radius / cosine.
 
     Args:
@@ -158,7 +158,7 @@ class GridCells(Rounding):
     side: Fraction
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the row and column of the cell that contains the whole disc, or None if no cell certainly does."""
+        """Return the row and column of the cell that contains the disc, or None if the disc may cross a border."""
         w, n, d = disc.bits, self.side.numerator, self.side.denominator
         lower, upper, cosine = _bounds_of_latitude(disc)
         rows = int(180 / self.side)

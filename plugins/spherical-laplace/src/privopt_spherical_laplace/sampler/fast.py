@@ -211,7 +211,8 @@ def _decide_cells(discs: _Discs, side: float, offset: float, poles: int | None) 
     Args:
         discs: Discs that contain the n positions.
         side: The side of a cell in degrees.
-        offset: Row k begins at the latitude (k + offset) side, and column k at the longitude (k + offset) side.
+        offset: Row k begins at the latitude ``(k + offset) * side``, and column k at the longitude
+            ``(k + offset) * side``.
         poles: The index of the row that is a cap around the north pole, with the single column 0. Row ``-poles`` is the
             cap around the south pole. None if there are no caps.
     """
