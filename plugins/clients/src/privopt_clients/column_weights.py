@@ -196,8 +196,8 @@ def _make_columns(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> C
         step_counts: (N, N) The lengths, in steps, of the shortest paths between records.
 
     Returns:
-        The column weights; None if q does not fit into 64 bits, if a row's sum is 0 or exceeds the range of a block, or
-        if a draw would take too many attempts.
+        The column weights. The result is None if q does not fit into 64 bits, if a row's sum is 0 or exceeds the range
+        of a block, or if a draw would take too many attempts.
     """
     # The factor q is rounded up: a larger q means a smaller ratio 2^64 / q, which is in privacy's favour.
     factor = math.ceil(Fraction(math.exp(-rate)) * (1 << 64))

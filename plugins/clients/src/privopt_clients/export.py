@@ -127,8 +127,8 @@ def export(
         progress: Called with the progress of verification.
 
     Raises:
-        UsageError: The release cannot be exported (it has no matrix, lacks a row for some record, or has a guarantee
-            that does not cover single reports), ``reach_km`` is negative, or the client's loss is too large.
+        UsageError: The release has no matrix, lacks a row for some record, or has a guarantee that does not cover
+            single reports. The error is also raised if ``reach_km`` is negative or the client's loss is too large.
         DoesNotHoldError: The release fails verification.
         CertificationError: The client's rows do not satisfy epsilon.
     """

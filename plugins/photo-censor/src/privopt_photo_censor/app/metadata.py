@@ -81,8 +81,9 @@ class FolderContents:
 
     Attributes:
         metadata: The information in each photo's file apart from its picture.
-        left_out: The names of everything that was not examined and is therefore not covered by the guarantee: files in
-            other formats, subfolders (whose names end in ``/``), and further pictures or films in a photo's file.
+        left_out: The names of everything that was not examined and that the guarantee does not cover. This includes
+            files in other formats, subfolders (whose names end in ``/``), and further pictures or films in a photo's
+            file.
         thumbnails: A small upright JPEG of each photo, without metadata. Together they take at most about 2 MB.
         digests: The SHA-256 of each photo's file when it was read. Empty if the contents were read from a release.
     """

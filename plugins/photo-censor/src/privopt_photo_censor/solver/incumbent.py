@@ -34,8 +34,8 @@ class Incumbent:
     Attributes:
         album: The scores, and the photos that must stay.
         task: A top-k or a deletion budget.
-        reach: (m,) The maximum number of photos that can stay if only the given location must be protected, for each
-            location other than the true one; -1 if it cannot be protected.
+        reach: (m,) For each location other than the true one, the maximum number of photos that can stay if only this
+            location must be protected. It is -1 if the location cannot be protected.
         k: The number of locations that a better set must protect. Under a budget, it grows with each new incumbent.
         need: The number of photos that a better set must retain. For a top-k, it grows with each new incumbent.
         retained: (N,) mask of the best set. None before the first set is accepted.
