@@ -330,8 +330,8 @@ def _distance_from_zero(trial: Trial, problem: GeneratedProblem) -> float:
     """
     draws = draw_outcomes(trial, trial.subject.load(at_epsilon_one(problem)), DRAWS_NEAR_ZERO)
     lower, middle, upper = np.quantile(draws, (0.25, 0.5, 0.75), axis=0)
-    # The smallest double avoids a division by 0 if a number has no noise. A huge number without noise is then infinitely
-    # far from 0, which is what an overflow returns.
+    # The smallest double avoids a division by 0 if a number has no noise. An overflow returns infinity, as it should: a
+    # huge number without noise is infinitely far from 0.
     with np.errstate(over="ignore"):
         return float(np.min(np.abs(middle) / np.maximum(upper - lower, np.finfo(float).tiny), initial=math.inf))
 
