@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 import hypothesis
 from attrs import define, evolve, field
 from hypothesis import strategies as st
-from hypothesis.internal.conjecture import providers
 
 from privopt.testing.efforts import EFFORTS
 from privopt.testing.problems import GeneratedProblem
@@ -31,6 +31,10 @@ def without_local_constants() -> Iterator[None]:
     Parsing takes seconds in a checkout, and lets the drawn problems depend on where privopt is installed. Hypothesis
     has no setting for this. A version without this function draws as it likes.
     """
+    try:
+        providers = import_module("hypothesis.internal.conjecture.providers")
+    except ImportError:
+        providers = None
     known_constants = getattr(providers, "_local_constants", None)
     if known_constants is not None and hasattr(providers, "_get_local_constants"):
         with patch.object(providers, "_get_local_constants", lambda: known_constants):
