@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -18,9 +19,13 @@ from privopt.testing import GeneratedProblem, check_kind, kind_conformance
 from privopt.testing.efforts import EFFORTS, Effort
 from privopt_metric_dp.kit import check_kinds, metric_problems
 from privopt_metric_dp.matrix.privacy import MetricDP
+from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.problem.declared import LossKind
 from privopt_metric_dp.problem.distance_kinds import Euclidean
 from privopt_metric_dp.space.metrics import EuclideanMetric
+from privopt_metric_dp.space.places import Space
+from privopt_metric_dp.space.road_metric import RoadMetric
+from privopt_metric_dp.space.roads import Roads
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +98,31 @@ def test_finds_wrong_distances(metric, words, how):
 
     with with_kind("distance", "euclidean", Planted):
         assert words in failure_reasons(check_kind("distance", "euclidean", how=how))["distances"]
+
+
+class FarOutputs(RoadMetric):
+    def to_outputs(self, i=None):
+        return 2.0 * super().to_outputs(i)
+
+
+@pytest.mark.parametrize(("metric", "fault"), [(RoadMetric, None), (FarOutputs, "the outputs are the records")])
+def test_infinite_distances_hide_no_wrong_ones(metric, fault):
+    places = Space(ids=["a", "b", "c"], source="points.csv")
+    roads = Roads(["b", "a"], ["c", "elsewhere"], [1.0, 1.0])
+    data = MetricData(
+        records=places,
+        outputs=places,
+        metric=metric(roads, places),
+        epsilon=1.0,
+        within=None,
+        unit="km",
+        loss_unit="km",
+        prior=np.full(3, 1 / 3),
+        cost=np.zeros((3, 3)),
+        crossed=True,
+    )
+    complaint = check_kinds._check_distance(SimpleNamespace(data=data), None)
+    assert complaint is None if fault is None else fault in complaint
 
 
 def solve_grid(tmp_path):
