@@ -165,7 +165,7 @@ def vectors(array: object, ids: object = None) -> Part:
 
 
 def _to_texts(names: Iterable[object]) -> list[str]:
-    """Convert ids to strings as CSV files contain them. Doubles with integer values get no decimal point."""
+    """Convert ids to the strings that a CSV file would contain. Floats with integer values get no decimal point."""
     values = list(names)
     numbers = iter(plain_texts(pl.Series([name for name in values if isinstance(name, float)], dtype=pl.Float64)))
     return [next(numbers) if isinstance(name, float) else str(name) for name in values]
@@ -305,8 +305,7 @@ def metric_problem(
             ``"500 m"``. By default, the guarantee covers every pair.
         everywhere: Whether the guarantee covers any two points in the region between the records rather than only the
             records.
-        split_km: The maximum length of streets and triangle sides, beyond which they are divided. It requires
-            ``everywhere``.
+        split_km: The maximum length of a street or triangle side. Longer ones are divided. It requires ``everywhere``.
         notion: The name of the privacy notion.
         tables: Tables for individual mechanisms, such as ``lr_geo={"users": "all", ...}``.
 
@@ -382,16 +381,16 @@ def _parse_amount(value: object, name: str, *, rate: bool, has_unit: bool) -> ob
     """Convert a distance or an epsilon to the unit of the problem.
 
     Args:
-        value: A number in the problem's unit, or text with a unit.
+        value: A number in the problem's unit, or a string with a number and a unit.
         name: The name of the argument, for error messages.
         rate: Whether the amount is an epsilon, which is per unit of distance.
-        has_unit: Whether distances are in km. If so, text may contain another unit of length.
+        has_unit: Whether distances are in km. If so, a string may use another unit of length.
 
     Returns:
         A number in the problem's unit. If the conversion rounds, it rounds in favour of privacy.
 
     Raises:
-        UsageError: The value is neither a number nor text with a number and a unit, or the unit does not fit the
+        UsageError: The value is neither a number nor a string with a number and a unit, or the unit does not fit the
             distance.
     """
     example = "3/km" if rate else "2 km"
@@ -453,8 +452,8 @@ def _prior_csv(prior: object, places: Part) -> bytes:
         places: The records, whose ids are used if the prior is an array.
 
     Raises:
-        InputError: A weight is invalid, the sum is not positive and finite, or the number of weights is not that of the
-            records.
+        InputError: A weight is invalid, the sum is not positive and finite, or the number of weights differs from the
+            number of records.
     """
     prior = values_of(prior)
     # A mapping gives weights by id, unless its values are columns: then it is a table.

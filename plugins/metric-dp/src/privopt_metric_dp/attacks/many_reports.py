@@ -1,9 +1,9 @@
 """A maximum-likelihood attack on many reports from one place.
 
 The attack runs on fresh reports, each of which is drawn independently, and on sticky reports, which repeat the first
-one. If the release can draw reports along a trace, it also runs on these, for which a random test decides whether the
-last report is repeated. Reports are simulated from public data with a fixed seed, so a release always gets the same
-figures.
+one. If the release can draw reports along a trace, the attack also runs on these, for which a random test decides
+whether the previous report is repeated. Reports are simulated from public data with a fixed seed, so the results for a
+release are always the same.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ ATTACKED_TRACES: Final = 500
 """Number of places to attack if the release draws reports along traces. The attack then takes four times as long."""
 
 MAX_SCORES: Final = 1 << 22
-"""Maximum number of scores (distinct rows of counts times records) that are in memory at a time."""
+"""Maximum number of scores (distinct rows of counts times records) held in memory at once."""
 
 NOISE_VALUES: Final = 24
 """Number of quadrature points with which the attacker integrates over the noise in a threshold."""
 
 _RANDOM_SEED: Final = 17
-"""The seed for all simulations. It is fixed, so that a release always gets the same figures."""
+"""The seed for all simulations. It is fixed, so that the results for a release are always the same."""
 # Stands for the logarithm of 0 in sums of count times logarithm. Minus infinity times a count of 0 would be NaN.
 _IMPOSSIBLE: Final = -1e9
 
@@ -100,7 +100,7 @@ def _repeat_first_report(fresh: ObservedReports) -> ObservedReports:
 
 
 def _simulate_predicted(release: MatrixRelease, places: Ints, count: int, seed: int) -> ObservedReports:
-    """Draw reports along a trace that stays at the same place, for each place.
+    """Draw reports along traces, each of which stays at one place.
 
     Args:
         release: The release from which reports are drawn, which must support traces.
@@ -124,12 +124,12 @@ def over_time(release: MatrixRelease, data: MetricData, *, max_reports: int = MA
     Args:
         release: The release to attack.
         data: The data of the problem.
-        max_reports: The maximum number of reports from one place. All smaller powers of ten are tried as well.
+        max_reports: The maximum number of reports from one place. The attack also runs for each smaller power of ten.
 
     Returns:
         A mapping with the unit of distance, the number of places, the numbers of reports and, for each kind of report,
-        the medians and the 95th percentiles of the errors. The result is None if the release does not have a row for
-        every record.
+        the medians and the 95th percentiles of the errors. The result is None if the release does not have exactly one
+        row per record.
     """
     if len(release.records) != data.shape[0]:
         return None
@@ -172,17 +172,16 @@ def _log_probabilities(release: MatrixRelease) -> Floats:
 
 
 def guess_records(logs: Floats, walker: Walker | None, observed: ObservedReports, count: int) -> Ints:
-    """Return the record that maximises the likelihood of the first ``count`` reports, for each place.
+    """Return, for each place, the record that maximises the likelihood of its first ``count`` reports.
 
     Args:
         logs: Array of shape (N, K) with the logarithms of the output probabilities, which the attacker knows.
-        walker: The object that draws reports along traces, or None if the release does not support traces.
+        walker: The sampler that draws reports along traces, or None if the release does not support traces.
         observed: The reports from M places.
         count: The number of reports from each place that the attacker uses.
 
     Returns:
-        Array of shape (M,) with the record index for each place. If several records are equally likely, it is the first
-        one.
+        Array of shape (M,) with the record index for each place. Ties go to the record with the smallest index.
     """
     outputs, kept = observed.outputs[:, :count], observed.kept[:, :count]
     # A repeated report reveals no more than its first copy did, but the times of repetitions may reveal something
@@ -210,12 +209,12 @@ def guess_records(logs: Floats, walker: Walker | None, observed: ObservedReports
 def _log_probability_of_tests(walker: Walker, outputs: Ints, kept_steps: Bools) -> Floats:
     """Return the log-likelihood of each record, given the outcomes of all tests along a trace at one place.
 
-    A test decides whether the last report is repeated. All tests in a segment, which is a fresh report with its
-    repetitions, share a threshold with noise. The attacker does not know the noise, so probabilities are averaged over
-    it before the logarithm is taken.
+    A test decides whether the previous report is repeated. All tests in a segment, which is a fresh report with its
+    repetitions, share a noisy threshold. The attacker does not know the noise, so probabilities are averaged over it
+    before the logarithm is taken.
 
     Args:
-        walker: The object that draws reports along traces.
+        walker: The sampler that draws reports along traces.
         outputs: Array of shape (T,) with the index of the reported output at each time, or -1 if there is no report.
         kept_steps: Boolean array of shape (T,) that is True if the report repeats the previous one.
 

@@ -1,7 +1,7 @@
-"""Figures for the audit of a matrix: achieved epsilon, violations, and a lower bound on epsilon from samples.
+"""Metrics for the audit of a matrix: achieved epsilon, violations, and a lower bound on epsilon from samples.
 
 The audit relies on none of the claims in a release. It computes with probabilities as doubles (weights / 2**63), so its
-figures are approximate. Only the certificate decides whether the guarantee is satisfied.
+results are approximate. Only the certificate decides whether the guarantee is satisfied.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PairBlock = tuple[Ints, Floats]
 _PAIRS = 1 << 16
 """Maximum number of pairs in a block, unless a single record has more pairs."""
 _CELLS = 1 << 22
-"""Maximum number of pairs times outputs that are compared at a time."""
+"""Maximum number of pairs times outputs that are compared at once."""
 
 EQUAL: Final = 2.0**-49
 """The largest log ratio between equal rows that rounding their probabilities to doubles can cause."""
@@ -79,8 +79,8 @@ def pair_blocks(
 
     Args:
         records: The number of records.
-        distance: A function that takes two index arrays of the same length and returns the distances between the
-            records at the same positions.
+        distance: A function that takes two index arrays of the same length and returns the distance between each record
+            in the first array and the corresponding record in the second.
         block: The maximum number of pairs in a block, unless a single record has more pairs.
     """
     start = 0
@@ -156,7 +156,7 @@ def count_violations(
 
 
 def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> dict[str, Any]:
-    """Compute figures about what an attacker gains from a matrix, and the expected loss of the matrix.
+    """Return the metrics that ``privopt audit`` shows: what an attacker gains from a matrix, and its expected loss.
 
     ``epsilon.achieved`` covers all pairs of records, required or not, and is stated per unit of distance. ``gv``
     (:class:`Violations`) covers the pairs that the certificate checks. If the guarantee covers a region,
@@ -169,7 +169,7 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
         loss: The loss to evaluate on the release.
 
     Returns:
-        The figures by name. Probabilities are between 0 and 1, and the entropy is in bits.
+        The metrics by name. Probabilities are between 0 and 1, and the entropy is in bits.
     """
     z, prior = release.probabilities, data.prior
     if data.region is not None:
@@ -195,7 +195,7 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 
 
 def _attack_by_samples(release: MatrixRelease) -> dict[str, Any] | None:
-    """Return a lower bound on epsilon from sampled reports of two records, as an entry for the audit.
+    """Return, for the audit, a lower bound on epsilon that is estimated from sampled reports of two records.
 
     The two records are those whose rows differ most relative to their distance, among at most about
     ``MAX_CHOSEN_PAIRS`` pairs. The result is None if no pair has a positive distance.

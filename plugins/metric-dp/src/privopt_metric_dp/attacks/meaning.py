@@ -1,4 +1,4 @@
-"""Explanations of what a metric DP guarantee means in practice, where even a valid guarantee may protect nothing.
+"""Explanations of what a metric DP guarantee means in practice, since even a valid guarantee may protect little.
 
 Epsilon is stated per unit of distance. Whether the factor exp(epsilon d) between neighbours is 1.2 or 20,000 depends on
 the distances between the records. The guarantee is therefore explained at the distance to the nearest neighbour,
@@ -39,15 +39,15 @@ __all__ = [
 ]
 
 NEARLY_CERTAIN: Final = 0.9
-"""The probability that the best guess after one report is right, above which the guess is nearly certain.
+"""If the best guess after one report is right with a probability above this, the guess counts as nearly certain.
 
-A warning is given if the guess is also wrong less than half as often as a guess without a report.
+A warning is given if, in addition, the guess is wrong less than half as often as a guess without a report.
 """
 
 MORE_OFTEN_RIGHT_THAN_WRONG: Final = 0.5
-"""The probability that the best guess after one report is right, from which a warning is given.
+"""If the best guess after one report is right with at least this probability, a warning may be given.
 
-The warning requires that the guess is also right at least twice as often as a guess without a report.
+It is given if, in addition, the guess is right at least twice as often as a guess without a report.
 """
 
 RECORDS_NAMED: Final = 3
@@ -59,7 +59,7 @@ class Interpretation:
     """An explanation of a guarantee for readers of a report.
 
     Attributes:
-        sentences: Sentences that explain the guarantee by figures.
+        sentences: Sentences that explain the guarantee in numbers.
         warnings: Reasons why the guarantee protects little in practice; empty if there are none.
     """
 
@@ -195,7 +195,7 @@ def describe_guess(guess_rate: float, prior_rate: float, noun: str) -> str:
 
 
 def noun_of(space: Space) -> str:
-    """Return the word for a record in a space: "word", "place", "value" or "record"."""
+    """Return the noun that messages use for a record in a space: "word", "place", "value" or "record"."""
     return {"vector": "word", "plain": "record"}.get(space.kind, "place" if space.unit == "km" else "value")
 
 
@@ -253,7 +253,7 @@ def costs_in_words(data: MetricData, objective: Objective) -> tuple[str, ...]:
 
 
 def in_readers_unit(data: MetricData, objective: Objective, value: float) -> str:
-    """Convert a loss or bound in km to text in the unit that ``per_km`` declares, such as "3.2 minutes".
+    """Convert a loss or bound in km to the unit that ``per_km`` declares, and format it, such as "3.2 minutes".
 
     Args:
         data: The data of the problem.
@@ -261,13 +261,13 @@ def in_readers_unit(data: MetricData, objective: Objective, value: float) -> str
         value: The loss or bound to convert.
 
     Returns:
-        The text, or "" if the problem does not declare ``per_km`` or if the loss is not in km.
+        The formatted string, or "" if the problem does not declare ``per_km`` or if the loss is not in km.
     """
     return "" if data.per_km is None or objective.unit != "km" else data.per_km.of(value)
 
 
 def _format_factor(exponent: float) -> str:
-    """Format exp(exponent) as text. It is an upper bound, so it is rounded up to a readable number of digits.
+    """Format exp(exponent), an upper bound, by rounding it up to a readable number of digits.
 
     >>> [_format_factor(exponent) for exponent in (0.0, 0.004, 1.5, 9.5, 25.0, 1000.0, 1e300)]
     ['1', '1.01', '4.49', '13,360', '7.21e+10', '10^435', '10^(4.35e+299)']

@@ -1,1 +1,1 @@
-"""Reports about one subject along a trace: the private test for repeating the last report, and the sampler."""
+"""Reports along a subject's trace: the sampler, and the private test that decides whether to repeat a report."""

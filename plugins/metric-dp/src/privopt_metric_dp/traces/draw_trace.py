@@ -1,6 +1,6 @@
-"""Draw reports along traces: repeat the last report while a private test accepts it, otherwise draw a fresh one.
+"""Draw reports along traces: repeat the previous report while a private test accepts it, otherwise draw a fresh one.
 
-A subject's first report is fresh. Segments follow it. A noisy threshold is drawn once per segment, and each further
+A subject's first report is fresh. Segments follow it. A noisy threshold is drawn once per segment, and each subsequent
 position is tested against it with fresh noise. The first test that fails ends the segment with a fresh report (sparse
 vector technique). All noise consists of integers from exact distributions.
 """
@@ -35,7 +35,7 @@ MIN_PROBABILITY: Final = 1e-9
 _WORDS = 1 << 19
 """Largest number of 64-bit random words that are drawn at a time (4 MB)."""
 _FEW = 1 << 10
-"""New random words are drawn if fewer unused words remain than this, which is far more than a row uses."""
+"""Number of unused random words below which new ones are drawn. It is far more than a single row uses."""
 _NONE = -1
 """Value that represents the absence of an output or of a threshold."""
 
@@ -46,11 +46,13 @@ class State:
 
     Attributes:
         last: Array of shape (S,), the index of the output that was reported last, or -1 before the first report.
-        level: Array of shape (S,), the noisy threshold of the current segment in the steps of :attr:`Prediction.steps`,
-            or -1 if none has been drawn. Tests compare it with the distance between the position and the last report.
+        level: Array of shape (S,), the noisy threshold of the current segment, in the unit of :attr:`Prediction.steps`,
+            or -1 if none has been drawn. Tests compare it with the distance between the subject's position and previous
+            report.
         paid: Boolean array of shape (S,). Before the first report, whether its epsilon has been charged. Later, whether
             the epsilon of the current segment has been charged, including the fresh report at its end.
-        spent: Boolean array of shape (S,), whether a charge was refused, after which the subject gets no more reports.
+        spent: Boolean array of shape (S,), whether a charge to each subject has been refused. Such a subject gets no
+            more reports.
     """
 
     last: Ints = field(factory=lambda: np.zeros(0, dtype=np.int64))
@@ -73,9 +75,9 @@ class TraceReports:
 
     Attributes:
         outputs: Array of shape (B,), the output index of each row's report, or -1 if it has none.
-        kept: Boolean array of shape (B,), whether the report repeats the last one.
-        spent: Boolean array of shape (B,), whether the row has no report because the subject's budget had already been
-            spent. This does not depend on the position.
+        kept: Boolean array of shape (B,), whether each row's report repeats the subject's previous one.
+        spent: Boolean array of shape (B,), whether each row has no report because the subject's budget had already been
+            spent. Whether it is spent does not depend on the subject's position.
     """
 
     outputs: Ints
@@ -84,19 +86,19 @@ class TraceReports:
 
 
 class Limit:
-    """A :data:`Charge` that adds up each subject's epsilons in memory and refuses charges beyond a total.
+    """An in-memory :data:`Charge` that refuses any charge that would raise a subject's total epsilon above a limit.
 
     Attributes:
-        spent: Sum of the epsilons charged to each subject.
+        spent: The total epsilon charged to each subject so far.
     """
 
     def __init__(self, total: Fraction | None) -> None:
-        """Set the largest total epsilon per subject; ``total`` is None for no limit."""
+        """Set the limit on each subject's total epsilon. If ``total`` is None, there is no limit."""
         self._total = total
         self.spent: dict[Hashable, Fraction] = {}
 
     def __call__(self, subjects: Sequence[Hashable], epsilon: Fraction) -> list[bool]:
-        """Charge epsilon to each subject whose total stays within the limit, and return which were charged."""
+        """Charge epsilon to each subject whose total stays within the limit, and return whether each was charged."""
         allowed = []
         for subject in subjects:
             new_total = self.spent.get(subject, Fraction(0)) + epsilon
@@ -111,7 +113,7 @@ class Walker:
     """A sampler that draws reports along traces, with exactly the certified probabilities.
 
     Attributes:
-        weights: Array of shape (N, K), the integer weights of fresh reports.
+        weights: Array of shape (N, K), the integer weights with which fresh reports are drawn.
         prediction: The public parameters of the private test.
         terms: The epsilons of fresh reports, thresholds and tests.
     """
@@ -133,18 +135,19 @@ class Walker:
         """Draw a report for each row of a batch, in chronological order.
 
         Charges and their times depend only on which rows exist and on earlier reports, never on a position. A row
-        without a position is charged like any other row, and its charge is then used for the next row.
+        without a position is charged like any other row, and its charge then covers the subject's next row.
 
         Args:
-            rows: Array of shape (B,), the record index of each row. It is -1 if the row has no position, and therefore
-                gets no report. With a region, it is the vertex drawn for the position, from whose matrix row a fresh
-                report is drawn.
+            rows: Array of shape (B,), the record index of each row, or -1 if the row has no position and therefore gets
+                no report. In a problem with a region, it is the index of the vertex to which the position was randomly
+                snapped. A fresh report is drawn from the matrix row with this index.
             subjects: Array of shape (B,), the index of each row's subject.
             state: State of the subjects, which is updated.
-            charge: Function that is called before a first report and before the first test of a segment.
+            charge: Function that charges epsilon, called before each subject's first report and before the first test
+                of each segment.
             source: Source of random bytes.
-            steps: Array of shape (B, K), the distances from each row's position to the outputs in steps, which the
-                tests use. If it is None, the distances from the row's record are used.
+            steps: Array of shape (B, K), the distances in steps from each row's position to the outputs, for use by the
+                tests. If it is None, the tests use the distances from the row's record.
 
         Returns:
             The reports for the rows.
@@ -202,11 +205,10 @@ class Walker:
         return TraceReports(outputs=outputs, kept=is_kept, spent=spent)
 
     def _charge_due(self, rows_left: Bools, state: State, charge: Charge) -> None:
-        """Charge subjects that have further rows for their next report or segment, unless it has already been charged.
+        """Charge each subject with remaining rows for its next report or segment, unless this has already been charged.
 
         Args:
-            rows_left: Boolean array of shape (S,), whether the subject has a row for which no report has been drawn
-                yet.
+            rows_left: Boolean array of shape (S,), whether each subject has rows that have not been processed yet.
             state: State of the subjects, whose ``paid`` and ``spent`` are updated.
             charge: Function that returns whether each subject may spend an epsilon, and charges those who may.
         """
@@ -222,10 +224,10 @@ class Walker:
         """Return a discrete approximation to the distribution of a threshold's noise, for attacks.
 
         Args:
-            count: R, the number of values.
+            count: The number R of values in the approximation.
 
         Returns:
-            Array of shape (R,), equal probabilities; and an array of shape (R,), quantiles of the noise in steps.
+            Array of shape (R,) with equal probabilities, and array of shape (R,) with quantiles of the noise in steps.
         """
         rate = float(self.prediction.threshold)
         middles = (np.arange(count) + 0.5) / count
@@ -234,7 +236,7 @@ class Walker:
         return np.full(count, 1.0 / count), np.floor(-np.log1p(-middles) / rate).astype(np.int64)
 
     def renewals(self, last: int, noise: Ints) -> Floats:
-        """Return the probability, for each record, that a test fails and a fresh report is drawn, for attacks.
+        """Return, for use by attacks, the probability for each record that a test fails and a fresh report is drawn.
 
         Args:
             last: Index of the output that was reported last.
@@ -270,19 +272,20 @@ def _draw_fresh(words, position, cumulated):  # type: ignore[no-untyped-def]
 
 @jit()
 def _draw_row(words, position, record, step_row, last, level, steps, cumulated, good_level, rates):  # type: ignore[no-untyped-def]
-    """Draw the report for one row: repeat the last report if the test accepts it, otherwise draw a fresh one.
+    """Draw the report for one row: repeat the previous report if the test accepts it, otherwise draw a fresh one.
 
-    The test fails with probability exp(-rate (level - steps)), or with probability 1 if the distance is at least the
-    noisy level. A fresh report is then drawn. The noise in the level and in the test is non-negative.
+    Let d be the distance in steps from the position to the previous report. The test fails with probability exp(-rate
+    (level - d)), or with probability 1 if d is at least the noisy level. If it fails, a fresh report is drawn. The
+    noise in the level and in the test is non-negative.
 
     Args:
         words: Random 64-bit words.
         position: Index of the first unused word.
         record: Index of the record from whose matrix row a fresh report is drawn.
-        step_row: Index of the row of ``steps`` with the distances from the position to the outputs.
+        step_row: Index of the row in ``steps`` that contains the distances from the subject's position to the outputs.
         last: Index of the output that was reported last, or -1 before the first report.
         level: The noisy threshold of the segment in steps, or -1 if none has been drawn.
-        steps: Array of shape (n, K), distances to the outputs in steps.
+        steps: Array of shape (n, K), the distances to the outputs in steps.
         cumulated: Array of shape (N, K), the cumulative weights of fresh reports.
         good_level: The threshold without noise, in steps.
         rates: Array of shape (4,), numerator and denominator of the threshold's rate, then those of the test's rate.
@@ -326,15 +329,15 @@ def _walk_subjects(  # type: ignore[no-untyped-def]
         order: Array of shape (B,), the row indices, subject by subject, in chronological order.
         positions, stops: Arrays of shape (S,), indices into ``order``: each subject's next row, which advances, and the
             end of its rows.
-        state: Three arrays of shape (S,), which are updated: the last outputs, the levels, and whether the next report
-            has been charged.
-        steps, step_rows: Distances to the outputs in steps; and an array of shape (B,), the index of the row of
-            ``steps`` for each row.
+        state: Three arrays of shape (S,), which are updated: the outputs reported last, the levels, and whether the
+            next report has been charged.
+        steps, step_rows: Array of shape (n, K), the distances to the outputs in steps; and array of shape (B,), the
+            index of the row in ``steps`` for each row of the batch.
         cumulated: Array of shape (N, K), the cumulative weights of fresh reports.
         good_level: The threshold without noise, in steps.
         rates: Array of shape (4,), numerator and denominator of the threshold's rate, then those of the test's rate.
-        outputs, kept_reports: Arrays of shape (B,), to which the output index of each report is written, and whether it
-            repeats the last one.
+        outputs, kept_reports: Arrays of shape (B,) that receive the output index of each report, and whether it repeats
+            the subject's previous one.
     """
     last, level, paid = state
     word = 0

@@ -1,8 +1,8 @@
-"""Distances from any point in a region to every output, in integer steps, for the tests along traces.
+"""Distances in integer steps from any point in a region to each output, for the private tests along traces.
 
-A test that decides whether to repeat the last report uses the position itself, never the vertex from whose row a fresh
-report is drawn. A vertex is drawn anew for each row. If tests used it, the rate of repeated reports would reveal which
-of two nearby points is the true position.
+The test that decides whether to repeat the previous report uses the position itself, never the random vertex from whose
+matrix row a fresh report is drawn. A new vertex is drawn for each row, so if tests used it, the rate of repeated
+reports would reveal which of two nearby points is the true position.
 
 The error of a floating-point distance is at most :data:`MOST_OFF` mm, and rounding down to integer steps of
 :data:`STEP_MM` mm changes the difference between two distances by less than one step. If a path of d mm connects two
@@ -53,7 +53,7 @@ class Ways:
 
     @classmethod
     def of(cls, data: MetricData) -> Ways:
-        """Create the distances for a problem whose guarantee covers every point in a region.
+        """Create an instance for a problem whose guarantee covers every point in a region.
 
         Raises:
             InputError: Outputs have no position on the plane, or path lengths are too long for the required precision.
@@ -82,14 +82,14 @@ class Ways:
 
     @cached_property
     def from_vertices(self) -> Floats:
-        """Distances from the vertices in steps, before rounding down, as an array of shape (N, K)."""
+        """Distances in steps from each vertex to each output, before rounding down, as an array of shape (N, K)."""
         if isinstance(self.region, Plane):
             return self._straight_lines(self.region.vertices.astype(np.float64)) / STEP_MM
         return self.table / STEP_MM
 
     @property
     def of_vertices(self) -> Ints:
-        """Distances from the vertices in integer steps, rounded down, as an array of shape (N, K)."""
+        """Distances in steps from each vertex to each output, rounded down, as an array of shape (N, K)."""
         return np.floor(self.from_vertices).astype(np.int64)
 
     def covers(self, steps: Ints) -> bool:
@@ -106,7 +106,7 @@ class Ways:
         return bool(((steps >= distances - 1.0 - MOST_OFF) & (steps <= distances + MOST_OFF)).all())
 
     def of_points(self, points: SimplexMixture) -> Ints:
-        """Return the distances from points to the outputs in integer steps, rounded down, as an array of shape (B, K).
+        """Return the distances in steps from B points to the outputs, rounded down, as an array of shape (B, K).
 
         Args:
             points: B points in the region, as mixtures of the vertices of their simplices.

@@ -1,8 +1,8 @@
-"""The public parameters of the private test of whether the last report is still good (sparse vector technique).
+"""The public parameters of the private test that decides whether the previous report is still good.
 
-A segment is a report with its repetitions, up to the next fresh report. All tests of a segment compare the distance
-between position and report with the same noisy threshold. docs/guide/repeated.md, "Prediction", describes the test and
-its guarantee.
+The test uses the sparse vector technique. A segment is a fresh report with its repetitions, up to the next fresh
+report. All tests in a segment compare the distance between position and report with the same noisy threshold.
+docs/guide/repeated.md, "Prediction", describes the test and its guarantee.
 
 Distances from records to outputs are integers, in steps of a grid. Rounding to the grid may increase the difference
 between the distances of two records. The increase is measured on the rounded distances, and the scale of the noise is
@@ -36,7 +36,8 @@ STEPS_PER_DISTANCE: Final = 1024
 """Number of grid steps in the smallest positive distance between records. Rounding then costs less than a thousandth of
 the epsilons.
 
-There are fewer steps if the rates would otherwise be so small that rounding them down costs more than the grid does.
+Fewer steps are used if the rates would otherwise be so small that rounding them down would cost more than the grid
+does.
 """
 
 FARTHEST: Final = 1 << 50
@@ -134,7 +135,7 @@ class Prediction:
 
     @classmethod
     def _on_grid(cls, grid: float, data: MetricData, terms: Terms) -> Self:
-        """Return the parameters for a grid: distances in its steps, and rates of noise that covers their differences.
+        """Return the parameters for a grid: distances in steps, and rates whose noise covers the effect of rounding.
 
         Args:
             grid: Length of a step, in the unit of distance.
@@ -172,8 +173,8 @@ class Prediction:
         """Return an error message for each fault in these parameters. Too little noise would break the guarantee.
 
         For each pair that the certificate checks and for every output, the difference in steps times the rate must be
-        at most epsilon times the distance. This is decided exactly. Along paths, it implies the same for all required
-        pairs. At most eight violations are reported.
+        at most epsilon times the distance. This is decided exactly. It extends along paths to all required pairs. At
+        most eight violations are reported.
 
         A parameter that does not follow from the problem is also reported. A different ``good_within`` or more noise
         would be as private, but is not what the problem declares.
@@ -233,11 +234,11 @@ class Prediction:
 
     @staticmethod
     def _describe_names(names: list[str]) -> list[str]:
-        """Return a message for each of the given parameter names: it does not follow from the problem."""
+        """Return, for each parameter name, a message that the parameter does not follow from the problem."""
         return [f"{ARTEFACT}: {name}: not what the problem implies" for name in names]
 
     def _differing_names(self, prediction: Prediction) -> list[str]:
-        """Return the names of the parameters that differ from another prediction's beyond rounding errors."""
+        """Return the names of the parameters that differ from another prediction's by more than rounding errors."""
         is_equal_by_name = {
             "level": prediction.level == self.level,
             "threshold": abs(prediction.threshold / self.threshold - 1) < ULPS,
