@@ -1,6 +1,6 @@
 """The plugin's hooks, which register what metric DP adds to privopt.
 
-Specs name their targets as text, so registering a mechanism, kind, command or check does not import it.
+Specs name their targets as strings, so registering a mechanism, kind, command or check does not import it.
 """
 
 from collections.abc import Sequence
@@ -146,7 +146,7 @@ def privopt_commands() -> Sequence[CommandSpec]:
 
 @hookimpl
 def privopt_names() -> Sequence[NameSpec]:
-    """Return the functions that the package ``privopt`` exports, which build metric problems and certify matrices."""
+    """Return the functions for building metric problems and certifying matrices that ``privopt`` exports."""
     parts = ("cost", "distances", "grid", "mesh", "metric_problem", "records", "roads", "travel_cost", "vectors")
     homes = dict.fromkeys(parts, "privopt_metric_dp.api.problem_parts")
     homes |= {"certify": "privopt_metric_dp.mechanisms.certify_matrix"}
@@ -155,7 +155,7 @@ def privopt_names() -> Sequence[NameSpec]:
 
 @hookimpl
 def privopt_checks() -> Sequence[CheckSpec]:
-    """Return checks for the conformance kit, which test metric mechanisms and kinds of distance, loss and notion."""
+    """Return the conformance kit's checks of metric mechanisms and of kinds of distance, loss and notion."""
     kit = "privopt_metric_dp.kit"
     kinds = f"{kit}.check_kinds"
     return [

@@ -84,7 +84,7 @@ class _Growth:
     """
 
     def __init__(self, metric: Metric, epsilon: Fraction, limit: float) -> None:
-        """Store the arguments. The docstring of the class describes them."""
+        """Store the arguments as the attributes of the same names."""
         self.metric, self.epsilon, self.limit = metric, epsilon, limit
         self.size = len(metric.points)
         self._adjacency: list[list[tuple[int, int]]] = []
@@ -129,7 +129,7 @@ class _Growth:
         return growth
 
     def _required_distances(self, i: int) -> dict[int, int]:
-        """Return the distances from record i to the records in its required pairs, or along roads to nearby ones only.
+        """Return the distances from record i to the records in its required pairs; along roads, only to nearby records.
 
         A record is nearby if it is no farther away than the farthest record that a path from i reaches without passing
         another record. Most constraints in a proof connect records this close, so searching the whole network is rarely

@@ -158,7 +158,7 @@ def _read_costs(problem: Problem, file: object, metric: Metric) -> Column:
 
 
 def _travel_costs(problem: Problem, metric: Metric) -> Column:
-    """Return a function that computes travel costs, which compare trips to targets from a record and from an output.
+    """Return a function that computes travel costs from the distances of records and outputs to targets.
 
     The cost of an output for a record is the sum over targets t with weights q_t of q_t |d(record, t) - d(output, t)|.
     Costs are reduced by the possible error in both distances, so that they are never too high.

@@ -225,12 +225,12 @@ class Places:
 
 
 def _check_grid_size(name: str, sides: list[Any], max_places: int) -> None:
-    """Refuse a grid with invalid sizes or with more places than a release can have weights.
+    """Refuse a grid with invalid sizes or with too many places.
 
     Args:
         name: The name of the table, for the error message.
         sides: The numbers of rows and columns, as read from the problem.
-        max_places: The maximum number of places.
+        max_places: The maximum number of places, which is the number of weights that the release's file can contain.
 
     Raises:
         RefusedError: A size is not a positive integer, or there are too many places.

@@ -51,8 +51,8 @@ class Plane:
     """A region divided into triangles, each of whose vertices has a row in the obfuscation matrix.
 
     Attributes:
-        arrays: The additional array that a region of triangles stores in mechanism.npz, in the format of
-            :func:`privopt.checker.arrays.read_npz`.
+        arrays: The declaration of the additional array that a region of triangles stores in mechanism.npz, in the
+            format of :func:`privopt.checker.arrays.read_npz`.
         at: The positions of the vertices, in integer millimetres.
         triangles: The corners of each triangle, as vertex indices.
         projection: The map projection for places on the earth, or None for places in a plane.
@@ -226,7 +226,7 @@ class Plane:
 
         Args:
             losses: The losses at the vertices.
-            epsilon: Unused. :class:`privopt_metric_dp.checkers.streets.Streets` needs it.
+            epsilon: Unused here; :class:`privopt_metric_dp.checkers.streets.Streets` needs it.
         """
         metric, vertices, count = self.metric, losses.column, len(self.metric.points)
         people = list(self._spread_people())

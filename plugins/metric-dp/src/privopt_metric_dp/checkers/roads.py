@@ -96,7 +96,7 @@ class Network:
         return {name: length for name, length in lengths.items() if length <= max_length}
 
     def first(self, start: str, stops: Container[str]) -> dict[str, int]:
-        """Return the shortest lengths of paths from a node to stops, over paths that do not pass another stop.
+        """Return the length of the shortest path from a node to each stop, among paths that do not pass another stop.
 
         Stops that cannot be reached in this way are omitted, as is the start node itself.
         """

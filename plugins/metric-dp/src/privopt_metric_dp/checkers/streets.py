@@ -36,8 +36,8 @@ class Streets:
     """A region of streets, each of which is divided into pieces of equal length.
 
     Attributes:
-        arrays: The additional array that a region of streets stores in mechanism.npz, in the format of
-            :func:`privopt.checker.arrays.read_npz`.
+        arrays: The declaration of the additional array that a region of streets stores in mechanism.npz, in the format
+            of :func:`privopt.checker.arrays.read_npz`.
         pieces: The pieces of all streets, in the order of the streets (set by :meth:`build`).
     """
 

@@ -164,7 +164,7 @@ def _fills_hull(points: list[Point], rim: list[int], apex: dict[Side, int]) -> b
 
 
 def _find_hull(places: list[Point]) -> list[int]:
-    """Return the indices, in a closed ring of points, of the corners of its convex hull.
+    """Return the indices of those points in a closed ring that are corners of its convex hull.
 
     Corners at which the ring turns right are removed one by one until it turns left everywhere.
     """
@@ -181,7 +181,7 @@ def _find_hull(places: list[Point]) -> list[int]:
 
 
 def side_ratios(corners: list[Point], rate: float) -> list[float]:
-    """Return the relative change of the weights that is allowed along each side of a triangle.
+    """Return the relative change in the weights that is allowed along each side of a triangle.
 
     The change along a side of length l is a = s epsilon l, with the same s for all three sides. Bisection finds the
     largest s at which weights z that differ by at most the factor 1 + a along each side satisfy |grad z| <= epsilon min

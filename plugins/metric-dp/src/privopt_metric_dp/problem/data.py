@@ -75,7 +75,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
         file: The name of the problem file, for error messages.
 
     Raises:
-        InputError: The files contain faults. The error reports all faults except those that others hide.
+        InputError: The files contain faults. The error reports all faults except those masked by others.
     """
     gather = _Gather(file)
     _check_keys(problem, gather)
@@ -166,7 +166,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
 
 
 def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) -> Floats:
-    """Extend upper bounds on the errors in costs at vertices to costs that are means over positions in a region.
+    """Convert error bounds for costs at vertices to error bounds for costs that are means over a region.
 
     Args:
         errors: Array of shape (N,) or (N, K) with bounds on the errors in the costs at the vertices.
@@ -192,7 +192,7 @@ def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space
         a region, its vertices replace the records in the first value. They begin with the declared records.
 
     Raises:
-        InputError: Faults have been recorded, so that the next step cannot run.
+        InputError: Faults have been recorded that prevent the next step from running.
     """
     distance, listed, file = problem.distance, problem.outputs, gather.file
     # Whether the outputs are the records, as they are until outputs have been chosen among the records.
@@ -226,7 +226,7 @@ def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space
 
 
 def _make_edge_metric(problem: MetricProblem, ground: RegionVertices, spaces: Spaces) -> Metric:
-    """Return the metric in the privacy constraints between the vertices of a region, which is along its edges.
+    """Return the metric for privacy constraints between a region's vertices: shortest-path distances along its edges.
 
     Args:
         problem: The parsed problem file.
@@ -242,7 +242,7 @@ def _make_edge_metric(problem: MetricProblem, ground: RegionVertices, spaces: Sp
 
 
 def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
-    """Record a fault for each key that contradicts another key or lacks one that it requires. No files are read.
+    """Record a fault for each key that contradicts another key or requires a missing one. No files are read.
 
     Args:
         problem: The parsed problem file.
@@ -372,7 +372,7 @@ def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space
 
     Raises:
         InputError: A file contains faults, or the declared sizes are not positive.
-        DoesNotHoldError: A release is being verified, and the problem declares more places than it contains
+        DoesNotHoldError: A release is being verified, and the problem declares more places than the release contains
             (:func:`check_places`).
     """
     if places.unit is not None:
@@ -486,7 +486,7 @@ class MetricInstance(Generic[D]):
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: The files contain faults. The error reports all faults except those that others hide.
+            InputError: The files contain faults. The error reports all faults except those masked by others.
         """
         # cast() is for the type checker. Mechanisms with another class D have a `load` of their own and do not call
         # this.
@@ -502,6 +502,6 @@ class MetricInstance(Generic[D]):
 
     @property
     def apart(self) -> bool:
-        """Whether the distance between at least two of the records is positive, for the conformance kit."""
+        """Whether at least two records are at a positive distance from each other, for the conformance kit."""
         count = len(self.data.records)
         return bool((self.data.metric.table()[:count, :count] > 0).any())

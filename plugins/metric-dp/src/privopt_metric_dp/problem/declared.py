@@ -54,7 +54,7 @@ __all__ = [
 
 
 def rounding(cost: Floats) -> Floats:
-    """Return bounds on the rounding errors in each record's costs, which are 2^-40 times its largest cost.
+    """Return a bound on the rounding errors in each record's costs: 2^-40 times its largest cost.
 
     Args:
         cost: Array of shape (N, K) with the costs. They must be computed without cancellation, so that their relative
@@ -146,8 +146,8 @@ class DistanceKind(ABC):
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
         """Return the region that a guarantee with ``privacy.everywhere`` covers.
 
-        The shortest path in the region between two records must not be longer than their distance. By default, kinds of
-        distance have no regions.
+        The shortest path in the region between two records must not be longer than their distance. The base
+        implementation raises InputError; kinds of distance that support regions override it.
 
         Args:
             records: The records, which become the first vertices of the region.
@@ -156,7 +156,7 @@ class DistanceKind(ABC):
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: This kind has no regions, or the places do not span one.
+            InputError: This kind does not support regions, or the places do not span one.
         """
         actual = f"true with distance.kind {self.kind}, which has no points between records"
         raise InputError([Fault(file, "privacy.everywhere", actual, "streets, or points in a plane or on the earth")])
@@ -166,7 +166,7 @@ class DistanceKind(ABC):
         return "km"
 
     def way(self, records: Space) -> str:
-        """Return the phrase that messages put after the unit of distance, such as "by road".
+        """Return the phrase that messages append to the unit of distance, such as "by road".
 
         Ledgers add the epsilons of two releases only if their phrases are the same.
         """
@@ -192,7 +192,7 @@ class PerKm:
     unit: str = key(help='the unit, in the plural: "minutes"', check=one_line)
 
     def of(self, km: float) -> str:
-        """Return the cost of a loss in km as text that includes the unit, such as "3.2 minutes"."""
+        """Format the cost of a loss in km together with its unit, such as "3.2 minutes"."""
         return f"{format_digits(self.cost * km)} {self.unit}"
 
 
@@ -240,8 +240,8 @@ class LossKind(ABC):
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
         """Return an array of shape (N,) with bounds on how much each record's computed costs exceed the exact ones.
 
-        Lower bounds on the expected loss subtract them. The default is 2^-40 of the record's largest cost, which covers
-        the rounding errors in sums without cancellation.
+        They are subtracted from lower bounds on the expected loss. The default is 2^-40 of the record's largest cost,
+        which covers the rounding errors in sums without cancellation.
 
         Args:
             spaces: The N records and K outputs.
@@ -250,7 +250,7 @@ class LossKind(ABC):
         return rounding(cost)
 
     def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return bounds on how much computed costs are below the exact ones.
+        """Return upper bounds on how much the computed costs fall below the exact ones.
 
         They determine how many digits of a lower bound are stated. The default is the result of :meth:`excess`, which
         takes the same arguments.
@@ -279,7 +279,7 @@ MAX_EPSILON: Final = Fraction(10**150)
 
 
 def _check_epsilon(value: Fraction) -> str | None:
-    """Check an epsilon per unit of distance, and return None if it is valid, or else a description of valid values."""
+    """Return None if an epsilon per unit of distance is valid, or else a description of valid values."""
     return positive(value) or (None if value <= MAX_EPSILON else f"a number of at most {float(MAX_EPSILON):g}")
 
 
@@ -321,14 +321,14 @@ class MetricPrivacy(MetricNotion):
 
 
 def _check_corner(value: tuple[float, ...]) -> str | None:
-    """Check the corner [lat, lon] of a grid, and return None if it is valid, or else a description of valid values."""
+    """Return None if the corner [lat, lon] of a grid is valid, or else a description of valid values."""
     if len(value) == 2 and -90 <= value[0] <= 90 and -180 <= value[1] <= 180:
         return None
     return "two numbers, latitude in [-90, 90] and longitude in [-180, 180]"
 
 
 UNIT_NAME: Final = re.compile(r"[^\W\d_]{1,20}")
-"""A pattern for the names of units. They contain only letters, because texts such as "per band by road" are split at
+"""A pattern for the names of units. They contain only letters, because strings such as "per band by road" are split at
 spaces."""
 
 MOST_RECORDS: Final = 10_000_000
@@ -336,7 +336,7 @@ MOST_RECORDS: Final = 10_000_000
 
 
 def _check_count(value: int) -> str | None:
-    """Check a number of places, and return None if it is valid, or else a description of valid values."""
+    """Return None if a number of places is valid, or else a description of valid values."""
     return None if 1 <= value <= MOST_RECORDS else f"a whole number from 1 to {MOST_RECORDS:,}"
 
 
@@ -382,7 +382,7 @@ class Places:
     )
 
     def as_csv(self) -> Mapping[str, bytes]:
-        """Convert the points file to CSV, and return its name with the CSV text.
+        """Return a mapping from the name of the points file to its contents, converted to CSV.
 
         The mapping is empty if there is no points file or if it is CSV already.
         """

@@ -61,7 +61,7 @@ class Euclidean(DistanceKind):
         return _UNNAMED if records.kind == "vector" else records.unit
 
     def way(self, records: Space) -> str:
-        """Return the phrase that messages put after the unit of distance.
+        """Return the phrase that messages append to the unit of distance.
 
         It is "as the crow flies" for distances in km, "between vectors" for vectors, and empty for planes in another
         unit.
@@ -90,7 +90,7 @@ class Haversine(DistanceKind):
         return _triangulate_plane(records, split_km, HaversineMetric, file)
 
     def way(self, records: Space) -> str:
-        """Return "as the crow flies", the phrase that messages put after the unit of distance."""
+        """Return "as the crow flies", the phrase that messages append to the unit of distance."""
         return "as the crow flies"
 
 
@@ -130,7 +130,7 @@ class Graph(DistanceKind):
         )
 
     def way(self, records: Space) -> str:
-        """Return "by road", the phrase that messages put after the unit of distance."""
+        """Return "by road", the phrase that messages append to the unit of distance."""
         return "by road"
 
 
@@ -166,7 +166,7 @@ class Table(DistanceKind):
         return _UNNAMED
 
     def way(self, records: Space) -> str:
-        """Return "by a table of distances", the phrase that messages put after the unit of distance."""
+        """Return "by a table of distances", the phrase that messages append to the unit of distance."""
         return "by a table of distances"
 
     def faults(self, *, own_outputs: bool) -> Iterator[tuple[str, str, str]]:
@@ -178,7 +178,7 @@ class Table(DistanceKind):
 def _triangulate_plane(
     records: Space, split_km: float | None, kind: type[EuclideanMetric] | type[HaversineMetric], file: str
 ) -> RegionVertices:
-    """Return a region that consists of triangles between places, and measure losses from its vertices.
+    """Return a region of triangles between places, with a metric for losses at its vertices.
 
     Args:
         records: The places in a plane or on the earth. Those on the earth are projected onto a plane.

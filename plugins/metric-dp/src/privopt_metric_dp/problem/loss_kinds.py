@@ -238,8 +238,8 @@ class TravelCost(LossKind):
         """Return an array of shape (N,) with bounds on the rounding errors in each record's losses.
 
         A loss is a sum of differences between path lengths. Differences between integer lengths are exact
-        (:attr:`privopt_metric_dp.space.roads.Roads.integer_roads`). Other lengths have rounding errors, for which the
-        metric states bounds, and which matter most for differences between similar lengths.
+        (:attr:`privopt_metric_dp.space.roads.Roads.integer_roads`). Other lengths have rounding errors, which matter
+        most in differences between similar lengths. The metric states bounds on them.
 
         Args:
             spaces: The N records and K outputs.

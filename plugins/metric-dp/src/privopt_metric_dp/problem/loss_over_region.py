@@ -57,7 +57,7 @@ class Spread:
         linear: Array of shape (Q, m) with the barycentric coordinates of each point.
         mass: Array of shape (Q,) with the probability of each point.
         streets: Array of shape (Q,) with the index of each point's street; empty in a plane.
-        places: Array of shape (Q, 2) with the coordinates of each point in km or degrees, as those of the records;
+        places: Array of shape (Q, 2) with the coordinates of each point, in km or degrees like those of the records;
             empty on streets.
     """
 

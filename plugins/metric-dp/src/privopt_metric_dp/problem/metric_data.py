@@ -33,7 +33,7 @@ class MetricData:
     Attributes:
         records: The places that are secret.
         outputs: The places that may be released; the records if the file has no [outputs].
-        metric: The distances in the privacy constraints, which are computed on request, without an N x N table. The
+        metric: The distances in the privacy constraints. They are computed on request, without an N x N table. The
             constructor also accepts a function that returns the metric, which is called on first access.
         epsilon: The exact epsilon, per ``unit``.
         within: The largest distance at which a pair is required; None if every pair is required.
@@ -46,11 +46,11 @@ class MetricData:
             function that returns the array, which is called on first access and may raise InputError.
         file: The name of the problem file, for error messages.
         excess: Array of shape (N,) with upper bounds on how much each record's costs, multiplied by its prior, exceed
-            the exact ones. The constructor takes a function that computes bounds before this multiplication, from the
-            costs.
-        shortfall: A method that returns upper bounds on how much the costs, multiplied by the prior, are below the
-            exact ones. The constructor takes a function that computes bounds before this multiplication, from the
-            costs.
+            the exact values. The constructor takes a function that computes the bounds before this multiplication, from
+            the costs alone.
+        shortfall: A method that returns upper bounds on how much the costs, multiplied by the prior, fall below the
+            exact values. The constructor takes a function that computes the bounds before this multiplication, from the
+            costs alone.
         crossed: Whether the distances from records to outputs are known. They may be missing if the distance is a
             matrix.
         remap: Whether each released output is replaced by the best guess under the prior.
@@ -62,7 +62,7 @@ class MetricData:
         over: A function that takes the indices of K records and returns the problem with these records as outputs; None
             if outputs are not chosen.
         along_streets: Whether losses are path lengths along undirected streets.
-        way: The phrase that messages put after the unit of distance, such as "by road".
+        way: The phrase that messages append to the unit of distance, such as "by road".
         per_km: The cost of a kilometre of loss in the reader's unit if the problem declares it; otherwise None.
         warnings: Sentences about probable mistakes in the files.
     """
@@ -92,7 +92,7 @@ class MetricData:
 
     @property
     def distance(self) -> Metric:
-        """The metric that the [distance] table declares, which losses and reported figures use."""
+        """The metric that the [distance] table declares, which is used for losses and in reports."""
         return self.metric if self.ground is None else self.ground
 
     @cached_property
@@ -198,7 +198,7 @@ class MetricData:
         return distances if is_known else self.metric.between(pairs[:, 0], pairs[:, 1])
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Lower those stated distances that might exceed the exact distance to the computed one.
+        """Return the stated distances, replacing each one that might exceed the exact distance with the computed one.
 
         Computed distances are rounded down, so they never exceed the exact ones.
 
@@ -233,14 +233,15 @@ class MetricData:
     def standing(self) -> tuple[Ints, Floats]:
         """The pairs that the certificate checks, with distances, as arrays of shape (S, 2) and (S,).
 
-        They are the pairs in :attr:`needed`. Only if there are many required pairs and the metric cannot state which of
-        them imply the others, they are all required pairs, because finding a subset would take longer.
+        They are the pairs in :attr:`needed`, with one exception. If there are many required pairs, and the metric
+        cannot state which of them imply the others, they are all required pairs, because finding a subset would take
+        too long.
         """
         has_implying_pairs = self.metric.implying(self.within) is not None
         return self.needed if has_implying_pairs or len(self.pairs) <= MAX_REDUCED_PAIRS else self.required
 
     def with_outputs(self, rows: Ints) -> MetricData:
-        """Return the same problem, at the same epsilon, with some of the records as outputs.
+        """Return this problem, at the same epsilon, with the given records as outputs.
 
         Args:
             rows: The indices of the K records in ascending order.

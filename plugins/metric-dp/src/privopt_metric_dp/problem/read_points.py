@@ -37,7 +37,7 @@ COORDINATES: Final[Mapping[Kind, tuple[str, str]]] = {
 
 @frozen(kw_only=True)
 class Columns:
-    """The names of the columns in a points file. Most columns have a default name, which is that of the key."""
+    """The names of the columns in a points file. The default name of most columns is the name of the key."""
 
     id: str | tuple[str, ...] = key("id", help='ids; several columns, joined by "/", if one is not unique')
     lat: str = key("lat", help="latitudes", unit="degrees")
@@ -54,7 +54,7 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
     """Read the ids and coordinates from a points file.
 
     Args:
-        points: The file. Its name tells whether it is GeoJSON, and its content whether it is Parquet or CSV.
+        points: The file. GeoJSON is recognised by the file name, Parquet and CSV by the contents.
         columns: The names of the columns; None for the defaults of :class:`Columns`.
         ids_alone: Whether a file without coordinates is accepted.
 

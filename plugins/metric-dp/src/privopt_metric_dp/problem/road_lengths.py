@@ -71,7 +71,7 @@ class _Lengths:
 
 
 def compare_lengths(edges: File, records: Space) -> Iterator[str]:
-    """Yield warnings about road lengths that are too short for the positions or seem to be in another unit than km.
+    """Yield warnings about road lengths that are too short for the positions or seem to be in a unit other than km.
 
     Args:
         edges: The file of roads, with the columns ``from``, ``to`` and ``km``.
@@ -117,7 +117,7 @@ def _find_short(lengths: _Lengths, texts: NDArray[np.str_]) -> tuple[list[int], 
 
     Args:
         lengths: The lengths of the roads and the straight lines between their ends.
-        texts: The lengths as written, in all rows of the table.
+        texts: The length of the road in each row of the table, as written.
 
     Returns:
         Two lists of indices into ``lengths``: the roads that are certainly too short, and those that could be long
@@ -221,7 +221,7 @@ def _table_resolution(records: Space) -> float:
 
 
 def _is_zero(text: str) -> bool:
-    """Return whether text is a decimal that equals 0."""
+    """Return whether a string is a decimal equal to 0."""
     try:
         return not Decimal(text)
     except InvalidOperation:
@@ -231,7 +231,8 @@ def _is_zero(text: str) -> bool:
 def _last_digit(text: str) -> float:
     """Return the place value of the last non-zero digit in a decimal, such as 0.1 for "1.50" and 100 for "1200".
 
-    For a decimal equal to 0, return the place value of its last digit. For text that is not a finite decimal, return 0.
+    For a decimal equal to 0, return the place value of its last digit. For a string that is not a finite decimal,
+    return 0.
     """
     try:
         number = Decimal(text)
