@@ -17,7 +17,7 @@ RELATIVE_TOLERANCE = 1e-9
 
 
 def _can_compare(subject: Subject) -> str | None:
-    """Return None if the check applies to a mechanism, or the reason why it does not apply, for the kit's report."""
+    """Return None if the check applies to a mechanism, or else the reason why it does not, for the kit's report."""
     return None if issubclass(subject.mechanism_class.problem_class, MetricProblem) else require_field("alike")(subject)
 
 

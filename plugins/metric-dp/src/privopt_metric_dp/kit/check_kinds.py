@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["distances", "losses", "planted_violation", "released"]
 
 RELATIVE_TOLERANCE: Final = 1e-9
-"""The relative difference that rounding may cause, which is also the optimality gap to which models are solved."""
+"""The largest relative difference that is attributed to rounding. Models are also solved to this optimality gap."""
 
 
 LOSS_TOLERANCE: Final = 0.02
@@ -48,7 +48,7 @@ LOSS_TOLERANCE: Final = 0.02
 
 
 ALLOWED: Final = f"they may differ by {LOSS_TOLERANCE:.0%}"
-"""The last words of messages about two losses that differ too much."""
+"""The end of messages about two losses that differ too much."""
 
 
 NOTES: Final = {"planted-violation": f"a difference in loss of up to {LOSS_TOLERANCE:.0%} is not detected"}
@@ -71,8 +71,8 @@ KEYS: Final = {"distance": "distance.kind", "loss": "utility.kind", "notion": "p
 def _kind_problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem]]:
     """Return strategies for problems that use a given kind, in the order in which the caller should try them.
 
-    If the kind defines a strategy, it is the only one. Otherwise, the strategies draw problems from the kit that name
-    the kind already or are changed to name it. The latter may turn out to be invalid for the kind.
+    If the kind defines a strategy, only that one is returned. Otherwise, the strategies draw the kit's problems that
+    already use the kind, or change problems to use it. A changed problem may be invalid for the kind.
 
     Args:
         role: "distance", "loss" or "notion".
@@ -248,10 +248,10 @@ def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> s
 def _loss_towards_truth(
     constraint: MatrixConstraint, like: MatrixRelease, release: MatrixRelease, data: MetricData, loss: ExpectedLoss
 ) -> float:
-    """Return the loss of a release that is moved towards the cheapest output of each record as far as possible.
+    """Return the loss of a release after moving it as far as possible towards each record's cheapest output.
 
-    The farthest tested move that ``measure`` accepts counts. A loss below the optimum of the linear model shows that
-    ``measure`` accepts releases that the constraints of the model exclude.
+    Moves are tried from the farthest to the shortest until ``measure`` accepts one. A loss below the optimum of the
+    linear model shows that ``measure`` accepts releases that the constraints of the model exclude.
 
     Args:
         constraint: The privacy notion on this problem.
@@ -321,7 +321,7 @@ def _move_to_line(problem: GeneratedProblem) -> GeneratedProblem:
 
 
 def _describe_line(tried: GeneratedProblem, original: GeneratedProblem) -> str:
-    """Return text that describes the problem on a line if that problem was tried, or "" if it was the original one."""
+    """Return a description of the problem on a line if ``tried`` is that problem, or "" if it is the original one."""
     return "" if tried is original else f"\nfour places on a line instead:\n{tried.toml}"
 
 

@@ -27,7 +27,7 @@ __all__ = ["Excess", "greatest_excess", "locate_all", "street_share"]
 RANDOM_TRIES: Final = 120
 """Default number of attempts to draw a pair of points."""
 NEARNESS: Final = (Fraction(1), Fraction(1, 10**3), Fraction(1, 10**9))
-"""Random factors for the distance of a drawn point from a corner, a side or another point. The factor 1 keeps it."""
+"""Random factors by which a drawn point's distance from a corner, a side or another point is multiplied."""
 
 
 @frozen(kw_only=True)
@@ -75,7 +75,7 @@ def street_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
 
 @lru_cache(1 << 10)
 def _piece_share(reach: Fraction, steps: int, piece: int) -> Fraction:
-    """Return the probability that a street's far end is drawn at the start of one of its pieces.
+    """Return the probability that the start of one of a street's pieces is snapped to the street's far end.
 
     Args:
         reach: Epsilon times the street's length.
@@ -403,7 +403,7 @@ def _draw_barycentric(chance: Random) -> tuple[Fraction, ...]:
 
 
 def _takes_regions(subject: Subject) -> str | None:
-    """Return None if a mechanism accepts metric problems, or the reason why :func:`every_point` does not apply."""
+    """Return None if a mechanism accepts metric problems, or else the reason why :func:`every_point` does not apply."""
     if issubclass(subject.mechanism_class.problem_class, MetricProblem):
         return None
     return Elsewhere("its problems have no `privacy.everywhere`")

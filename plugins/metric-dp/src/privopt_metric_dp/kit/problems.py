@@ -38,13 +38,13 @@ Tables = Mapping[str, Mapping[str, Any]]
 
 @frozen(kw_only=True, eq=False)
 class MetricCase:
-    """The content of a generated metric problem, from which :meth:`problem` makes a problem file.
+    """The content of a generated metric problem, which :meth:`problem` converts to a problem file.
 
     Attributes:
         space: The metric space. Its points are the records, followed by the outputs unless the outputs are the records.
         records: The number of records.
         names: The ids of all points in the space; empty for default ids.
-        epsilon: Epsilon as decimal text.
+        epsilon: Epsilon as a decimal string.
         within: The value of ``privacy.neighbours_within``; None if all pairs are required.
         utility: The kind of loss, one of :data:`UTILITIES`.
         cost: Array of shape (n_records, n_outputs) with losses if ``utility`` is "matrix"; otherwise None.
@@ -87,7 +87,7 @@ class MetricCase:
         return ["abcdefghijklmnop"[n] if n < self.records else f"out-{n}" for n in range(len(self.space))]
 
     def problem(self) -> GeneratedProblem:
-        """Return the problem file as text, together with the contents of the files that it names."""
+        """Return the problem file as a string, together with the contents of the files that it names."""
         files: dict[str, bytes] = {}
         distance: dict[str, Any] = {"kind": self.space.kind}
         tables: dict[str, Any] = {"records": self._places_table(range(self.records), "points.csv", files)}
@@ -184,7 +184,7 @@ def metric_problems(
         draw: The function that Hypothesis supplies to draw values.
         shapes: The shapes of metric spaces to draw; see :func:`privopt_metric_dp.kit.strategies.metric_spaces`.
         utilities: The kinds of loss to draw. In a disconnected space, only "matrix" is drawn.
-        budgets: The values of epsilon to draw, as decimal text.
+        budgets: The values of epsilon to draw, as decimal strings.
         every_pair: Whether to leave ``neighbours_within`` unset, so that all pairs are required. Disconnected spaces
             are then not drawn.
         extra: A function that takes a case and returns the tables that the mechanism under test requires, such as
@@ -244,11 +244,11 @@ def _without_cells(space: MetricSpace) -> MetricSpace:
 
 
 def _relabel(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return a variant of a problem with other ids for all places, which must have the same loss.
+    """Return a variant of a problem with new random ids for all places. Its loss must be the same.
 
     Args:
         problem: The problem to change.
-        chance: The random generator that draws the ids.
+        chance: The random generator from which the ids are drawn.
 
     Returns:
         The variant, or None if the kit did not generate the problem.
@@ -264,11 +264,11 @@ def _relabel(problem: GeneratedProblem, chance: random.Random) -> Variant | None
 
 
 def _reorder(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return a variant of a problem with records and outputs in another order, which must have the same loss.
+    """Return a variant of a problem with records and outputs in random order. Its loss must be the same.
 
     Args:
         problem: The problem to change.
-        chance: The random generator that draws the order.
+        chance: The random generator from which the order is drawn.
 
     Returns:
         The variant, or None if the kit did not generate the problem or if it has only one place.
@@ -351,7 +351,7 @@ def _in_other_units(lengths: Sequence[str]) -> Callable[[GeneratedProblem, rando
 
 
 def _halve_epsilon(problem: GeneratedProblem) -> GeneratedProblem | None:
-    """Return the problem with epsilon halved, which cannot have a lower optimal loss; None if it has no epsilon."""
+    """Return the problem with epsilon halved, which cannot lower the optimal loss; None if it has no epsilon."""
     epsilon = problem.get("privacy.epsilon")
     return None if epsilon is None else problem.with_key("privacy.epsilon", Decimal(str(epsilon)) / 2)
 
@@ -445,7 +445,8 @@ def metric_profile(
 def default_profile(problem_class: type) -> Profile | None:
     """Return the default profile for a problem class, or None if the class's plugin must define a profile.
 
-    A subclass of MetricProblem that requires additional keys needs one, as does any other problem class.
+    The plugin must define one for a subclass of MetricProblem with additional required keys, and for any class that is
+    not a subclass.
     """
     if not issubclass(problem_class, MetricProblem):
         return None

@@ -1,4 +1,4 @@
-"""Profiles for the mechanisms in this package that need other problems than the default profile generates."""
+"""Profiles for the mechanisms in this package that need problems other than those of the default profile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ See :func:`privopt_metric_dp.kit.strategies.metric_spaces`.
 
 
 def _radius_table(case: MetricCase) -> dict[str, dict[str, Any]]:
-    """Return a ``[const-opt]`` table for a generated case, with the median of the distinct distances as radius."""
+    """Return a ``[const-opt]`` table for a generated case, with the median of the distinct distances as the radius."""
     lengths = case.space.lengths
     return {"const-opt": {"radius": lengths[len(lengths) // 2] if lengths else 1.0}}
 
@@ -32,8 +32,8 @@ PLANAR: Final = metric_profile(problems=metric_problems(shapes=PLANE), monotone=
 """The profile for "planar-laplace", which supports only points in the plane or on the globe."""
 
 CONST_OPT: Final = metric_profile(extra=_radius_table, lengths=("const-opt.radius",), monotone="never")
-"""The profile for "const-opt", whose problems state a radius. The loss may rise with epsilon, because the programs for
-two values of epsilon allow different matrices.
+"""The profile for "const-opt", whose problems state a radius. The loss may rise with epsilon, because the linear
+programs for two values of epsilon allow different matrices.
 """
 
 
@@ -67,6 +67,6 @@ def _good_within_table(case: MetricCase) -> dict[str, dict[str, Any]]:
 PREDICTIVE: Final = metric_profile(
     problems=metric_problems(extra=_good_within_table), lengths=("predictive.good_within",)
 )
-"""The profile for "predictive". A last report is good enough up to the distance ``good_within``, which is chosen such
-that tests of last reports can succeed or fail.
+"""The profile for "predictive". The previous report is good enough to repeat up to the distance ``good_within``, which
+is chosen so that tests can both succeed and fail.
 """

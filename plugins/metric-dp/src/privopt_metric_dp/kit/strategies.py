@@ -130,7 +130,7 @@ def metric_spaces(max_points: int = 5, shapes: Sequence[str] = SHAPES) -> st.Sea
 
 @lru_cache
 def _metric_spaces(max_points: int, shapes: tuple[str, ...]) -> st.SearchStrategy[MetricSpace]:
-    """Return the strategy that :func:`metric_spaces` describes."""
+    """Return the strategy that :func:`metric_spaces` describes, cached for each combination of arguments."""
     strategies: dict[str, st.SearchStrategy[MetricSpace]] = {
         "grid": _draw_grid(max_points),
         "path": _draw_path(max_points),

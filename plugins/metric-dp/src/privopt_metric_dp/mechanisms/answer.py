@@ -1,4 +1,4 @@
-"""The unrepaired result of a method: a matrix that is private up to rounding errors, multipliers and solver details."""
+"""The unrepaired result of a method: a nearly private matrix, together with multipliers and solver details."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Matrix"]
 
 @frozen(kw_only=True, eq=False)
 class Matrix:
-    """A candidate matrix with the dual information that proves a bound, which :meth:`MetricMechanism.matrix` returns.
+    """A candidate matrix, as returned by :meth:`MetricMechanism.matrix`, with dual information that proves a bound.
 
     Attributes:
         z: Array of shape (N, K) with probabilities that satisfy the guarantee up to the solver's tolerance.
@@ -31,8 +31,8 @@ class Matrix:
             for all required pairs.
         bound: An estimate of the lower bound that the multipliers prove; None if unknown.
         solver: The name, version and iterations of the solver, for result.json.
-        details: Further figures for result.json.
-        stopped: Whether a limit ended the solver before it was finished.
+        details: Additional values for result.json.
+        stopped: Whether a limit stopped the solver before it finished.
         release: Integer weights that are released unchanged if they satisfy the notion. Otherwise, or if this is None,
             ``z`` is repaired.
     """

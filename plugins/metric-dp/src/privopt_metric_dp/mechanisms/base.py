@@ -94,7 +94,7 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return release.channel_over(problem.data)
 
     def audit(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Mapping[str, Any]:
-        """Return figures about what an attacker gains from the release, for ``privopt audit``.
+        """Return the privacy and utility metrics that ``privopt audit`` shows.
 
         They are the epsilon achieved over all pairs, the share and extent of violated privacy constraints (the
         geo-indistinguishability violations of LR-Geo, Equations (34) and (35)), the Bayes error, the entropy, the
@@ -109,8 +109,9 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     ) -> Mapping[str, Any] | None:
         """Return how accurately an attacker can locate a person from up to ``reports`` reports about one place.
 
-        The attacker guesses the record with the largest likelihood given all reports. The figures describe the distance
-        from the guess to the true place.
+        The attacker guesses the record with the largest likelihood given all reports. The result states quantiles of
+        the distance from the guess to the true place; it is None if the release does not have exactly one row per
+        record.
         """
         from privopt_metric_dp.attacks.many_reports import over_time
 
@@ -287,7 +288,7 @@ class MetricMechanism(MatrixWords[D]):
         raise ModelError(f"{type(self).__name__} defines neither matrix nor search")
 
     def choose(self, problem: MetricInstance[D], context: SolveContext) -> None:
-        """Choose outputs among the records, and set them by :meth:`MetricInstance.choose`.
+        """Choose outputs among the records, and pass them to :meth:`MetricInstance.choose`.
 
         It is called only if the problem requests chosen outputs.
         """
@@ -303,7 +304,7 @@ class MetricMechanism(MatrixWords[D]):
             context: The solver, gap and limits of the run.
 
         Returns:
-            The proof and its bound, or None if there is no proof. The default is None.
+            The proof and its bound, or None if there is no proof. The base implementation returns None.
         """
         return None
 
@@ -393,14 +394,14 @@ class MetricMechanism(MatrixWords[D]):
     ) -> Sequence[Callable[[], None]]:
         """Return functions that offer candidates for the release before the search begins.
 
-        They need little time, so that a run that is stopped early still has a release. There are none unless
+        They need little time, so that a run that is stopped early still has a release. The sequence is empty unless
         :attr:`falls_back` is True and the notion is metric DP.
         """
         has_offers = self.falls_back and isinstance(self.privacy(problem, context.method), MetricDP)
         return make_first_offers(problem.data, incumbent, bounds=not solves_program(self)) if has_offers else ()
 
     def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Offer matrices and dual multipliers to a search. The default offers the result of :meth:`matrix`.
+        """Offer matrices and dual multipliers to a search. The base implementation offers the result of :meth:`matrix`.
 
         Args:
             problem: The loaded problem.
@@ -438,7 +439,7 @@ class MetricMechanism(MatrixWords[D]):
     def release_of(self, release: MatrixRelease, problem: MetricInstance[D]) -> MatrixRelease:
         """Convert a certified matrix to an instance of :attr:`release_class`.
 
-        The default returns it unchanged. Subclasses can add data.
+        The base implementation returns it unchanged. Subclasses can add data.
         """
         return release
 
@@ -455,9 +456,9 @@ class MetricMechanism(MatrixWords[D]):
         return (matrix.solver if answer.origin == matrix.name else {"name": answer.origin}), matrix.details
 
     def memory_advice(self, problem: MetricInstance[D]) -> str:
-        """Return a phrase that proposes fewer outputs, for the error message of a run that lacks memory.
+        """Return a phrase that proposes fewer outputs, for the error message of a run that needs too much memory.
 
-        The phrase is empty unless all records are outputs, there are many of them, and the mechanism can choose among
+        It is an empty string unless all records are outputs, there are many of them, and the mechanism can choose among
         them.
         """
         records, outputs = problem.shape
@@ -495,7 +496,7 @@ class MetricMechanism(MatrixWords[D]):
     def proved_bound(
         self, problem: MetricInstance[D], release: MatrixRelease, result: Result, folder: Path
     ) -> float | None:
-        """Evaluate the proof in a release folder again, and return the lower bound that it proves, in the loss's unit.
+        """Re-evaluate the proof in a release folder, and return the lower bound on the loss that it proves.
 
         The result is None if the folder contains no proof. It is also None if the notion is not metric DP or the loss
         is not an :class:`ExpectedLoss`, because multipliers prove nothing in these cases.
@@ -515,7 +516,7 @@ class MetricMechanism(MatrixWords[D]):
 
 
 def _begins_held(mechanism: MetricMechanism[D], problem: MetricInstance[D], context: SolveContext) -> bool:
-    """Return whether the search begins with a closed form that takes so little time that it is exempt from limits."""
+    """Return whether the search begins with a closed form, which is fast enough to be exempt from time limits."""
     if context.method not in mechanism.closed_forms:
         return False
     from privopt_metric_dp.solvers.auto import begins_with_star

@@ -57,7 +57,7 @@ class CertifiedRelease:
 
     Attributes:
         release: The release.
-        details: Figures about the repair and the remapping of outputs, for result.json.
+        details: Values that describe the repair and the remapping of outputs, for result.json.
     """
 
     release: MatrixRelease
@@ -70,7 +70,7 @@ MatrixIncumbent = Incumbent[Candidate, Dual, CertifiedRelease]
 
 @frozen(eq=False)
 class MatrixCertifier:
-    """A certifier that repairs candidates to integer weights that satisfy a privacy notion, and proves lower bounds.
+    """A certifier that repairs candidates to integer weights satisfying a privacy notion, and proves lower bounds.
 
     Attributes:
         data: The data of the problem.
@@ -121,7 +121,7 @@ class MatrixCertifier:
         return self.constraint.repair(candidate, self.data, self.context)
 
     def prove(self, proof: Dual, value: float) -> tuple[float, Proof]:
-        """Evaluate dual multipliers exactly.
+        """Prove a lower bound on the loss by evaluating dual multipliers exactly.
 
         Args:
             proof: The multipliers that a solver offered.
@@ -146,14 +146,14 @@ class MatrixCertifier:
 
 
 def instance_view(data: MetricData, offers: MatrixOffers) -> Offers[Floats, Multipliers]:
-    """Return a view of a search to which solvers of ``Instance.of(data)`` can make offers.
+    """Return a view of a search that accepts offers from solvers of ``Instance.of(data)``.
 
     The instance has a slightly smaller epsilon than the problem, and rounded distances. Bounds are evaluated with the
     exact epsilon and distances, so the view scales the multipliers accordingly.
 
     Args:
         data: The data of the problem.
-        offers: The search. It receives the multipliers as those of the pairs in ``data.needed``.
+        offers: The search, which receives the scaled multipliers for the pairs in ``data.needed``.
     """
     lengths, solved_epsilon = data.needed[1], Instance.reduce_epsilon(data.epsilon)
     # The amount by which the log ratios with which bounds are evaluated exceed those in the instance. Without scaling

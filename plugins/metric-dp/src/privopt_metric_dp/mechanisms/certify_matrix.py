@@ -94,7 +94,7 @@ class CertifiedMatrix:
         return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in fields}
 
     def sentences(self) -> list[str]:
-        """Return lines of text that state the least epsilon, whether it satisfies the requested one, loss and bound."""
+        """Return lines that state the least epsilon, whether the requested one is satisfied, the loss and any bound."""
         min_epsilon, target = self._format_epsilons()
         satisfied = "no epsilon at all" if self.epsilon == np.inf else f"epsilon {min_epsilon} {self.unit}"
         where = "" if self.pair is None else f", reached by {self.pair[0]} against {self.pair[1]} at {self.output}"
@@ -109,12 +109,12 @@ class CertifiedMatrix:
         return [*lines, f"loss {self.loss:.6g} {self.loss_unit}{bound}"]
 
     def _format_epsilons(self) -> tuple[str, str]:
-        """Return the least and the requested epsilon as text.
+        """Return the least and the requested epsilon as strings.
 
-        If the requested epsilon is satisfied, it is at least the least one. Their doubles may be in the opposite order,
-        because the least epsilon is rounded up and the requested one to nearest. The smaller of the two is then shown
-        as the least one. If the requested epsilon is not satisfied, the two texts differ, with more than twelve digits
-        if necessary.
+        If the requested epsilon is satisfied, the least one does not exceed it. Their doubles may be in the opposite
+        order, because the least epsilon is rounded up and the requested one to nearest. The smaller double is then
+        shown as the least epsilon. If the requested epsilon is not satisfied, the two strings differ, with more than
+        twelve digits if necessary.
         """
         min_epsilon = min(self.epsilon, self.asked) if self.holds else self.epsilon
         twelve = f"{min_epsilon:.12g}", f"{self.asked:.12g}"

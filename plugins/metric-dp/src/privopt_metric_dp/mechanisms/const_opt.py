@@ -45,7 +45,7 @@ __all__ = [
 
 FORMS = ("full", "half")
 _BLOCK = 1 << 22
-"""Number of pairs times outputs for which privacy constraints are built at a time."""
+"""Number of pairs times outputs for which privacy constraints are built at once."""
 STEEPEST = math.log(1e9)
 """The largest exponent of a factor in the upper bound on a free entry. Larger factors are replaced by 1e9, which
 tightens the bound only if the weight is below 1e-9."""
@@ -103,7 +103,7 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
     Args:
         distances: Array of shape (N, K) with the distances from records to outputs. If they violate the triangle
             inequality together with a pair, forms use shortest path lengths along the pairs instead. These are the
-            largest smaller distances that satisfy the inequality.
+            largest distances that satisfy the inequality and do not exceed the given ones.
         epsilon: Epsilon per unit of distance.
         radius: The largest distance at which entries are free, compared with ``<=`` as doubles.
         pairs: Array of shape (P, 2) with the required pairs, or with a subset that implies the others.

@@ -79,7 +79,8 @@ class GivenMatrix:
             name: The name of the matrix in faults.
 
         Raises:
-            InputError: The array has one of the errors listed for :meth:`read`. A transposed matrix is a single fault.
+            InputError: The array has one of the errors listed for :meth:`read`. A transposed matrix is reported as a
+                single fault.
         """
         expectation = f"probabilities or uint64 weights, {shape[0]} records x {shape[1]} outputs"
         if array.shape != shape:

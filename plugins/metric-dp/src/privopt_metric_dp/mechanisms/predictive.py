@@ -1,4 +1,4 @@
-"""The ``predictive`` mechanism for traces, which combines an optimal matrix with a private test of the last report."""
+"""The ``predictive`` mechanism for traces, which combines an optimal matrix with a private test for repeats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Predictive"]
 
 
 class Predictive(MetricMechanism[PredictiveProblem]):
-    """A mechanism that repeats the last report until a private test finds it too far off, and then draws a fresh one.
+    """A mechanism that repeats a report until a private test finds it too far off, and then draws a fresh one.
 
     It follows Chatzikokolakis et al. (PETS 2014), but tests reports with the sparse vector technique, so that any
     number of tests before a fresh report costs the same epsilon.
@@ -62,7 +62,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         search_structured(problem.data, incumbent, context)
 
     def release_of(self, release: MatrixRelease, problem: MetricInstance[PredictiveProblem]) -> MatrixRelease:
-        """Add the parameters for testing the last report to a certified matrix for fresh reports."""
+        """Add the parameters of the test for repeating a report to a certified matrix for fresh reports."""
         terms = problem.declared.terms(problem.data)
         prediction = Prediction.of(problem.data, terms)
         return self.release_class.of(release, prediction=prediction, terms=terms)
@@ -75,7 +75,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     def meaning(
         self, problem: MetricInstance[PredictiveProblem], release: MatrixRelease, result: Result
     ) -> Sequence[str]:
-        """Return the sentences from the base class, and one about the cost of the first and of later fresh reports."""
+        """Return the sentences from the base class, and one about the epsilon that the first and later reports cost."""
         terms, unit = problem.declared.terms(problem.data), problem.data.unit
         afford = ""
         if terms.total is not None:
@@ -95,10 +95,11 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         method: str,
         recorded: Mapping[str, Any],
     ) -> Mapping[str, Any]:
-        """Return the parameters of the test of the last report, for result.json.
+        """Return, for result.json, the parameters of the test that decides whether to repeat the previous report.
 
-        They are the distance up to which a report is good, and the mean absolute noise in the threshold and in each
-        test, which is about 1 / epsilon. All are in the unit of distance, and depend only on the problem.
+        They are the largest distance at which a report is still good, and the mean absolute noise in the threshold and
+        in each test. The noise is about 1 / epsilon of the threshold or test. All values are in the unit of distance,
+        and depend only on the problem.
         """
         terms = problem.declared.terms(problem.data)
         return {

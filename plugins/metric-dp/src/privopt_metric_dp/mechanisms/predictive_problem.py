@@ -58,7 +58,7 @@ class PredictiveProblem(MetricProblem):
     predictive: PredictiveKeys = key(factory=PredictiveKeys, help="options of predictive")
 
     def terms(self, data: MetricData) -> Terms:
-        """Return the epsilons and the distance up to which the last report is good, with defaults for omitted keys.
+        """Return the epsilons and the largest distance at which a report is still good, with defaults for omitted keys.
 
         ADR 16 explains the defaults.
 
@@ -86,7 +86,7 @@ def _part_of_epsilon(report: Fraction, data: MetricData) -> Fraction:
     """Return the default share of a fresh report's epsilon that the threshold and each test receive.
 
     It is the smallest multiple of 1/8 from 1/2 to 1 for which the default of ``good_within`` is at most the mean
-    distance from the records to the best single output. A last report that is farther away is no better than this
+    distance from the records to the best single output. A previous report that is farther away is no better than this
     output. If no share is large enough, 1 is returned.
 
     Args:

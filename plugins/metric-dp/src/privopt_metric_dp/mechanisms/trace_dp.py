@@ -38,13 +38,13 @@ _READ = (
 
 @frozen(kw_only=True, eq=False)
 class TraceRelease(MatrixRelease):
-    """A release that contains an obfuscation matrix for fresh reports, and parameters for testing the last report.
+    """A release with an obfuscation matrix for fresh reports, and the parameters of the test for repeating a report.
 
     Attributes:
         prediction: The parameters of the test. Sampling uses exactly the values that were certified.
         terms: The epsilons for the parts of a segment, which is a fresh report with its repetitions; None if the
             problem was not read.
-        walks: The class of the objects that draw reports along a trace.
+        walks: The class of the sampler that draws reports along traces.
     """
 
     prediction: Prediction
@@ -72,7 +72,7 @@ class TraceRelease(MatrixRelease):
 
     @property
     def walker(self) -> Walker | None:
-        """The object that draws reports along a trace; None if ``terms`` is None."""
+        """The sampler that draws reports along traces; None if ``terms`` is None."""
         if self.terms is None:
             return None
         return self.walks(weights=self.weights, prediction=self.prediction, terms=self.terms)
@@ -80,7 +80,7 @@ class TraceRelease(MatrixRelease):
 
 @frozen(kw_only=True)
 class TraceDP(MetricDP):
-    """The notion of metric DP for fresh reports and, with an epsilon that is a sum over segments, for whole traces.
+    """The notion of metric DP for fresh reports, and for whole traces with an epsilon that is summed over segments.
 
     A segment is a fresh report with its repetitions. The guarantee is proved in docs/guide/repeated.md, "Prediction".
 
@@ -129,7 +129,7 @@ class TraceDP(MetricDP):
 
     @classmethod
     def keys(cls) -> None:
-        """Declare no keys: problem files name metric DP, which mechanisms for traces replace with this notion."""
+        """Return None: problem files name metric DP instead, which mechanisms for traces replace with this notion."""
 
     @classmethod
     def promise(cls, result: Result) -> str:
@@ -140,13 +140,13 @@ class TraceDP(MetricDP):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return sentences about what ``verify`` checks about the guarantee, and about what it does not check.
+        """Return sentences about the parts of the guarantee that ``verify`` checks, and about those that it does not.
 
         The sentences for metric DP are followed by others about the noise in tests, and about the number and the times
         of reports, which are public.
 
         Returns:
-            A list about what is checked, and a list about what is not checked.
+            The sentences about what is checked, and the sentences about what is not.
         """
         checked, unchecked = super().limits(result)
         checked.append("The noise of every test against how much distances to every output can differ, in rationals.")
