@@ -172,7 +172,7 @@ def _to_texts(names: Iterable[object]) -> list[str]:
 
 
 def roads(table: object, *, start: str = "from", end: str = "to", km: str = "km") -> Part:
-    """Return a kind of distance that is the length of the shortest path along two-way roads.
+    """Return a distance along two-way roads: the length of the shortest path between two nodes.
 
     Args:
         table: A table with one row per road.
@@ -184,7 +184,7 @@ def roads(table: object, *, start: str = "from", end: str = "to", km: str = "km"
 
 
 def distances(array: object, to_outputs: object = None) -> Part:
-    """Return a kind of distance that is given by a matrix.
+    """Return a distance that is given by a matrix.
 
     Args:
         array: Symmetric array of shape (N, N) with the distances between records.
@@ -202,7 +202,7 @@ def distances(array: object, to_outputs: object = None) -> Part:
 def travel_cost(
     targets: object = None, *, id: str = "id", weight: str = "weight", edges: object = None, directed: bool = False
 ) -> Part:
-    """Return a kind of loss that is the expected error in the travel distance to a random target.
+    """Return a loss that is the expected error in the travel distance to a random target.
 
     Args:
         targets: A table of targets with their weights. By default, all records are targets with equal weights.
@@ -226,7 +226,7 @@ def travel_cost(
 
 
 def cost(array: object) -> Part:
-    """Return a kind of loss that is given by a matrix.
+    """Return a loss that is given by a matrix.
 
     Args:
         array: Array of shape (N, K). Entry (i, k) is the loss from releasing output k for record i.

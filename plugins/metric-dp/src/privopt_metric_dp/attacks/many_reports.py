@@ -87,7 +87,7 @@ def _simulate_fresh(release: MatrixRelease, places: Ints, count: int, seed: int)
     """
     # The first reports of all places are drawn first, then all second reports, and so on. So asking for more reports
     # does not change the earlier ones: audit, the report page and the papers ask for different counts, and must get the
-    # same figures for the same count.
+    # same results for the same count.
     outputs = release.sampler.draw_each(np.tile(places, count), source=make_source(seed)).reshape(count, -1).T
     return ObservedReports(outputs=outputs, kept=np.zeros(outputs.shape, dtype=np.bool_))
 
@@ -254,7 +254,7 @@ def describe_attack(attack: Mapping[str, Any], noun: str = "place") -> str:
 
     Args:
         attack: The result of :func:`over_time`.
-        noun: The word for a record.
+        noun: The noun for a record, such as "place".
     """
     fresh, counts = attack["likelihood"]["fresh"], attack["reports"]
     (first_median, last_median), (first_p95, last_p95) = (

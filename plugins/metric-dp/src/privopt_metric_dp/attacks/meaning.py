@@ -253,7 +253,7 @@ def costs_in_words(data: MetricData, objective: Objective) -> tuple[str, ...]:
 
 
 def in_readers_unit(data: MetricData, objective: Objective, value: float) -> str:
-    """Convert a loss or bound in km to the unit that ``per_km`` declares, and format it, such as "3.2 minutes".
+    """Format a loss or bound in km after converting it to the unit of ``per_km``, for example as "3.2 minutes".
 
     Args:
         data: The data of the problem.

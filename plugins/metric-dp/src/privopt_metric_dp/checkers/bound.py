@@ -166,7 +166,7 @@ class _Rows:
         """Store the multipliers from proof.npz (docs/reference/proof.md), and compute the factors in their constraints.
 
         Args:
-            growth: The object that computes the factors.
+            growth: Computes the factors exp(epsilon d) in the constraints.
             pairs: Array of shape (P, 2) with the pairs (i, j) of records that have multipliers.
             starts: Array of shape (K + 1,) with offsets. The multipliers for output k begin at ``starts[k]`` and end
                 before ``starts[k + 1]``.
@@ -203,9 +203,9 @@ class _Trees:
         size: The number of records N.
         trees: For each of K outputs, the code of each record's parent.
         prices: The price of each record, scaled by 2**256.
-        parents_by_code: For each record, a mapping from each code that occurs to a tuple: the parent, whether the tight
-            constraint is (record, parent) rather than (parent, record), and the change in the parent's cost per unit of
-            cost moved from the record.
+        parents_by_code: For each record, a mapping from each code that occurs (:meth:`_decode_parent`) to a tuple: the
+            parent, whether the tight constraint is (record, parent) rather than (parent, record), and the change in the
+            parent's cost per unit of cost moved from the record.
         priced: Always empty, because these proofs use the release's outputs (:class:`Moves`).
     """
 
@@ -213,7 +213,7 @@ class _Trees:
         """Decode the forests in proof.npz, and compute the factors in their constraints (docs/reference/proof.md).
 
         Args:
-            growth: The object that computes the factors.
+            growth: Computes the factors exp(epsilon d) in the constraints.
             prices: Array of shape (N,) with the price of each record.
             trees: Array of shape (K, N) with the code of each record's parent, for each output.
         """

@@ -216,7 +216,7 @@ class Metric:
 
         @lru_cache(MAX_CACHED_ROWS)
         def row(name: str) -> list[int | None]:
-            """Return the length of the shortest path from each row to the node with the given id."""
+            """Return the shortest path length from each row's node to a node, or None if there is no path."""
             assert self.roads is not None
             return self.roads(name, self.points)
 

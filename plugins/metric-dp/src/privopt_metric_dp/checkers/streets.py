@@ -115,7 +115,7 @@ class Streets:
         return 2 * STEPS_PER_HALF * math.expm1(math.log1p(excess / 2) / STEPS_PER_HALF)
 
     def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:
-        """Return 0 triangles and the rate 0, because pieces of street are checked as pairs of rows instead."""
+        """Return (0, 0.0), because pieces of street are checked as pairs of rows instead."""
         return 0, 0.0
 
     def losses(self, losses: Losses, epsilon: Fraction) -> Losses:

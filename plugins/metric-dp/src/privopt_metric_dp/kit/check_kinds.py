@@ -312,8 +312,8 @@ def _check_release(instance: MetricInstance[Any], problem: GeneratedProblem) -> 
 def _move_to_line(problem: GeneratedProblem) -> GeneratedProblem:
     """Replace the places in a problem with four places on a line, keeping its privacy notion.
 
-    Under metric DP, the pairs of neighbouring places on a line imply all other pairs. The new problem tests that a
-    notion for which this is not true is certified for all pairs.
+    Under metric DP, the pairs of neighbouring places on a line imply all other pairs. The new problem therefore tests
+    whether a notion for which this is false is still certified for all pairs.
     """
     line = problem.without_key("outputs").without_key("privacy.neighbours_within")
     line = line.with_key("records", {"grid": {"rows": 1, "cols": 4, "cell_km": 1}})

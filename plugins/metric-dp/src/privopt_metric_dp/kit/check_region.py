@@ -119,7 +119,7 @@ def greatest_excess(
 def _mix_rows(
     rows: Sequence[Sequence[int]], region: Region, simplex: int, shares: Sequence[Fraction]
 ) -> tuple[list[int], int]:
-    """Return the weights of all outputs at a point, averaged over the corner to which the point is snapped.
+    """Return the weights of all outputs at a point, averaged over the random corner to which it is snapped.
 
     Args:
         rows: The integer weights of all outputs, for each vertex of the region.

@@ -290,7 +290,7 @@ class MetricMechanism(MatrixWords[D]):
     def choose(self, problem: MetricInstance[D], context: SolveContext) -> None:
         """Choose outputs among the records, and pass them to :meth:`MetricInstance.choose`.
 
-        It is called only if the problem requests chosen outputs.
+        It is called only if the problem requests chosen outputs. The base implementation does nothing.
         """
 
     def prove_over_all(

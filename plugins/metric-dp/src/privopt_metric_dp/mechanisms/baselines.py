@@ -103,10 +103,10 @@ class Exponential(_ClosedForm):
     def first_offers(
         self, problem: MetricInstance[MetricProblem], incumbent: MatrixIncumbent, context: SolveContext
     ) -> Sequence[Callable[[], None]]:
-        """Return a sequence with a function that offers the exponential mechanism with s = 1/2.
+        """Return a sequence with a function that offers the exponential mechanism with half of epsilon (s = 1/2).
 
         Its matrix is released if a time limit ends the search. The sequence is empty if there is no limit, or if the
-        requested method itself uses s = 1/2.
+        requested method itself uses half of epsilon.
         """
         # The first of the offers, one output for all records, is left out, because it is not an exponential mechanism
         # and verify() would refuse it.
@@ -114,7 +114,10 @@ class Exponential(_ClosedForm):
         return make_first_offers(problem.data, incumbent, bounds=False)[1:] if may_stop_early else ()
 
     def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
-        """Return the closed form for s = 1/2 or, if the method is "calibrated", for the largest s that is private."""
+        """Return the matrix for s = 1/2 or, if the method is "calibrated", for the largest share s that is private.
+
+        The entries are proportional to exp(-s epsilon d), where d is the distance from record to output.
+        """
         data, epsilon, epsilon_share = problem.data, float(problem.data.epsilon), 0.5
         if context.method == "calibrated":
             epsilon_share = largest_share(data.to_outputs, epsilon, *data.standing)

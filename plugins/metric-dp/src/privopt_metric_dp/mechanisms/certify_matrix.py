@@ -175,7 +175,7 @@ def certify(
 
 
 def measure(matrix: File, source: File, options: Options) -> CertifiedMatrix:
-    """Compute the smallest epsilon that a matrix from a file satisfies, as :func:`certify` does for arrays.
+    """Compute the smallest epsilon that the matrix in a file satisfies for all required pairs of a problem.
 
     Args:
         matrix: The ``.npy`` file.

@@ -142,7 +142,7 @@ class TraceDP(MetricDP):
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
         """Return sentences about the parts of the guarantee that ``verify`` checks, and about those that it does not.
 
-        The sentences for metric DP are followed by others about the noise in tests, and about the number and the times
+        The sentences for metric DP come first. Others follow about the noise in tests, and about the number and times
         of reports, which are public.
 
         Returns:

@@ -287,7 +287,7 @@ def _spread_people(problem: MetricProblem, ground: RegionVertices) -> Spread | N
 def _compute_cost(
     problem: MetricProblem, spaces: Spaces, ground: RegionVertices | None, spread: Spread | None
 ) -> Floats:
-    """Compute the loss for the records or, in a region, for the people who are snapped to each vertex.
+    """Compute the loss of each output for each record or, in a region, for the people snapped to each vertex.
 
     Args:
         problem: The parsed problem file, which declares the kind of loss.

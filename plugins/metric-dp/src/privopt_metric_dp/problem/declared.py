@@ -173,7 +173,7 @@ class DistanceKind(ABC):
         return f"by {self.kind} distance"
 
     def faults(self, *, own_outputs: bool) -> Iterator[tuple[str, str, str]]:
-        """Yield the contradictions between keys as tuples (key, actual, expected).
+        """Yield each contradiction between keys as a tuple (key, actual value, expected value).
 
         Args:
             own_outputs: Whether the outputs are the records or are chosen among them.
@@ -192,7 +192,7 @@ class PerKm:
     unit: str = key(help='the unit, in the plural: "minutes"', check=one_line)
 
     def of(self, km: float) -> str:
-        """Format the cost of a loss in km together with its unit, such as "3.2 minutes"."""
+        """Format the cost of a loss in km together with its unit, for example as "3.2 minutes"."""
         return f"{format_digits(self.cost * km)} {self.unit}"
 
 
@@ -270,7 +270,7 @@ class LossKind(ABC):
         return True
 
     def faults(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the contradictions between keys as tuples (key, actual, expected)."""
+        """Yield each contradiction between keys as a tuple (key, actual value, expected value)."""
         yield from ()
 
 

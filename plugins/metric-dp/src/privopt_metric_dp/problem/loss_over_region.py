@@ -69,7 +69,7 @@ class Spread:
     places: Floats
 
     def vertex_masses(self, size: int) -> Floats:
-        """Return the probability E[lambda_c(X)] that a person is snapped to vertex c, for each vertex.
+        """Return, for each vertex, the probability that a random person is snapped to it.
 
         Args:
             size: The number of vertices.
@@ -78,7 +78,10 @@ class Spread:
         return np.bincount(self.corners.ravel(), masses, minlength=size).astype(np.float64)
 
     def sum_costs(self, size: int, cost: Callable[[slice], Floats]) -> Floats:
-        """Return the array C of shape (N, K), where C_ck = E[lambda_c(X) c(X, k)] for vertex c and output k.
+        """Return the mean of snapping probability times cost for each vertex and output, as an array of shape (N, K).
+
+        Entry (c, k) is E[lambda_c(X) c(X, k)] for a random position X, where lambda_c(X) is the probability that X is
+        snapped to vertex c, and c(X, k) is the cost of reporting output k at X.
 
         Args:
             size: The number of vertices N.

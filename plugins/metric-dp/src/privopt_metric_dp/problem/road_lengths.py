@@ -138,10 +138,10 @@ def _find_short(lengths: _Lengths, texts: NDArray[np.str_]) -> tuple[list[int], 
 
 
 def _likely_reason(ratio: float, kind: str) -> str | None:
-    """Return the likely reason for a median ratio of road length to straight line, or None if the ratio is plausible.
+    """Return the likely cause of an implausible ratio of road length to straight line, or None for a plausible ratio.
 
     Args:
-        ratio: The median ratio.
+        ratio: The median ratio over all roads.
         kind: The kind of places, "planar" or "geographic". Degrees are a possible reason only for planar positions.
     """
     units = (DEGREES, *UNITS) if kind == "planar" else UNITS

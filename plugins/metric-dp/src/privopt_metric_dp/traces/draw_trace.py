@@ -246,7 +246,7 @@ class Walker:
             Array of shape (N, R), the probability for each record and each value of the noise.
         """
         excess = self.prediction.level + noise[None, :] - self.prediction.steps[:, last][:, None]
-        # If the distance to the last report is at least the noisy level, the test always fails.
+        # If the distance to the previous report is at least the noisy level, the test always fails.
         renewed = np.exp(-float(self.prediction.test) * np.maximum(excess, 0))
         # Probabilities are bounded away from 0 and 1. The threshold's noise is approximated by only a few values, so an
         # outcome that did occur could otherwise seem impossible.

@@ -65,7 +65,7 @@ class Terms:
         report: Epsilon of one fresh report (e_N in the paper).
         threshold: Epsilon of a segment's noisy threshold (e1).
         test: Epsilon of a test's noise (e2).
-        good_within: Largest distance between a place and the last report at which that report is still good (l).
+        good_within: Largest distance between a place and the previous report at which that report is still good (l).
         total: Largest total epsilon that a subject may spend in one table, or None for no limit.
     """
 
