@@ -90,10 +90,11 @@ class _Growth:
         self._adjacency: list[list[tuple[int, int]]] = []
 
     def of(self, rows: Iterable[Sequence[int]]) -> dict[Row, int]:
-        """Return the factor exp(epsilon d_ij) for each pair (i, j) of records, scaled by 2**256 and rounded up.
+        """Return the factor exp(epsilon d_ij) for each given pair (i, j), scaled by 2**256 and rounded up.
 
         Args:
-            rows: The pairs, sorted by i, so that the distances from each record are computed only once.
+            rows: The pairs of record indices, sorted by i, so that the distances from each record are computed only
+                once.
 
         Raises:
             RefusedError: A pair is neither required nor implied by required pairs, or its factor is larger than any
@@ -431,6 +432,6 @@ def stated_bound(proved: Fraction, unit: Fraction, *, min_bound: float) -> float
 
 
 def odd_halves(x: Fraction, unit: Fraction) -> Fraction:
-    """Round x down to an odd multiple of half of ``unit``, which must be positive."""
+    """Round x down to an odd multiple of ``unit / 2``. The unit must be positive."""
     # `solve` chooses the unit so that all evaluations of the bound lie between the same two multiples.
     return ((2 * x / unit + 1) // 2 * 2 - 1) * unit / 2

@@ -199,7 +199,7 @@ MIN_ADVANTAGE: Final = 0.02
 
 
 def _compare_with_noise(problem: MetricInstance[MetricProblem], result: Result) -> Sequence[str]:
-    """Return a sentence if noise at the true position, with remapped outputs, would have a smaller loss than a mesh.
+    """Return a sentence if noise at the true position, with remapped outputs, would have a smaller loss than the mesh.
 
     The two are compared only in a triangulated plane, if the loss is the distance and outputs are not remapped. If they
     are not compared, or if the noise is not better, an empty sequence is returned.
