@@ -129,7 +129,7 @@ class TraceDP(MetricDP):
 
     @classmethod
     def keys(cls) -> None:
-        """Return None: problem files name metric DP instead, which mechanisms for traces replace with this notion."""
+        """Declare no keys: problem files name metric DP, for which mechanisms for traces substitute this notion."""
 
     @classmethod
     def promise(cls, result: Result) -> str:
