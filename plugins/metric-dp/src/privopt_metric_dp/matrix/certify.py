@@ -81,10 +81,10 @@ class Measurements:
         holds: Whether every row sums to 2**63 and every inequality was proved.
         worst: Largest log-ratio per unit of distance over all pairs and outputs, rounded up. It is too large by at most
             an ulp or, if more than 64 pairs are equally bad, by up to about 1e-15 / distance. It is infinite if two
-            rows at distance 0 differ, or if only one of a pair's rows is 0 in some column.
+            rows at distance 0 differ, or if only one of a pair's two rows is 0 in some column.
         allowed: The double nearest to epsilon.
         checked: The number of pairs times the number of outputs. Each inequality is checked in both directions.
-        arithmetic: A sentence on the arithmetic that was used.
+        arithmetic: A phrase that describes the arithmetic used.
         worst_pair: Indices of the two records that attain ``worst``, or None if no pair is required.
         failures: The first few violated inequalities, in the order of the pairs.
         failed: Number of pairs with a violated inequality.
@@ -106,7 +106,7 @@ def max_ratios(weights: Floats | Unsigned, pairs: Ints) -> Floats:
     """Return, for each pair of rows, the largest ratio between their entries in any column, in either direction.
 
     Args:
-        weights: Array of shape (N, K), the weights or probabilities. A 0 is replaced by a tiny number (`ZERO`).
+        weights: Array of shape (N, K), the weights or probabilities. Zeros are replaced by a tiny number (`ZERO`).
         pairs: Array of shape (P, 2), the row indices of each pair.
 
     Returns:
@@ -147,15 +147,15 @@ def max_ratios(weights: Floats | Unsigned, pairs: Ints) -> Floats:
 
 
 def max_log_ratios(rows: Floats | Unsigned, pairs: Ints) -> Floats:
-    """Return the largest absolute log-ratio between the two rows of each pair over all columns, for figures.
+    """Return, for each pair of rows, the largest absolute log-ratio in any column, for plots and statistics.
 
     Args:
         rows: Array of shape (N, K), weights, or probabilities that are 0 or at least 2**-64.
         pairs: Array of shape (P, 2), the row indices of each pair.
 
     Returns:
-        Array of shape (P,), the largest log-ratios, with an error below about 2**-50. A log-ratio is infinite if only
-        one of the two rows is 0 in some column.
+        Array of shape (P,), the log-ratios, with errors below about 2**-50. A log-ratio is infinite if only one of the
+        two rows is 0 in some column.
     """
     ratios = max_ratios(rows, pairs)
     # Weights are below 2**64, so only a weight of 0 (replaced by `ZERO`) leads to a ratio above 2**100.
@@ -239,8 +239,8 @@ def _decide_pair(row_a: Unsigned, row_b: Unsigned, exponent: Fraction, lower: fl
         lower: A double that is at most exp(exponent).
 
     Returns:
-        The indices of the columns with a violated inequality, and the number of inequalities that needed exact
-        integers.
+        The indices of the columns with a violated inequality, and the number of inequalities that were decided with
+        exact integers.
     """
     if exponent == 0:
         # At distance 0, the two rows must be equal.
@@ -257,7 +257,7 @@ def _decide_pair(row_a: Unsigned, row_b: Unsigned, exponent: Fraction, lower: fl
 
 
 def exact_ratio(row_a: Unsigned, row_b: Unsigned) -> Fraction:
-    """Return the exact largest ratio between the entries of two rows of weights, in either direction.
+    """Return the exact largest ratio between two rows of weights in any column, in either direction.
 
     Args:
         row_a, row_b: Arrays of shape (K,), which must be 0 in the same columns.
@@ -273,8 +273,8 @@ def exact_ratio(row_a: Unsigned, row_b: Unsigned) -> Fraction:
 def _max_verified_ratio(weights: Unsigned, pairs: Ints, distances: Floats, ratios: Floats) -> tuple[float, int]:
     """Compute an upper bound v on the smallest epsilon that the weights satisfy, and find the worst pair.
 
-    For all pairs, it is proved that ratio <= exp(v d). The bound is too large by at most a few ulps, or slightly more
-    if many pairs are nearly as bad as the worst one.
+    The bound is proved: ratio <= exp(v d) for all pairs. It is too large by at most a few ulps, or slightly more if
+    many pairs are nearly as bad as the worst one.
 
     Args:
         weights: Array of shape (N, K), the weights.
@@ -324,8 +324,8 @@ def certify(
         epsilon: Exact epsilon per unit of distance, at least 0.
 
     Returns:
-        The measurements. They take 2 P K multiplications. Exact integers are needed only for the worst pairs, for pairs
-        at distance 0, and for ratios within a relative 2**-50 or so of their bound.
+        The measurements. Computing them takes 2 P K multiplications. Exact integers are needed only for the worst
+        pairs, for pairs at distance 0, and for ratios within a relative 2**-50 or so of their bound.
 
     Raises:
         UsageError: An argument has a wrong type, shape or range.
@@ -383,6 +383,8 @@ def _judge(
 ) -> Measurements:
     """Decide the inequalities of all pairs, given their largest ratios and floating-point bounds on exp(epsilon d).
 
+    Row sums are checked as well.
+
     Args:
         weights: Array of shape (N, K) and type uint64, the weights.
         pairs: Array of shape (P, 2), the record indices of each required pair.
@@ -432,7 +434,7 @@ def _judge(
 
 
 def make_failure(weights: Unsigned, i: int, j: int, k: int) -> Failure:
-    """Return the violated inequality between records i and j at output k, beginning with the larger weight's record."""
+    """Return the failure of records i and j at output k, with the record that has the larger weight first."""
     return Failure(i=i, j=j, k=k) if weights[i, k] > weights[j, k] else Failure(i=j, j=i, k=k)
 
 

@@ -2,8 +2,8 @@
 
 On a street with ends A and B, the condition is z_B <= (1 + a) z_A and the reverse. Here a is the street's growth
 (:func:`privopt_metric_dp.region.region.street_growth`). On a triangle ABC, let p = z_B - z_A and q = z_C - z_A, let D
-be twice the area, and let a dash denote rotation by 90 degrees. The linear function that interpolates the probabilities
-at the corners has the gradient (p AC' - q AB') / D.
+be twice the area, and let a prime denote rotation by 90 degrees. The linear function that interpolates the
+probabilities at the corners has the gradient (p AC' - q AB') / D.
 
 Weights are integers, and coordinates are integers in millimetres. So once the condition is squared and its denominators
 are cleared, both sides are integers. Floating-point arithmetic with error bounds decides nearly all inequalities, and
@@ -37,20 +37,21 @@ from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets, s
 __all__ = ["certify_everywhere", "find_steepest_output", "max_snapping_epsilon"]
 
 _MAX_SHOWN: Final = 8
-"""Largest number of violated inequalities, and of rows with a wrong sum, that are listed."""
+"""Maximum number of violated inequalities, and of rows with a wrong sum, that are listed."""
 _MAX_EXACT_RATIOS: Final = 4_096
-"""Largest number of inequalities that are evaluated exactly in the search for the worst one. For any further
-candidates, floating-point bounds are used."""
+"""Maximum number of inequalities evaluated exactly in the search for the worst one. Floating-point bounds are used for
+any further candidates."""
 
 Worst = tuple[float, tuple[int, int] | None]
-"""The largest epsilon that any simplex requires, rounded up, and two vertices of the simplex that requires it."""
+"""The largest epsilon that any simplex requires, rounded up, and two vertices of the simplex that requires it. The
+vertices are None if epsilon is 0."""
 
 
 def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> Measurements:
-    """Prove or refute metric DP between any two points of a region.
+    """Prove or refute that integer weights satisfy metric DP between any two points of a region.
 
-    A position is first snapped to a random vertex of its simplex, and the vertex's row is then the distribution of the
-    report.
+    To draw a report, a position is first snapped to a random vertex of its simplex. The report is then drawn from the
+    vertex's row.
 
     Args:
         weights: Array of shape (N, K) and type uint64, with one row per vertex. The probability is weight / 2**63.
@@ -59,9 +60,9 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
 
     Returns:
         The measurements. ``checked`` is the number of simplices times the number of outputs. On a plane, ``worst`` is
-        the largest |grad z_k| / min z_k per km. On streets, it is the smallest epsilon for which the factors 1 + a are
-        at least the ratios. Both are rounded up. If the number of rows is not N, nothing is checked and ``holds`` is
-        False.
+        the largest |grad z_k| / min z_k per km. On streets, it is the smallest epsilon for which each street's factor 1
+        + a is at least the largest ratio between the weights at its ends. Both are rounded up. If the number of rows is
+        not N, nothing is checked and ``holds`` is False.
 
     Raises:
         UsageError: The weights are not a two-dimensional array of type uint64.
@@ -102,8 +103,8 @@ def _certify_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> t
         epsilon: Exact epsilon per km.
 
     Returns:
-        The first few failures, the number of streets that fail, the number of inequalities that needed exact integers,
-        and the worst street.
+        The first few failures, the number of streets that fail, the number of inequalities that were decided with exact
+        integers, and the largest epsilon that any street requires, with the street's ends.
     """
     ratios = max_ratios(weights, region.simplices)
     factors = [1 + street_growth(epsilon, km, region.steps) for km in region.km.tolist()]
@@ -140,7 +141,7 @@ def _streets_with_unequal_ends(weights: Unsigned, region: Streets) -> Ints:
 
 
 def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Worst:
-    """Find the smallest epsilon for which the factors 1 + a are at least the ratios on all streets.
+    """Find the smallest epsilon for which the factor 1 + a of every street is at least the street's ratio.
 
     Args:
         weights: Array of shape (N, K), the weights at the vertices.
@@ -149,7 +150,8 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
             point.
 
     Returns:
-        The epsilon, rounded up, and the two end vertices of the street that requires it.
+        The epsilon, rounded up, and the two end vertices of the street that requires it. The epsilon is 0 and the
+        vertices are None if the two rows at the ends of every street are equal.
     """
     unequal = _streets_with_unequal_ends(weights, region)
     if not unequal.size:
@@ -182,9 +184,9 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
 
 
 def max_snapping_epsilon(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
-    """Return the epsilon that a region's release satisfies if positions are snapped as for the claimed epsilon.
+    """Return the epsilon that a release over a region satisfies when positions are snapped as the claimed epsilon sets.
 
-    On a plane, this is the certificate's ``worst``. On streets, positions are snapped along the curve given by
+    On a plane, this is the certificate's ``worst``. On streets, positions are snapped according to the curve given by
     :func:`privopt_metric_dp.region.snap_to_region.far_share`, which depends only on the claimed epsilon. The result is
     then the largest |dz_k / dx| / min z_k over the pieces of all streets, rounded up. It may be much larger than the
     certificate's ``worst``, which is computed for the curve that fits the weights best.
@@ -207,10 +209,10 @@ def max_snapping_epsilon(weights: Unsigned, region: Region, epsilon: Fraction) -
 
 
 def find_steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int]) -> int:
-    """Return the index of the output whose probability changes most, in relative terms, near two vertices of a simplex.
+    """Return the index of the output whose probability changes most, in relative terms, around a pair of vertices.
 
-    On a plane, the change is the steepest gradient over all triangles that contain both vertices. On streets, it is the
-    ratio between the weights at the two vertices.
+    On a plane, the relative change is the largest |grad z_k| / min z_k over all triangles that contain both vertices.
+    On streets, it is the ratio between the weights at the two vertices.
 
     Args:
         weights: Array of shape (N, K), the weights at the vertices.
@@ -238,14 +240,15 @@ def find_steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int
 def _max_street_slope(growth: Fraction, km: float, steps: int, epsilon: Fraction) -> Fraction:
     """Return the largest |dz / dx| / z on a street, given the ratio of the probabilities z at its two ends.
 
-    Scale z so that it is 1 at the end where it is smaller. On piece j of the half next to that end, z starts at 1 +
-    growth ((1 + t)^j - 1) / a and rises at the rate growth (1 + t)^j epsilon / a. The ratio of rate to value is largest
-    on the last piece if growth <= a, and on the first piece otherwise. In the other half, it is smaller.
+    Each half of the street is divided into ``steps`` pieces, on which z is linear. Scale z so that it is 1 at the end
+    where it is smaller. On piece j of the half next to that end, z starts at 1 + growth ((1 + t)^j - 1) / a and rises
+    at the rate growth (1 + t)^j epsilon / a. The ratio of rate to value is largest on the last piece if growth <= a,
+    and on the first piece otherwise. It is smaller in the other half.
 
     Args:
         growth: The larger of the two probabilities divided by the smaller one, minus 1.
         km: Length of the street in km.
-        steps: n, the number of pieces into which each half of the street is divided; at least 1.
+        steps: n, the number of pieces in each half of the street, at least 1.
         epsilon: The claimed epsilon per km, which determines how positions are snapped.
     """
     a, t = street_growth(epsilon, km, steps), epsilon * Fraction(km) / (2 * steps)
@@ -254,10 +257,10 @@ def _max_street_slope(growth: Fraction, km: float, steps: int, epsilon: Fraction
 
 
 def _estimate_rates(ratios: Floats, km: Floats, steps: int) -> Floats:
-    """Return, in floating point, the epsilon for which each street's factor 1 + a equals a given ratio.
+    """Return, in floating point, the epsilon at which each street's factor 1 + a equals the street's ratio of weights.
 
     Args:
-        ratios: Array of shape (S,), the ratio of weights for each street.
+        ratios: Array of shape (S,), the largest ratio between the weights at the two ends of each street.
         km: Array of shape (S,), the length of each street in km.
         steps: n, the number of pieces of the S-shaped snapping curve in each half of a street. If it is 0, snapping is
             linear and a = epsilon km.
@@ -297,8 +300,8 @@ def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple
         epsilon: Exact epsilon per km.
 
     Returns:
-        The first few failures, the number of triangles that fail, the number of inequalities that needed exact
-        integers, and the worst triangle.
+        The first few failures, the number of triangles that fail, the number of inequalities that were decided with
+        exact integers, and the largest epsilon that any triangle requires, with two of the triangle's corners.
     """
     corners = region.vertices[region.simplices]
     sides = np.ascontiguousarray(corners[:, 1:] - corners[:, :1])  # AB and AC
@@ -331,11 +334,11 @@ def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple
 
 @jit()
 def _bound_gradients(weights, simplices, sides, upper, lower):  # type: ignore[no-untyped-def]
-    """Compute upper and lower bounds on the largest |grad z_k| / min z_k over k for each triangle, per millimetre.
+    """Compute, for each triangle, bounds on the largest |grad z_k| / min z_k over all outputs k, per millimetre.
 
-    Weights are subtracted exactly before the differences p and q are converted to doubles, so p and q have relative
-    errors of at most 2^-53. The relative errors of their products are slightly larger. The sum of the products'
-    absolute values, times 2^-49, covers all rounding errors.
+    The differences p = z_B - z_A and q = z_C - z_A are computed exactly and then converted to doubles, so their
+    relative errors are at most 2^-53. The relative errors of their products are slightly larger. The sum of the
+    products' absolute values, times 2^-49, covers all rounding errors.
 
     Args:
         weights: Array of shape (N, K) and type uint64, the weights at the vertices.

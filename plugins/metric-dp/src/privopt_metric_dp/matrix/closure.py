@@ -34,7 +34,7 @@ class Graph:
         exponents: Array of shape (P,), epsilon times the distance of each pair in doubles, above 0.
         indptr: Array of shape (N + 1,), the offset in ``indices`` at which each record's neighbours start.
         indices: Array of shape (2 P,), the concatenated neighbour lists of all records.
-        edges: Array of shape (2 P,), the index of the pair that connects the record to each neighbour in ``indices``.
+        edges: Array of shape (2 P,), for each entry of ``indices`` the index of the pair that makes it a neighbour.
         labels: Array of shape (N,), the connected component of each record.
         components: Number of components.
     """
@@ -56,10 +56,10 @@ class Graph:
 
 @jit()
 def _gather_maxima(maxima, z, rows, factors, count):  # type: ignore[no-untyped-def]
-    """Set maxima[k] to the maximum of 0 and all products factors[s] z[rows[s], k] with s below ``count``.
+    """Set each maxima[k] to the maximum of 0 and all products factors[s] z[rows[s], k] with s < ``count``.
 
     Args:
-        maxima: Array of shape (K,), to which the maxima are written.
+        maxima: Array of shape (K,), into which the maxima are written.
         z: Array of shape (N, K), the matrix.
         rows, factors: Row indices into ``z``, and the factor for each of these rows.
         count: Number of elements of ``rows`` and ``factors`` to use.
@@ -85,20 +85,20 @@ def _gather_maxima(maxima, z, rows, factors, count):  # type: ignore[no-untyped-
 
 @jit()
 def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps):  # type: ignore[no-untyped-def]
-    """Raise the entries of a block of columns to the block's closure, in sweeps over all rows.
+    """Raise the entries in a block of columns to their closure, in sweeps over all rows.
 
-    A row is updated only from neighbours that have risen since the row was last visited.
+    A row is updated only from neighbouring rows that have risen since it was last visited.
 
     Args:
         block: Array of shape (N, B), the entries, which are raised in place.
         indptr, indices: Neighbours in CSR form, as in :class:`Graph`.
-        factors: Array of shape (2 P,), ``exp(-eps' d)`` for each neighbour. A row must be at least this factor times
-            the neighbour's row.
+        factors: Array of shape (2 P,), the factor ``exp(-eps' d)`` for each neighbour. A row must be at least this
+            factor times the neighbour's row.
         is_integer: Whether to round raised entries up to integers.
         max_sweeps: Largest number of sweeps.
 
     Returns:
-        Whether the entries settled within ``max_sweeps`` sweeps.
+        Whether the closure was reached within ``max_sweeps`` sweeps.
     """
     # A relative rise below 2**-50 is treated as a rounding error and is not passed on to neighbours. The slack tau
     # covers it.
@@ -150,7 +150,7 @@ def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) ->
         is_integer: Whether to round every raised entry up to an integer, so that a matrix of integers remains one.
 
     Raises:
-        CertificationError: The sweeps did not settle, which cannot happen for finite input.
+        CertificationError: The sweeps did not converge, which cannot happen for finite input.
         OutOfTime: The time limit has expired.
     """
     if not len(graph.first):
@@ -159,7 +159,7 @@ def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) ->
     factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
 
     def fill(first_block: int, end_block: int) -> None:
-        """Close blocks ``first_block`` to ``end_block - 1`` of columns, which do not depend on each other."""
+        """Close column blocks ``first_block`` to ``end_block - 1``. Blocks are independent of each other."""
         for block_number in range(first_block, end_block):
             check()
             columns = slice(block_number * _BLOCK_COLUMNS, (block_number + 1) * _BLOCK_COLUMNS)
@@ -188,8 +188,8 @@ def _lower_rows(z, excess, cost, indptr, indices, factors):  # type: ignore[no-u
             unchanged.
         cost: Array of shape (N, K), the cost of each entry, which determines the order within a row.
         indptr, indices: Neighbours in CSR form, as in :class:`Graph`.
-        factors: Array of shape (2 P,), ``exp(-eps' d)`` for each neighbour. A row must be at least this factor times
-            the neighbour's row.
+        factors: Array of shape (2 P,), the factor ``exp(-eps' d)`` for each neighbour. A row must be at least this
+            factor times the neighbour's row.
     """
     n, width = z.shape
     lower_bounds = np.empty(width)

@@ -30,8 +30,9 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         weighted: Array of shape (N, K), the prior times the cost, p_i c_ik, in ``unit``.
         unit: Unit of the loss, e.g. ``"km"``.
         doubt: Function that bounds the errors of ``weighted``, or None if no bounds are known. It returns two arrays of
-            upper bounds. The first has shape (N,) and bounds how much the entries of a row exceed the exact costs given
-            in the files. The second has shape (N, K) or (N, 1) and bounds how much the entries fall short of them.
+            upper bounds. The first has shape (N,) and bounds how far the entries in a row may exceed the products at
+            the exact costs given in the files. The second has shape (N, K) or (N, 1) and bounds how far they may fall
+            short of these products.
     """
 
     weighted: Floats
@@ -44,7 +45,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         return cls(weighted=data.weighted, unit=data.loss_unit, doubt=lambda: (data.excess, data.shortfall()))
 
     def emit(self, model: dsl.Model, **symbols: Any) -> None:
-        """Set a model's objective: the sum of ``c[i, k] z[i, k]`` over records and outputs, to be minimised.
+        """Set a model's objective, which is to minimise the sum of ``c[i, k] z[i, k]`` over records and outputs.
 
         Args:
             model: The model.
@@ -57,7 +58,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         model.minimize(total(c[i, k] * z[i, k], over=(i, k)))
 
     def evaluate(self, release: MatrixRelease) -> float:
-        """Return the expected loss of the released weights, in floating point (see :meth:`loss_of_rows`)."""
+        """Return the expected loss of a release's weights, in floating point (see :meth:`loss_of_rows`)."""
         return self.loss_of_rows(release.weights, [Fraction(TOTAL)] * len(release.records))
 
     def enclose(self, release: MatrixRelease) -> tuple[float, float] | None:
@@ -87,7 +88,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         return math.nextafter(lower, -math.inf), math.nextafter(upper, math.inf)
 
     def loss_of_rows(self, values: NDArray[Any], sums: Sequence[Fraction]) -> float:
-        """Return the loss of a matrix after each row is divided by its sum.
+        """Return the expected loss of a matrix after each row is divided by its sum.
 
         NumPy sums the terms of a row pairwise. The losses of the rows are then added with a single rounding.
 
@@ -106,7 +107,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
 
 
 def costs_of(loss: UtilityLoss[MatrixRelease], data: MetricData) -> MetricData | None:
-    """Return a problem's data with the costs that a mechanism's loss uses, for figures.
+    """Return a problem's data with the costs on which a mechanism's loss is based, for the plots in a report.
 
     An expected loss does not determine the costs of records whose prior is 0, so these costs are set to 0.
 

@@ -30,25 +30,25 @@ LOG_OF_ZERO: Final = -4096.0
 """Substitute for the logarithm of 0. Its distance from the logarithm of any positive double exceeds the largest
 difference between two such logarithms."""
 INFINITE_LOG_RATIO: Final = 2048.0
-"""A difference between two logarithms above this threshold shows that one of them is `LOG_OF_ZERO`."""
+"""If two logarithms differ by more than this, one of them is `LOG_OF_ZERO`."""
 LOG_ERROR: Final = 2.0**-48
-"""Bound on the relative error of a difference between two logarithms: four units in the last place of each, plus a
-margin."""
+"""Bound on the error of a difference between two logarithms, relative to the larger of their absolute values. It allows
+four units in the last place of each logarithm, plus a margin."""
 _BLOCK_COLUMNS: Final = 128
-"""Number of matrix columns that are processed at a time."""
+"""Number of matrix columns processed at a time."""
 _MAX_EXACT_PAIRS: Final = 4096
-"""Largest number of pairs that are evaluated exactly in the search for the worst pair. For any further candidates,
-floating-point bounds are used."""
+"""Largest number of pairs evaluated exactly in the search for the worst pair. Floating-point bounds are used for any
+further candidates."""
 
 
 @frozen(kw_only=True)
 class ExactDistances:
-    """Exact distances between the two records of each pair, for distances that no double represents exactly.
+    """Exact distances of pairs of records, for distances that no double represents exactly.
 
     Attributes:
-        above: Array of shape (P,), upper bounds on the distances as doubles.
-        balls: Function that takes an array of pair indices and returns one function per pair. Each of these returns a
-            ball that encloses the pair's distance at the current precision of ``flint.ctx``.
+        above: Array of shape (P,), upper bounds on the distances of the P pairs as doubles.
+        balls: Function that takes an array of pair indices and returns a list with one function per pair. Each of these
+            returns a ball that encloses the pair's distance, at the current precision of ``flint.ctx``.
     """
 
     above: Floats
@@ -62,10 +62,10 @@ class LeastEpsilon:
     Attributes:
         epsilon: The epsilon, rounded up. It is infinite if no epsilon is large enough, and 0 if the two rows of every
             required pair are equal.
-        holds: Whether the exact smallest epsilon is at most the target epsilon.
-        pair: Indices of the two rows that require this epsilon, beginning with the row whose probability in the column
-            ``output`` is larger. None if epsilon is 0.
-        output: Index of the column in which these rows require it, or None if epsilon is 0.
+        holds: Whether the exact smallest epsilon is at most the target passed to :func:`least_epsilon`.
+        pair: Indices of the two rows that require this epsilon. The row with the larger probability in column
+            ``output`` comes first. None if epsilon is 0.
+        output: Index of the column in which the ratio between these two rows is largest, or None if epsilon is 0.
     """
 
     epsilon: float
@@ -120,12 +120,12 @@ def least_epsilon(
         distances: Array of shape (P,), the distance of each pair. The doubles are taken as exact or, if ``exact`` is
             given, as lower bounds.
         epsilon: Exact target epsilon, above 0.
-        exact: The exact distances, if doubles do not represent them.
-        sums: Exact row sums, if :func:`exact_sums` has already computed them.
-        progress: Function that is called with a description of the current step.
+        exact: The exact distances. None if the doubles in ``distances`` are exact.
+        sums: The N exact row sums from :func:`exact_sums`. By default, they are computed.
+        progress: Function that is called with a description of each step before it starts.
 
     Returns:
-        The smallest epsilon, rounded up, and whether it is at most the target.
+        The smallest epsilon, rounded up; whether it is at most the target; and the rows and the column that require it.
 
     Raises:
         UsageError: An argument has a wrong type, shape or range, or a row sums to 0.
@@ -194,9 +194,8 @@ def _max_differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) ->
         pairs: Array of shape (P, 2), the row indices of each pair.
 
     Returns:
-        Array of shape (P,), the largest absolute difference over all columns. It is above `INFINITE_LOG_RATIO` if
-        exactly one of the two rows is 0 in some column. The second value is a bound on the absolute error of all
-        differences.
+        Array of shape (P,), the largest absolute difference over all columns, which is above `INFINITE_LOG_RATIO` if
+        exactly one of the two rows is 0 in some column; and a bound on the absolute error of these differences.
     """
     from privopt_metric_dp.matrix.log_ratios import DOUBLE_LANES, raise_to_differences
 
@@ -232,7 +231,7 @@ def _log(total: Fraction) -> float:
 
 
 def _max_ratio(values: NDArray[Any], sums: list[Fraction], i: int, j: int) -> tuple[Fraction, int, bool]:
-    """Return the exact largest ratio between two rows, in either direction, after each row is divided by its sum.
+    """Return the exact largest ratio between two normalised rows in any column, in either direction.
 
     Args:
         values: Array of shape (N, K), the matrix entries.
@@ -240,7 +239,7 @@ def _max_ratio(values: NDArray[Any], sums: list[Fraction], i: int, j: int) -> tu
         i, j: Indices of the two rows, which must be 0 in the same columns.
 
     Returns:
-        The ratio, the index of the column that attains it, and whether row i has the larger probability in that column.
+        The ratio, the index of the column in which it occurs, and whether row i has the larger probability there.
     """
     row_i, row_j = values[i].astype(np.float64), values[j].astype(np.float64)
     columns = np.flatnonzero(row_i > 0)
@@ -269,14 +268,14 @@ def _max_ratio(values: NDArray[Any], sums: list[Fraction], i: int, j: int) -> tu
 def _result_for_pair(
     values: NDArray[Any], sums: list[Fraction], pair: Ints, epsilon: float, *, holds: bool
 ) -> LeastEpsilon:
-    """Return the result for a given worst pair of rows, with the column and the direction of its largest ratio.
+    """Return the result for the given worst pair of rows, with the column and the direction of their largest ratio.
 
     Args:
         values: Array of shape (N, K), the matrix entries.
         sums: The N exact row sums.
         pair: Array of shape (2,), the indices of the two rows.
-        epsilon: The smallest epsilon that the matrix satisfies.
-        holds: Whether this epsilon is at most the target.
+        epsilon: The smallest epsilon that the matrix satisfies, rounded up.
+        holds: Whether the exact smallest epsilon is at most the target.
     """
     i, j = pair.tolist()
     # If only one of the two rows is 0 in some column, the ratio is infinite. Among several such columns, the one with
@@ -314,10 +313,11 @@ def _find_worst(
         epsilon: Exact target epsilon.
         log_differences: Array of shape (P,), the largest log-ratio of each pair, in floating point.
         error: Bound on the absolute error of ``log_differences``.
-        report: Function that is called with a description of the current step.
+        report: Function that is called with a description of each step before it starts.
 
     Returns:
-        The largest log-ratio divided by distance, rounded up, and the pair and column that attain it.
+        The largest log-ratio divided by distance, rounded up; whether it is at most the target; and the pair and the
+        column that attain it. Epsilon is 0, without a pair, if the two rows of every pair are equal.
     """
     with np.errstate(over="ignore", divide="ignore"):  # at distances such as 1e-310 a rate is infinite, as it should be
         upper_rates, lower_rates = (
@@ -379,7 +379,7 @@ def _round_rate_up(ratio: Fraction, distance: Ball) -> float:
 
 
 def _satisfies_epsilon(ratio: Fraction, epsilon: Fraction, distance: Ball) -> bool:
-    """Return whether ``ratio <= exp(epsilon d)`` is proved.
+    """Return whether ``ratio <= exp(epsilon d)`` can be proved.
 
     Args:
         ratio: Exact ratio of two probabilities.

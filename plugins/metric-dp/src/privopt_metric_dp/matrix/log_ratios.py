@@ -19,15 +19,16 @@ __all__ = ["DOUBLE_LANES", "raise_to_differences", "raise_to_ratios"]
 def raise_to_ratios(
     values: Floats, reciprocals: Floats, width: int, first: Ints, second: Ints, ratios: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Raise ratios[p] to the largest ratio between rows first[p] and second[p], in either direction, if it is larger.
+    """Set ratios[p] to the largest ratio between rows first[p] and second[p], unless ratios[p] is already larger.
 
     Args:
-        values: Flat array of the positive entries in a block of columns, row by row. Each row consists of ``width``
+        values: Flat array of the entries in a block of columns, row by row, all above 0. Each row consists of ``width``
             vectors.
-        reciprocals: The reciprocals of ``values``.
+        reciprocals: Flat array of the same length, the reciprocals of ``values``.
         width: Number of vectors per row.
         first, second: Arrays of shape (P,), the row indices of each pair.
-        ratios: Array of shape (P,), the largest ratio of each pair so far, which is updated.
+        ratios: Array of shape (P,), the largest ratio so far for each pair, in either direction. It is updated in
+            place.
     """
     # The largest ratio in the other direction is the reciprocal of the smallest one, so one division per pair is
     # enough.
@@ -45,13 +46,13 @@ def raise_to_ratios(
 def raise_to_differences(
     values: Floats, width: int, first: Ints, second: Ints, differences: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Raise differences[p] to the largest absolute difference between rows first[p] and second[p], if it is larger.
+    """Set differences[p] to the largest absolute difference between two rows, unless differences[p] is already larger.
 
     Args:
         values: Flat array of the entries in a block of columns, row by row. Each row consists of ``width`` vectors.
         width: Number of vectors per row.
         first, second: Arrays of shape (P,), the row indices of each pair.
-        differences: Array of shape (P,), the largest absolute difference of each pair so far, which is updated.
+        differences: Array of shape (P,), the largest absolute difference so far for each pair. It is updated in place.
     """
     zeros = spread(0.0)
     for p in range(first.size):

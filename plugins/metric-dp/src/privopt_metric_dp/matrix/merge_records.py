@@ -20,22 +20,22 @@ MAX_EXPONENT = 200.0
 def merge_records(
     pairs: Ints, distances: Floats, epsilon: Fraction, records: int, merge_distance: float
 ) -> tuple[Ints, Floats]:
-    """Group records that are very close to each other into classes, whose records will share a row.
+    """Group records that are very close to each other into classes. All records in a class will share a row.
 
-    Let the exponent of a pair be epsilon times its distance. A pair is near if its exponent is below a threshold, and
-    the classes are the connected components of the near pairs. Every pair between two classes thus has an exponent of
-    at least the threshold, and sharing a row satisfies every constraint within a class.
+    The exponent of a pair is epsilon times its distance. A pair is near if its exponent is below a threshold, and the
+    classes are the connected components of the graph of near pairs. The exponent of every pair between two classes is
+    thus at least the threshold, and sharing a row satisfies every constraint within a class.
 
     The loss would rise sharply if all records in a long chain shared a row. If a class extends over more than five
-    times the first threshold, the threshold for its records is therefore divided by ten, until the class splits into
-    smaller ones.
+    times the first threshold, the threshold for its records is therefore divided by ten repeatedly, until the class
+    splits into smaller ones.
 
     Args:
         pairs: Array of shape (P, 2), the record indices of each required pair.
         distances: Array of shape (P,), the distance between the two records of each pair.
         epsilon: Epsilon per unit of distance.
         records: N, the number of records.
-        merge_distance: The first threshold on exponents, below which a pair is near.
+        merge_distance: The first threshold. A pair is near if its exponent is below the threshold.
 
     Returns:
         Array of shape (N,), the class of each record, numbered by first appearance; and an array of shape (P,), the
@@ -66,17 +66,17 @@ def merge_records(
 
 
 def _connect_near_records(pairs: Ints, exponents: Floats, records: int, reach: float) -> tuple[Ints, NDArray[np.bool_]]:
-    """Compute the connected components of near records, and decide which components are too long.
+    """Find the connected components of the graph of near pairs, and decide which components are too long.
 
     Args:
         pairs: Array of shape (Q, 2), the record indices of each near pair.
         exponents: Array of shape (Q,), epsilon times the distance of each near pair.
         records: N, the number of records.
-        reach: Largest allowed length, in sums of exponents, of the shortest path from a component's first record to any
-            of its records. A component with a longer path is too long.
+        reach: A component is too long if the shortest path from its first record to some other record in it is longer
+            than this. The length of a path is the sum of its pairs' exponents.
 
     Returns:
-        Array of shape (N,), the component of each record; and a boolean array of shape (N,), whether the record's
+        Array of shape (N,), the component of each record; and a boolean array of shape (N,), whether each record's
         component is too long.
     """
     from scipy.sparse.csgraph import dijkstra
@@ -102,18 +102,19 @@ def _connect_near_records(pairs: Ints, exponents: Floats, records: int, reach: f
 def merge_matrix(
     z: Floats, loss: Floats | None, pairs: Ints, exponents: Floats, label: Ints
 ) -> tuple[Floats, Graph, Floats]:
-    """Set up the problem between classes of merged records: their rows, pairs and costs.
+    """Set up the problem over classes of merged records: their rows, pairs and costs.
 
     Args:
         z: Array of shape (N, K), the matrix.
-        loss: Array of shape (N, K), the cost times the prior, or None if it is not known.
+        loss: Array of shape (N, K), the costs times the prior, or None if they are not known.
         pairs: Array of shape (P, 2), the record indices of each required pair.
         exponents: Array of shape (P,), epsilon times the distance of each pair.
         label: Array of shape (N,), the class of each record.
 
     Returns:
-        Array of shape (C, K), the mean row of each of the C classes; the graph of the shortest pair between each two
-        classes; and an array of shape (C, K), the cost of each entry.
+        Array of shape (C, K), the mean row of each of the C classes; the graph of the classes, in which the shortest
+        pair between the records of two classes connects these classes; and an array of shape (C, K), the cost of each
+        entry.
     """
     classes = int(label.max()) + 1
     rows = np.zeros((classes, z.shape[1]))

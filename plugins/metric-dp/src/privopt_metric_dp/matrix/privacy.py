@@ -43,11 +43,11 @@ PRIVACY_ROWS: Final = "geo-ind"
 DISTANCE_TOLERANCE: Final = 1e-9
 """Relative amount by which a stored distance may be shorter than the recomputed one."""
 SPHERE: Final = "sphere_km"
-"""Key of a guarantee that covers all points on a sphere; its value is the radius in km. Instead of a matrix, the
-release then contains a continuous distribution of reports."""
+"""Key in ``Guarantee.extra`` for guarantees that cover all points on a sphere. Its value is the radius in km. Such a
+release contains a continuous distribution of reports instead of a matrix."""
 DISTANCE_SLACK: Final = Fraction(1, 10**24)
-"""Absolute amount by which a stored distance may additionally be too short. It covers rounding errors at tiny
-distances."""
+"""Absolute amount by which a stored distance may be too short, in addition to :data:`DISTANCE_TOLERANCE`. It covers
+rounding errors at tiny distances."""
 
 # The phrase for the inputs that each scope covers, which is inserted into the statement of a guarantee.
 _SCOPES = {
@@ -67,7 +67,7 @@ _REGION_STATEMENT = (
     "What is protected of a position outside is the point of the region that it is first taken to."
 )
 BY_ROAD: Final = "by road"
-"""The phrase that marks distances as distances along roads in statements. Without it, readers would assume
+"""The phrase by which statements mark distances as distances along roads. Without it, readers would assume
 straight-line distances, within which far more places lie."""
 
 
@@ -75,8 +75,8 @@ class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
     """A privacy notion for obfuscation matrices, which can also repair a matrix that nearly satisfies it."""
 
     along_paths: ClassVar[bool] = False
-    """Whether the inequalities for the pairs along a path imply the inequality for the path's two ends. If so, checking
-    a few pairs is enough."""
+    """Whether the inequalities for the pairs along a path imply the inequality for the path's two ends. If they do, it
+    is enough to check a subset of the required pairs."""
 
     @classmethod
     @abstractmethod
@@ -110,12 +110,12 @@ class MetricDP(MatrixConstraint):
         epsilon: Exact epsilon per unit of distance.
         unit: Unit of epsilon, e.g. ``"per km"``.
         scope: ``"everywhere"``, ``"all-pairs"``, ``"neighbours"`` or ``"own-matrix"``.
-        within: Largest distance at which a pair is required, if the scope is ``"neighbours"``; otherwise None.
+        within: Largest distance of a required pair if the scope is ``"neighbours"``, and otherwise None.
         statement: The guarantee as a sentence. If it is empty, a standard sentence for the scope is used.
-        extra: Further fields of the guarantee.
-        way: Phrase that follows the unit and specifies the distance, e.g. ``"by road"``.
+        extra: Further entries for the guarantee's ``extra`` attribute.
+        way: Phrase after the unit that says how distances are measured, e.g. ``"by road"``.
         data: The problem's data, from which distances are recomputed. If it is None, the distances stored in the
-            release are used.
+            release are used as they are.
     """
 
     kind: ClassVar[str] = MetricPrivacy.kind
@@ -151,18 +151,18 @@ class MetricDP(MatrixConstraint):
     def keys(cls) -> type | None:
         """Return the class of the ``[privacy]`` table.
 
-        Its keys are epsilon and the largest distance of a required pair.
+        The table has epsilon and, optionally, the largest distance of a required pair.
         """
         return MetricPrivacy
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return sentences for the report on the distance at which two records are hard to distinguish."""
+        """Return sentences for the report page that say at which distances two records are hard to distinguish."""
         return _state_promise(result.guarantee)
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return sentences on what a result's certificate checks, and sentences on what it does not check."""
+        """Return two lists of sentences: on what a result's certificate checks, and on what it does not check."""
         checked_claims = [
             f"{result.certificate.checked:,} inequalities between probabilities, on the integers that are drawn from.",
             "That every row adds up to exactly 2^63.",
@@ -195,10 +195,10 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return a sentence for the report on who must be trusted.
+        """Return sentences for the report page that say who must be trusted.
 
         For most scopes, this is whoever draws the reports. With the scope ``"own-matrix"``, it is the server, because
-        the matrix that a user uploads is enough to find that user.
+        what a user uploads is enough to find that user.
         """
         if result.guarantee.scope == "own-matrix":
             return "The server must be trusted: what a user uploads to it is enough to find that user."
@@ -209,9 +209,9 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def exposed_to(cls, result: Result) -> str:
-        """Return a phrase for the parties against whom the guarantee does not protect users.
+        """Return a phrase that names the parties from whom the guarantee does not protect users.
 
-        It is an empty string unless the scope is ``"own-matrix"``.
+        The phrase is an empty string unless the scope is ``"own-matrix"``.
         """
         return "the server, or who compares users" if result.guarantee.scope == "own-matrix" else ""
 
@@ -235,7 +235,7 @@ class MetricDP(MatrixConstraint):
 
     @property
     def relation(self) -> str:
-        """Unit of epsilon, followed by the phrase that specifies the distance, e.g. ``"per km by road"``."""
+        """The unit of epsilon, followed by how distances are measured, e.g. ``"per km by road"``."""
         return f"{self.unit} {self.way}".rstrip()
 
     def emit(self, model: dsl.Model, **symbols: Any) -> None:
@@ -255,11 +255,11 @@ class MetricDP(MatrixConstraint):
             )
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify a release in exact arithmetic, over the pairs that it stores or over its region.
+        """Certify a release in exact arithmetic, over the pairs that it stores or between any two points of its region.
 
         For each pair, the stored distance is used if it is at most the exact one. Otherwise, the distance computed from
-        the problem is used, rounded down. With a region, the release is certified between any two points of the region.
-        This is the problem's region if the problem is known, and otherwise the region stored in the release.
+        the problem is used, rounded down. The region is the problem's region if the problem is known, and otherwise the
+        region stored in the release.
         """
         region = release.region if self.data is None else self.data.region
         if region is not None:
@@ -322,7 +322,7 @@ def add_reversed_pairs(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _are_too_short(data: MetricData, pairs: Ints, stored: Floats, computed: Floats) -> Bools:
-    """Decide which stored distances are shorter than the exact ones by more than the tolerance allows.
+    """Decide which stored distances are shorter than the exact ones by more than the tolerances allow.
 
     The stand-alone checker applies the same rule (docs/reference/proof.md) and must reach the same decisions, so
     distances close to the threshold are compared exactly.
@@ -349,7 +349,7 @@ def _are_too_short(data: MetricData, pairs: Ints, stored: Floats, computed: Floa
 
 
 def _uncovered_pairs(data: MetricData, pairs: Ints, distances: Floats, rows: Ints) -> Ints:
-    """Decide exactly which of the given required pairs are not implied by any path of stored pairs.
+    """Return the indices of those required pairs that no path of stored pairs implies, decided in exact arithmetic.
 
     Args:
         data: The problem's data.
@@ -375,12 +375,12 @@ def _round_down(value: float) -> float:
 
 
 def _distance_text(distance: float, unit: str) -> str:
-    """Return a distance as text, followed by its unit if the unit has a name."""
+    """Return a distance as a string, followed by its unit if the unit has a name."""
     return f"{distance:g}" if unit == "unit of distance" else amount_text(f"{distance:g}", unit)
 
 
 def _state_promise(guarantee: Guarantee) -> str:
-    """Return sentences on how much more likely a report can be for one record than for another one nearby.
+    """Return sentences that say how much more likely a report can be for one record than for another one nearby.
 
     The sentences give the largest distance, rounded down, up to which a report is at most twice as likely for one
     record as for the other. If the guarantee covers only shorter distances, they give the ratio at the largest distance
@@ -392,7 +392,7 @@ def _state_promise(guarantee: Guarantee) -> str:
     way = f" {BY_ROAD}" if BY_ROAD in guarantee.statement else ""
 
     def at_distance(distance: float) -> str:
-        """Return a distance as text with its unit, if this has a name, and with "by road" if the guarantee says so."""
+        """Return a distance as a string with its unit, followed by "by road" if the guarantee says so."""
         return f"{_distance_text(distance, unit)}{way}"
 
     opening, ending = "Whoever sees a report, whatever else they know, can", ""
@@ -417,12 +417,12 @@ def _state_promise(guarantee: Guarantee) -> str:
 
 
 def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bool) -> list[str]:
-    """Return error messages for faults in the pairs that a release stores, at most five.
+    """Return up to five error messages about wrong distances or missing pairs in a release.
 
-    A fault is a wrong distance, or a required pair that is neither stored nor implied by a path of stored pairs.
-    Computed distances are rounded down. A stored distance above the computed one is therefore compared with the exact
-    one, as in the certificate. If the file stores no pairs, the problem's required pairs are used and there can be no
-    fault.
+    A pair is missing if it is required, but neither stored nor implied by a path of stored pairs. A stored distance
+    above the computed one is not necessarily wrong, because computed distances are rounded down. It is therefore
+    compared with the exact distance, as in the certificate. A release that stores no pairs uses the problem's required
+    pairs, so it has no faults.
 
     Args:
         release: The release whose stored pairs are checked.
@@ -465,6 +465,6 @@ def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bo
 
 
 def _name_pair(data: MetricData, pair: NDArray[np.int64]) -> str:
-    """Return a phrase for messages that names the two records of a pair by their ids."""
+    """Return a phrase that names the two records of a pair by their ids, for error messages."""
     i, j = (data.records.ids[row] for row in pair.tolist())
     return f"records {i} and {j}"

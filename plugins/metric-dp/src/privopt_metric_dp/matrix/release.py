@@ -47,28 +47,28 @@ _ARRAY_FORMS: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {
 """Types and shapes of the arrays in mechanism.npz, apart from the arrays that describe a region."""
 
 _IMPLIED_FORM: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {"implied": (np.int64, (0,))}
-"""Type and shape of the empty array that marks a file without pairs. Its pairs are all those that the problem
+"""Type and shape of the empty array that marks a file without pairs. The release then has all pairs that its problem
 requires."""
 
 MAX_STORED_PAIRS: Final = 1_000_000
-"""Largest number of pairs that are written to the file, where they take 24 MB. Storing all pairs between 5,000 words
-took 300 MB of a 512 MB file, and reading them took 2 s."""
+"""Maximum number of pairs that mechanism.npz stores; this many take 24 MB. Storing all pairs of 5,000 words took 300 MB
+of a 512 MB file, and reading them took 2 s."""
 
 
 class PositionRelease(Release):
     """A release that draws a report for any position in degrees, without snapping the position to a record.
 
-    It is used by ``privopt sample --at`` and for tables with positions. The ids that :meth:`Release.sample` takes have
-    the form ``LAT,LON``.
+    It is used by ``privopt sample --at`` and for tables with positions. :meth:`Release.sample` takes ids of the form
+    ``LAT,LON``.
     """
 
     @abstractmethod
     def draw(self, latitudes: Floats, longitudes: Floats, *, source: Source | None = None) -> tuple[list[str], Floats]:
-        """Draw one report per position, independently of each other.
+        """Draw one report for each position, independently of all other reports.
 
         Args:
             latitudes, longitudes: Arrays of shape (n,), the positions in degrees, from -90 to 90 and from -180 to 180.
-            source: Source of random bytes. The default is the operating system's.
+            source: Source of random bytes. By default, the operating system provides them.
 
         Returns:
             The ids of the n reports, and an array of shape (n, 2) with their latitudes and longitudes in degrees.
@@ -79,11 +79,11 @@ def matrix_bytes(records: int, outputs: int, pairs: int) -> float:
     """Estimate the memory in bytes needed to solve a matrix problem and to certify, write and read its release.
 
     The estimate counts 27 arrays of the matrix's size and 5 copies of the required pairs. It is based on measurements
-    at 1,000 and 2,000 records, which include loading numba. Without numba, the exponential mechanism took 8 arrays of
-    the matrix's size, or 14 with calibration (tests/run/test_memory.py).
+    at 1,000 and 2,000 records, which include the memory that numba takes. Without numba, the exponential mechanism took
+    8 arrays of the matrix's size, or 14 with calibration (tests/run/test_memory.py).
 
     Args:
-        records, outputs: Number of rows and number of columns of the matrix.
+        records, outputs: The numbers of rows and columns of the matrix.
         pairs: Number of required pairs.
     """
     # A pair takes 24 bytes: two record indices and a distance, with 8 bytes each.
@@ -91,7 +91,7 @@ def matrix_bytes(records: int, outputs: int, pairs: int) -> float:
 
 
 def _find_repeated_pair(pairs: Ints, count: int) -> list[int] | None:
-    """Return the smallest pair of record indices that occurs more than once, in either direction, or None if none does.
+    """Return the smallest pair of record indices that occurs more than once, in either order, or None if none does.
 
     Args:
         pairs: Array of shape (P, 2), the record indices of each pair.
@@ -108,9 +108,9 @@ def _find_repeated_pair(pairs: Ints, count: int) -> list[int] | None:
 
 
 def _raise_no_problem() -> tuple[Ints, Floats]:
-    """Raise an InputError that says that the file omits its pairs and must be read together with its problem.
+    """Raise an InputError, because mechanism.npz omits the pairs and was read without the problem.
 
-    A release that was read without its problem has this function as its ``follow``.
+    A release that was read without its problem has this function as its ``follow`` attribute.
 
     Raises:
         InputError: Always.
@@ -135,15 +135,16 @@ class MatrixRelease(Release):
         weights: Array of shape (N, K) and type uint64, in which each row sums to 2**63.
         records: Array of shape (N,), the ids of the records, which are the secrets.
         outputs: Array of shape (K,), the ids of the values that may be released.
-        pairs: Array of shape (P, 2) and type int64, the sorted pairs (i, j) with i < j that the certificate checks.
-            They are the required pairs or, for a notion in which paths imply pairs, those required pairs that imply all
-            others. A release with a region has no pairs.
+        pairs: Array of shape (P, 2) and type int64, the pairs (i, j) with i < j that the certificate checks, sorted.
+            They are the required pairs or, for a notion in which paths imply pairs, a subset that implies all other
+            required pairs. A release with a region has no pairs.
         distances: Array of shape (P,), the distance between the two records of each pair. The doubles are taken as
             exact.
-        follow: Function that returns the problem's required pairs and their distances, if all required pairs are
-            checked and the file does not store them. None if the file stores the pairs.
-        region: The region, if the guarantee holds between any two of its points. The region's vertices are the records.
-        repaired: A record of the repair, or None if the release was not repaired.
+        follow: Function that returns the problem's required pairs and their distances, if mechanism.npz omits them
+            because the certificate checks all required pairs. None if the file stores the pairs.
+        region: The region whose vertices are the records, if the guarantee holds between any two points in a region;
+            otherwise None.
+        repaired: Details of the repair, or None if the release was not repaired.
     """
 
     artefact: ClassVar[str] = ARTEFACT
@@ -189,8 +190,9 @@ class MatrixRelease(Release):
         Args:
             data: The problem's data.
             weights: Array of shape (N, K) and type uint64, in which each row sums to 2**63.
-            along_paths: Whether to store only the required pairs that imply the others. This is for notions in which
-                paths imply pairs (:attr:`privopt_metric_dp.matrix.privacy.MatrixConstraint.along_paths`).
+            along_paths: Whether to store only a subset of the required pairs that implies the others. Use it for
+                notions in which paths imply pairs
+                (:attr:`privopt_metric_dp.matrix.privacy.MatrixConstraint.along_paths`).
         """
         pairs, distances = data.standing if along_paths else data.required
         # With a region, the certificate checks simplices rather than pairs, so no pairs are stored.
@@ -211,11 +213,11 @@ class MatrixRelease(Release):
 
     @classmethod
     def of(cls, matrix: MatrixRelease, **more: object) -> Self:
-        """Return a copy of another release as an instance of this class, with its pairs stored.
+        """Return a copy of another release as an instance of this class. The copy always stores its pairs.
 
         Args:
             matrix: The other release.
-            more: Values of fields that this class adds, or that replace those of the other release.
+            more: Values for the fields that this class adds, and replacements for values of the other release.
         """
         names = [part.name.lstrip("_") for part in fields(MatrixRelease)]
         parts: dict[str, Any] = {name: getattr(matrix, name) for name in names}
@@ -241,14 +243,14 @@ class MatrixRelease(Release):
         return self._distances if self.follow is None else self.follow()[1]
 
     def following(self, data: MetricData) -> Self:
-        """Return the release with the required pairs of a problem, unless its file stores pairs."""
+        """Return a copy that takes its pairs from a problem, or the release itself if it stores pairs."""
         return self if self.follow is None else evolve(self, follow=lambda: data.required)
 
     @property
     def probabilities(self) -> NDArray[np.float64]:
         """The doubles nearest to weight / 2**63, an array of shape (N, K).
 
-        They are meant for figures and must not be used to draw reports.
+        Use them for plots and statistics, never to draw reports.
         """
         probabilities_array = self.weights.astype(np.float64)
         probabilities_array /= float(TOTAL)
@@ -256,15 +258,12 @@ class MatrixRelease(Release):
 
     @cached_property
     def sampler(self) -> CumulatedRows:
-        """The sampler, which draws output indices from the rows of weights.
-
-        It stores the cumulative sums of each row.
-        """
+        """The sampler, which draws output indices from the rows of weights. It stores the rows' cumulative sums."""
         return CumulatedRows(self.weights)
 
     @cached_property
     def _output_ids(self) -> NDArray[np.object_]:
-        """Output ids as an array of K Python strings, which draws share instead of copying one string per report."""
+        """Output ids as an array of K Python strings, so that all reports of an output share one string."""
         return self.outputs.astype(np.object_)
 
     @property
@@ -275,14 +274,15 @@ class MatrixRelease(Release):
     def for_every_record(self, data: MetricData) -> MatrixRelease:
         """Return the release with one row for each record of the problem.
 
-        Here it is the release itself. Subclasses that store fewer rows override this method.
+        The base implementation returns the release itself. Subclasses that store fewer rows override it.
         """
         return self
 
     def along_edges(self, data: MetricData) -> Self:
-        """Return the release with the region's edges as its pairs, at their actual distances, for figures and attacks.
+        """Return the release with the edges of its region as pairs, for plots and attacks.
 
-        A release without a region is returned unchanged.
+        The distance of an edge is the problem's distance between its two ends. A release without a region is returned
+        unchanged.
         """
         if self.region is None:
             return self
@@ -309,7 +309,7 @@ class MatrixRelease(Release):
 
     @classmethod
     def read(cls, folder: Path, problem: Any) -> MatrixRelease:
-        """Read a release from its folder. If mechanism.npz stores no pairs, the problem's required pairs are used.
+        """Read a release from its folder. If mechanism.npz omits the pairs, the problem's required pairs are used.
 
         Args:
             folder: The release folder.
@@ -325,7 +325,7 @@ class MatrixRelease(Release):
     def read_without_problem(cls, folder: Path) -> MatrixRelease:
         """Read a release from mechanism.npz alone, which is enough to draw single reports.
 
-        The result draws each report independently, even if the published release draws reports along traces.
+        The result draws each report independently, even if the mechanism draws reports along traces.
 
         Raises:
             InputError: The file is missing or malformed.
@@ -334,7 +334,7 @@ class MatrixRelease(Release):
 
     @classmethod
     def load(cls, path: Path) -> MatrixRelease:
-        """Read a matrix from a file in the format of mechanism.npz, without its problem.
+        """Read a matrix release from a file in the format of mechanism.npz, without its problem.
 
         Raises:
             InputError: The file is missing or malformed.
@@ -359,7 +359,7 @@ class MatrixRelease(Release):
         return cls(**parts, region=region, follow=_raise_no_problem if is_implied else None)
 
     def sample(self, input_id: str, count: int) -> list[str]:
-        """Draw outputs for one record, with exactly the certified probabilities.
+        """Draw outputs for one record, with exactly the released probabilities.
 
         Args:
             input_id: Id of the record.
@@ -386,7 +386,7 @@ class MatrixRelease(Release):
     def channel_over(self, data: MetricData) -> Channel:
         """Return the matrix as a channel with the problem's prior, distances and coordinates.
 
-        These are included only if the release has one row for each record of the problem, in the problem's order.
+        If the rows of the release are not the problem's records in the problem's order, the channel has none of these.
 
         Args:
             data: The problem's data.
@@ -411,7 +411,8 @@ class MatrixRelease(Release):
         """Return the record index of each output, for a problem whose outputs are chosen among its records.
 
         Args:
-            whole: The problem's data before the outputs are chosen, when every declared record may become an output.
+            whole: The problem's data before the outputs are chosen, in which every declared record may become an
+                output.
 
         Returns:
             Array of shape (K,), the record indices in ascending order.
@@ -432,7 +433,7 @@ def matrix_of(opened: OpenedFolder, *, traces: bool = True) -> tuple[MatrixRelea
 
     Args:
         opened: The folder.
-        traces: Whether to accept a release that draws reports along traces, in which a report depends on earlier ones.
+        traces: Whether to accept a release that draws reports along traces, where each report depends on earlier ones.
 
     Raises:
         UsageError: The release is not a matrix, or it draws reports along traces and ``traces`` is False.

@@ -23,18 +23,18 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["best_outputs", "improvable_outputs", "remap_outputs"]
 
 LOSS_TOLERANCE: Final = 1e-9
-"""Expected losses are treated as equal if they differ by at most this, relative to the largest possible loss.
+"""Largest difference at which two expected losses are treated as equal, relative to the largest possible loss.
 
-When two outputs are merged, their largest possible losses are added, as are their expected losses. So replacements that
-tie before the merge still tie after it.
+When two outputs are merged, both their expected losses and their largest possible losses add up. Replacements that tie
+before the merge therefore still tie after it.
 """
 
 BLOCK: Final = 1 << 24
-"""Largest number of expected losses that are computed at a time."""
+"""Largest number of expected losses computed at a time."""
 
 
 def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = LOSS_TOLERANCE) -> Ints:
-    """Return, for each output, the output that minimises the expected loss when it is used as the replacement.
+    """Return, for each output, the replacement output that minimises the expected loss.
 
     An output is kept if no replacement has a smaller expected loss. If several replacements tie for the smallest loss,
     the first one is used.
@@ -42,14 +42,14 @@ def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = LOSS_
     Args:
         release: A release with N records and K outputs.
         weighted: Array of shape (N, K), the prior times the loss, p_i c_ik, for record i and output k.
-        tie: Tolerance within which the losses of two replacements for an output are treated as equal, relative to the
-            largest possible loss of the output.
+        tie: Largest difference at which the losses of two replacements for an output are treated as equal, relative to
+            the largest possible loss of that output.
 
     Returns:
-        Array of shape (K,), the indices of the replacements. An output that is never released is kept.
+        Array of shape (K,), the index of each output's replacement. An output that is never released is kept.
 
     Notes:
-        This takes N K^2 multiplications, in blocks.
+        The computation takes N K^2 multiplications, in blocks.
     """
     z = release.probabilities
     count = z.shape[1]
@@ -77,7 +77,7 @@ def remap_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data
     Args:
         release: The release to remap.
         loss: The mechanism's loss, which must be an :class:`ExpectedLoss`.
-        data: The problem's data. Its file is named in error messages.
+        data: The problem's data, which name the problem file in error messages.
 
     Raises:
         InputError: The loss is not an :class:`ExpectedLoss`, so the optimal replacement is undefined.
@@ -90,12 +90,12 @@ def remap_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data
 
 
 def improvable_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data: MetricData) -> list[str]:
-    """Return error messages for outputs that have a replacement with a smaller expected loss, at most five.
+    """Return up to five error messages, one per output for which a replacement has a smaller expected loss.
 
     Args:
         release: A release that claims to be remapped.
         loss: The mechanism's loss, which must be an :class:`ExpectedLoss`.
-        data: The problem's data. Its file is named in error messages.
+        data: The problem's data, which name the problem file in error messages.
 
     Raises:
         InputError: The loss is not an :class:`ExpectedLoss`, so the optimal replacement is undefined.
@@ -112,14 +112,14 @@ def improvable_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease],
 
 
 def _weighted_costs(loss: UtilityLoss[MatrixRelease], data: MetricData) -> Floats:
-    """Return the costs of an expected loss, with each row multiplied by the prior of its record.
+    """Return the costs of an expected loss, multiplied by the prior.
 
     Args:
         loss: The mechanism's loss, which must be an :class:`ExpectedLoss`.
-        data: The problem's data. Its file is named in error messages.
+        data: The problem's data, which name the problem file in error messages.
 
     Returns:
-        Array of shape (N, K).
+        Array of shape (N, K), the products p_i c_ik for each record i and output k.
 
     Raises:
         InputError: The loss is not an :class:`ExpectedLoss`, so the optimal replacement is undefined.

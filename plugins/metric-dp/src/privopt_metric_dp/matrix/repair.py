@@ -6,7 +6,7 @@ ratio infinite. The repair turns the matrix into a mechanism whose rows sum to e
 A matrix that satisfies every inequality after rounding is not changed any further (:func:`_round_if_private`). Any
 other matrix is repaired in these steps:
 
-1. Records nearer to each other than eps d = 1e-6 get equal rows (:func:`.merge_records`).
+1. Records closer to each other than eps d = 1e-6 get equal rows (:func:`.merge_records`).
 2. The max-times closure raises entries until the constraints hold at eps' = eps (1 - tau) (:mod:`.closure`).
 3. Rows are made to sum to 1 again, inside the cone of the privacy constraints (:func:`_to_sum_one`). Dividing each row
    by its sum could leave the cone, because for small eps d the sums differ by more than the slack.
@@ -60,16 +60,16 @@ _COARSE_ROUNDS = 3
 
 @frozen(kw_only=True, eq=False)
 class RepairedWeights:
-    """Certified integer weights, with a record of the repair.
+    """Certified integer weights, with details of the repair.
 
     Attributes:
         weights: Read-only array of shape (N, K) and type uint64, in which each row sums to exactly 2**63.
-        tau: Slack that the repair used: the closure was computed at eps (1 - tau).
-        merged: Number of records that share the row of an earlier record because the two are too close
+        tau: The slack with which the closure was computed, at eps (1 - tau).
+        merged: Number of records that share the row of an earlier record because the two are too close to each other
             (usually, eps d < 1e-6).
-        measured: The certificate's measurements.
-        loss_before: Expected loss of the input matrix, after setting negative entries to 0 and dividing rows by their
-            sums. None if no loss was given.
+        measured: The measurements from the certification of the weights.
+        loss_before: Expected loss of the input matrix, with negative entries set to 0 and each row divided by its sum.
+            None if no loss was given.
         loss_after: Expected loss of the weights, or None if no loss was given.
     """
 
@@ -82,7 +82,7 @@ class RepairedWeights:
 
     @property
     def details(self) -> dict[str, float | None]:
-        """Fields of result.json that describe the repair."""
+        """The fields of result.json that describe the repair, by name."""
         return {
             "tau": self.tau,
             "loss_before": self.loss_before,
@@ -109,17 +109,17 @@ def repair(
         distances: Array of shape (P,), the distance of each pair. The doubles are taken as exact. Records at distance 0
             get equal rows.
         epsilon: Exact epsilon, above 0.
-        loss: Array of shape (N, K), the cost times the prior. It determines which entries are lowered and which outputs
-            get more mass.
-        gap: Relative optimality gap requested for the release. Tau starts at no more than a thousandth of the gap,
-            unless rounding errors require more.
+        loss: Array of shape (N, K), the costs times the prior. They determine which entries are lowered and which
+            outputs get more mass.
+        gap: Relative optimality gap requested for the release. The slack tau starts at no more than a thousandth of the
+            gap, unless rounding errors require more.
 
     Returns:
-        The weights with their certificate.
+        The weights, with the measurements that certify them.
 
     Raises:
         SolverError: An entry is not finite.
-        CertificationError: No merge distance and no tau up to 1/2 led to a certificate.
+        CertificationError: At no merge distance did any tau up to 1/2 lead to a certificate.
         OutOfTime: The time limit expired during an attempt.
         UsageError: An argument has a wrong shape or range.
     """
@@ -163,7 +163,7 @@ def _check_matrix(z: Floats, loss: Floats | None) -> Floats:
 
     Args:
         z: The matrix to repair.
-        loss: Array of shape (N, K), the cost times the prior, or None.
+        loss: Array of shape (N, K), the costs times the prior, or None.
 
     Raises:
         SolverError: An entry is not finite.
@@ -183,8 +183,8 @@ def _total_loss(loss: Floats, matrix: Floats | Unsigned, sums: Floats | float) -
     """Return the expected loss of a matrix after its rows are divided by the given sums.
 
     Args:
-        loss: Array of shape (N, K), the cost times the prior.
-        matrix: Array of shape (N, K), the entries, such as weights.
+        loss: Array of shape (N, K), the costs times the prior.
+        matrix: Array of shape (N, K), the entries of the matrix, e.g. integer weights.
         sums: Array of shape (N,) with the divisor of each row, or one divisor for all rows.
     """
     return float((np.einsum("ik,ik->i", loss, matrix) / sums).sum())
@@ -193,17 +193,17 @@ def _total_loss(loss: Floats, matrix: Floats | Unsigned, sums: Floats | float) -
 def repair_in_doubles(z: Floats, cost: Floats, pairs: Ints, exponents: Floats) -> Floats:
     """Repair a matrix in floating point, without rounding it to integers or certifying it.
 
-    Entries are raised until the privacy constraints hold. Every row is then made to sum to 1 without violating them.
-    These are steps 2 and 3 in the module docstring.
+    Entries are raised until the privacy constraints hold. Rows are then made to sum to 1 without violating the
+    constraints. These are steps 2 and 3 in the module docstring.
 
     Args:
         z: Array of shape (N, K) with finite, non-negative entries, which nearly satisfies the privacy constraints.
-        cost: Array of shape (N, K), the cost times the prior. The most expensive entries are lowered first.
+        cost: Array of shape (N, K), the costs times the prior. The most expensive entries are lowered first.
         pairs: Array of shape (P, 2), the record indices of distinct required pairs.
         exponents: Array of shape (P,), epsilon times the distance of each pair, above 0.
 
     Returns:
-        Array of shape (N, K), whose rows sum to 1 and satisfy the privacy constraints at eps, with a slack for rounding
+        Array of shape (N, K), whose rows sum to 1 and satisfy the privacy constraints at eps. A slack covers rounding
         errors.
     """
     graph = Graph(pairs, np.minimum(exponents, MAX_EXPONENT), len(z))
@@ -211,7 +211,7 @@ def repair_in_doubles(z: Floats, cost: Floats, pairs: Ints, exponents: Floats) -
 
 
 def round_to_weights(z: Floats) -> Unsigned:
-    """Normalise the rows of a matrix and round them to integer weights that sum to exactly 2**63 per row.
+    """Normalise the rows of a matrix, and round them to integer weights such that each row sums to exactly 2**63.
 
     After rounding, the largest entries of a row are adjusted until the sum is exact.
 
@@ -235,7 +235,7 @@ def round_to_weights(z: Floats) -> Unsigned:
 
 
 def _round_if_private(matrix: Floats, pairs: Ints, distances: Floats, epsilon: Fraction) -> RepairedWeights | None:
-    """Normalise and round a matrix, and return the result if floating-point bounds prove every inequality for it.
+    """Normalise and round a matrix, and return the weights if floating-point bounds prove every inequality.
 
     Args:
         matrix: Array of shape (N, K) with non-negative entries.
@@ -244,7 +244,7 @@ def _round_if_private(matrix: Floats, pairs: Ints, distances: Floats, epsilon: F
         epsilon: Exact epsilon.
 
     Returns:
-        The weights with their certificate, or None if a row consists of zeros or an inequality is not proved.
+        The weights with their measurements, or None if a row consists of zeros or an inequality is not proved.
     """
     # A row of zeros cannot be normalised.
     if not matrix.any(axis=1).all():
@@ -265,23 +265,23 @@ def _repair_within(
     epsilon: Fraction,
     gap: float,
 ) -> tuple[RepairedWeights, float]:
-    """Run all steps of the repair at one merge distance, raising the slack tau until the result can be certified.
+    """Repair a matrix with a given merge distance, raising the slack tau until the result can be certified.
 
     Args:
         merge_distance: Threshold on epsilon times distance, below which two records get equal rows.
         matrix: Array of shape (N, K) with non-negative entries.
-        loss: Array of shape (N, K), the cost times the prior, or None if it is not known.
+        loss: Array of shape (N, K), the costs times the prior, or None if they are not known.
         pairs: Array of shape (P, 2), the record indices of each required pair.
         distances: Array of shape (P,), the distance of each pair.
         epsilon: Exact epsilon.
         gap: Requested relative optimality gap.
 
     Returns:
-        The certified weights, and the largest fraction of a row's mass that had to be added for rows to sum to 1.
+        The certified weights, and the largest fraction of any row's mass that was added so that all rows sum to 1.
 
     Raises:
         CertificationError: No slack up to `_MAX_TAU` led to a certificate.
-        OutOfTime: The time limit expired before an attempt.
+        OutOfTime: The time limit expired before an attempt with some tau.
     """
     labels, exponents = merge_records(pairs, distances, epsilon, len(matrix), merge_distance)
     start_matrix, graph, cost = merge_matrix(matrix, loss, pairs, exponents, labels)
@@ -308,7 +308,7 @@ def _repair_within(
 def _first_tau(graph: Graph, gap: float) -> float:
     """Return the slack tau to try first, which is small compared with the gap but covers rounding errors.
 
-    A slack tau raises the loss by a few times tau, in relative terms.
+    A slack of tau raises the loss by a small multiple of tau, in relative terms.
 
     Args:
         graph: The required pairs, with epsilon times the distance of each pair.
@@ -321,9 +321,9 @@ def _first_tau(graph: Graph, gap: float) -> float:
 
 
 def _max_drift(sums: Floats, graph: Graph) -> float:
-    """Return the largest share of epsilon that would be used up by dividing each row by its sum.
+    """Return the largest fraction of epsilon, over all pairs, that dividing each row by its sum would use up.
 
-    For a pair of rows i and j, this share is |log sum_i - log sum_j| / (eps d_ij).
+    For a pair of rows i and j, this fraction is |log sum_i - log sum_j| / (eps d_ij).
 
     Args:
         sums: Array of shape (N,), the row sums, above 0.
@@ -337,11 +337,12 @@ def _max_drift(sums: Floats, graph: Graph) -> float:
 
 
 def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floats, float]:
-    """Make rows sum to 1 inside the cone of the privacy constraints, up to errors that the slack tau covers.
+    """Raise the entries of a matrix until the privacy constraints hold, and then make every row sum to 1.
 
-    The cone consists of the matrices with ``z_ik <= exp((1 - tau) eps d_ij) z_jk`` for all required pairs. It is closed
-    under addition, and under multiplication of all rows in a connected component by the same factor. Dividing rows by
-    different sums may leave it.
+    The result is in the cone of the privacy constraints, up to errors that the slack tau covers. The cone consists of
+    the matrices with ``z_ik <= exp((1 - tau) eps d_ij) z_jk`` for all required pairs. It is closed under addition, and
+    under multiplication of all rows in a connected component by the same factor. Dividing rows by different sums may
+    leave the cone.
 
     Args:
         z: Array of shape (N, K) with non-negative entries, which may be changed.
@@ -350,7 +351,7 @@ def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floa
         tau: The slack, as a fraction of epsilon.
 
     Returns:
-        Array of shape (N, K), the new rows; and the largest fraction of a row's mass that was added to it.
+        Array of shape (N, K), the new rows; and the largest fraction of any row's mass that was added to it.
     """
     # Coarse rounds raise entries to the closure and normalise rows, until all sums are within 1 % of 1.
     for remaining_rounds in reversed(range(_COARSE_ROUNDS)):
@@ -374,7 +375,7 @@ def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floa
 
 
 def _normalize_rows(z: Floats, sums: Floats) -> Floats:
-    """Divide each row of a matrix by the row's sum."""
+    """Return a matrix with each row divided by its sum, given the sums as an array of shape (N,)."""
     rows: Floats = z / sums[:, None]
     return rows
 
@@ -388,7 +389,7 @@ def _min_sums_by_component(sums: Floats, graph: Graph) -> Floats:
 
 
 def _fill_empty_components(z: Floats, graph: Graph) -> None:
-    """Set all entries to 1 in components whose rows are all 0, because a row of zeros cannot be normalised."""
+    """Set all entries to 1 in components in which every entry is 0, because a row of zeros cannot be normalised."""
     mass = np.zeros(graph.components)
     np.add.at(mass, graph.labels, z.sum(axis=1))
     # In a closed matrix, one positive entry makes its column positive in the whole component. So all other components
@@ -397,10 +398,10 @@ def _fill_empty_components(z: Floats, graph: Graph) -> None:
 
 
 def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floats, float]:
-    """Make rows sum to 1 by adding mass to one output in each component, in amounts inside the cone.
+    """Make rows sum to 1 by adding mass to one output per component, while keeping the matrix in the cone.
 
-    This uses the third fact in the module docstring: S is the smallest scale for which the deficits S - s_i of a
-    component's rows satisfy the privacy constraints among themselves.
+    This is the third fact in the module docstring, where S is the smallest scale for which the deficits S - s_i of a
+    component's rows satisfy the privacy constraints.
 
     Args:
         z: Array of shape (N, K), the closed matrix, which is changed.
@@ -409,7 +410,7 @@ def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[
         tau: The slack, as a fraction of epsilon.
 
     Returns:
-        Array of shape (N, K), the new rows, and the largest share of a row's mass that was added to it.
+        Array of shape (N, K), the new rows; and the largest fraction of any row's mass that was added to it.
     """
     sums = z.sum(axis=1)
     if _max_drift(sums, graph) <= tau / 4:
@@ -430,7 +431,7 @@ def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[
 
 
 def _to_integers(z: Floats, graph: Graph, tau: float) -> Unsigned:
-    """Round a matrix to integers that satisfy the privacy constraints, with rows that sum to exactly 2**63.
+    """Round a matrix to integer weights that satisfy the privacy constraints, and make each row sum to exactly 2**63.
 
     Args:
         z: Array of shape (N, K), whose rows sum to 1 and satisfy the constraints with a slack.

@@ -88,7 +88,7 @@ def _address(
 
 @intrinsic  # type: ignore[untyped-decorator]
 def load(typing: object, array: types.Array, place: types.Integer) -> _Typed:
-    """Load the vector at index ``place`` of a flat array. It starts at element ``place`` times the number of lanes."""
+    """Load the vector at index ``place`` of a flat array in which vectors are stored one after another."""
     kind = _Lanes(array.dtype)
 
     def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
@@ -102,7 +102,7 @@ def load(typing: object, array: types.Array, place: types.Integer) -> _Typed:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def store(typing: object, array: types.Array, place: types.Integer, value: _Lanes) -> _Typed:
-    """Store a vector at index ``place`` of a flat array. It starts at element ``place`` times the number of lanes."""
+    """Store a vector at index ``place`` of a flat array in which vectors are stored one after another."""
 
     def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
         """Generate the code that stores a vector in an array at a given vector index."""
@@ -115,7 +115,7 @@ def store(typing: object, array: types.Array, place: types.Integer, value: _Lane
 
 @intrinsic  # type: ignore[untyped-decorator]
 def spread(typing: object, value: types.Float) -> _Typed:
-    """Return a vector that has the given number in every lane."""
+    """Return a vector with the given number in every lane."""
     kind = _Lanes(value)
 
     def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
@@ -133,15 +133,15 @@ def _make_lane_operation(name: str, compare: str | None = None) -> Callable[...,
 
     Args:
         name: LLVM's name for an arithmetic operation. It is unused if ``compare`` is given.
-        compare: LLVM's comparison that selects one of the two lanes, or None for an arithmetic operation.
+        compare: LLVM's comparison operator that selects one of the two lanes, or None for an arithmetic operation.
     """
 
     @intrinsic  # type: ignore[untyped-decorator]
     def operation(typing: object, a: _Lanes, b: _Lanes) -> _Typed:
-        """Return the operation's signature for two vectors of one type, and the function that generates its code."""
+        """Return the operation's signature for two vectors of the same type, and a function that generates its code."""
 
         def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
-            """Generate the code that combines two vectors."""
+            """Generate the code that combines two vectors lane by lane."""
             if compare is None:
                 return getattr(builder, name)(*values, flags=_FUSED)
             # An ordered comparison with NaN is false, so it selects the second operand.
@@ -163,15 +163,15 @@ def _make_reduction(compare: str | None = None) -> Callable[..., float]:
     """Return an intrinsic that reduces the lanes of a vector to one number.
 
     Args:
-        compare: LLVM's comparison that selects the smaller or larger lane, or None for the sum.
+        compare: ``"<"`` for the smallest lane, ``">"`` for the largest lane, or None for the sum of all lanes.
     """
 
     @intrinsic  # type: ignore[untyped-decorator]
     def operation(typing: object, a: _Lanes) -> _Typed:
-        """Return the reduction's signature, from a vector to a number, and the function that generates its code."""
+        """Return the signature of the reduction from a vector to a number, and a function that generates its code."""
 
         def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
-            """Generate the code that reduces a vector, as a binary tree of operations on its lanes."""
+            """Generate the code that reduces a vector to a number, as a binary tree of operations on its lanes."""
             lanes = [builder.extract_element(values[0], ir.Constant(_WORD, k)) for k in range(a.count)]
             while len(lanes) > 1:
                 # Combining neighbouring lanes gives a tree with a fixed order and short chains of dependent operations.
@@ -197,7 +197,7 @@ highest = _make_reduction(">")
 
 
 def _register_operator(symbol: Callable[..., object], operation: Callable[..., object]) -> None:
-    """Register an operation with numba as the implementation of a Python operator on two vectors of one type."""
+    """Register an intrinsic with numba as the implementation of a Python operator on two vectors of the same type."""
 
     @overload(symbol, strict=False)  # type: ignore[untyped-decorator]
     def type_operation(a: object, b: object) -> Callable[..., object] | None:
