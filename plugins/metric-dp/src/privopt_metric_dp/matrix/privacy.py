@@ -149,10 +149,7 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def keys(cls) -> type | None:
-        """Return the class of the ``[privacy]`` table.
-
-        The table has epsilon and, optionally, the largest distance of a required pair.
-        """
+        """Return :class:`MetricPrivacy`, the class of the ``[privacy]`` table."""
         return MetricPrivacy
 
     @classmethod

@@ -41,7 +41,7 @@ __all__ = ["Few", "Multipliers", "SparseMultipliers", "lower_bound", "sum_down"]
 Few = tuple[int, Ints, Floats]
 
 _BLOCK_COLUMNS = 128
-"""Number of outputs whose multipliers are converted at a time."""
+"""Number of outputs processed at a time when dense multipliers are converted."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -57,8 +57,8 @@ class Multipliers:
         rows: Function that returns an iterator over the nonzero multipliers, output by output. Outputs come in
             ascending order, each at most once, and each pair occurs at most once for an output. Values that are not
             finite are treated as 0.
-        many: Number of multipliers, if a solver returned one for every constraint; a proof may then omit the small
-            ones. 0 if only few multipliers are nonzero, as for trees.
+        many: Number of multipliers, if a solver returned one for every constraint. A proof may then omit the small
+            ones. It is 0 if only few multipliers are nonzero, as for trees.
     """
 
     rows: Callable[[], Iterator[Few]]
@@ -81,7 +81,7 @@ class Multipliers:
             raise UsageError(f"multipliers must have one shape (P, K), got {forward.shape} and {backward.shape}")
 
         def rows() -> Iterator[Few]:
-            """Yield each output's index, its pairs with nonzero multipliers, and these multipliers."""
+            """Yield each output's index, the indices of its pairs with nonzero multipliers, and these multipliers."""
             for start in range(0, forward.shape[1], _BLOCK_COLUMNS):
                 blocks = (part[:, start : start + _BLOCK_COLUMNS].T for part in (forward, backward))
                 ahead, back = (np.where((part > 0.0) & (part < np.inf), part, 0.0) for part in blocks)
@@ -101,19 +101,19 @@ class Multipliers:
         return cls(rows=lambda: iter(()))
 
     def map_rows(self, change: Callable[[Ints, Floats], tuple[Ints, Floats]]) -> Multipliers:
-        """Return the multipliers after applying ``change`` to the pair indices and values of each output."""
+        """Return multipliers in which ``change`` has been applied to each output's pair indices and values."""
         return evolve(self, rows=lambda: ((k, *change(pairs, values)) for k, pairs, values in self.rows()))
 
     def among(self, rows: Ints) -> Multipliers:
-        """Return the multipliers with the pair indices of a larger set, in which pair p has the index ``rows[p]``."""
+        """Return the multipliers re-indexed for a larger set of pairs, in which pair p has the index ``rows[p]``."""
         return self.map_rows(lambda pairs, values: (rows[pairs], values))
 
     def freer(self, gain: Floats) -> Multipliers:
         """Return the multipliers times ``exp(-gain)``, for use with constraints that allow larger log-ratios.
 
-        Any multipliers prove a bound. Unchanged multipliers f, however, would raise a constraint's ``exp(eps d) f`` by
-        ``exp(eps d) gain f``. This ruins the bound if ``eps d`` is 5 or more, even at a gain of 1e-9. Scaled
-        multipliers leave the product unchanged, and the bound is lowered only by ``gain f``.
+        Any multipliers prove a bound. If the multiplier f of a constraint stayed the same, however, the term ``exp(eps
+        d) f`` would increase by ``exp(eps d) gain f``. This would ruin the bound if ``eps d`` is 5 or more, even at a
+        gain of 1e-9. With scaled multipliers, the term stays the same, and the bound is lowered only by ``gain f``.
 
         Args:
             gain: Array of shape (P,), the amount by which the allowed log-ratio of each pair has increased.
@@ -125,7 +125,7 @@ class Multipliers:
         """Return the multipliers as two dense arrays of shape (P, K), for the forward and the backward constraints.
 
         Args:
-            pairs, outputs: P and K, the number of pairs and the number of outputs.
+            pairs, outputs: P and K, the numbers of pairs and outputs.
         """
         net = np.zeros((pairs, outputs))
         for k, places, values in self.rows():
@@ -143,7 +143,7 @@ class Multipliers:
 def _enclose_sums(  # type: ignore[no-untyped-def]
     cost, max_cost, relative_error, multipliers, endpoints, shares, lower, upper, chord_lower, chord_upper, wild
 ):
-    """Compute bounds on each record's smallest reduced cost min_k g_ik, and mark outputs whose sums overflow.
+    """Compute bounds on the smallest reduced cost of each record, min_k g_ik, and mark outputs whose sums overflow.
 
     Args:
         cost, max_cost, relative_error: Two arrays of shape (N, K), between which the exact costs (prior included) lie,
@@ -152,14 +152,14 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
             constraint ``z_ik <= exp(eps d) z_jk``. Next are ``growth``, an upper bound on each exp(eps d), and
             ``spread``, a bound on the amount by which ``growth`` exceeds it. The last three are ``starts``, ``rows``
             and ``values`` as in :class:`SparseMultipliers`.
-        endpoints, shares: Arrays of shape (E, N), the outputs at the ends of the street piece that contains record i,
-            and their weights, which sum to 1. E is 2 with streets and 0 without.
-        lower, upper: Arrays of N infinities, to which the bounds are written.
-        chord_lower, chord_upper: Arrays of N zeros, to which bounds are written on the amount that the multipliers add
-            to a record's reduced cost if the record itself is the output. This amount is interpolated between the
-            record's two ``endpoints``, weighted by their ``shares``.
-        wild: Boolean array of shape (K,), initially False, in which outputs are marked whose sums overflow. These
-            outputs do not enter the minima.
+        endpoints, shares: Arrays of shape (E, N), the outputs at the two ends of the street piece that contains each
+            record, and their weights, which sum to 1. E is 2 with streets and 0 without.
+        lower, upper: Arrays of N infinities, into which the bounds are written.
+        chord_lower, chord_upper: Arrays of N zeros, into which further bounds are written. They bound the amount that
+            the multipliers add to a record's reduced cost if the record itself is the output. This amount is
+            interpolated between the record's two ``endpoints``, weighted by their ``shares``.
+        wild: Boolean array of shape (K,), initially False, which is set to True for outputs whose sums overflow. These
+            outputs are excluded from the minima.
 
     Notes:
         The error bound is Higham, Accuracy and Stability, (4.4): |error| <= gamma_n sum |terms|. It allows 16 further
@@ -217,18 +217,19 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
 
 @jit(few=lambda candidates, *_: bool(candidates.size <= MAX_INTERPRETED_COSTS))
 def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no-untyped-def]
-    """Copy the multipliers of one output that are worth storing to ``rows`` and ``values``, and return their number.
+    """Copy the multipliers for one output that are worth storing to ``rows`` and ``values``, and return their number.
 
-    Among the constraints with the same first record i, the smallest multipliers are omitted, up to a sum of spare[i].
-    To avoid sorting, multipliers are classified by their binary exponents relative to spare[i].
+    Among the constraints with the same first record i, the smallest multipliers are omitted, as long as the sum of the
+    omitted ones is at most spare[i]. To avoid sorting, multipliers are classified by their binary exponents relative to
+    spare[i].
 
     Args:
         candidates: Array of shape (C,), the indices of the constraints with a nonzero multiplier, sorted by first
             record.
         f: Array of shape (C,), the multipliers for these constraints, above 0.
-        source: First record of every constraint, by constraint index.
-        spare: Array of shape (N,), the sum of multipliers that may be omitted for each first record.
-        rows, values: Arrays of shape (C,), to which the constraint indices and multipliers are written.
+        source: The first record of each constraint, by constraint index.
+        spare: Array of shape (N,), the largest sum of omitted multipliers for each first record.
+        rows, values: Arrays of shape (C,), into which the constraint indices and the multipliers are written.
     """
     count = start = 0
     shares = np.zeros(64)
@@ -260,14 +261,14 @@ def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no
 
 
 def _select_multipliers(candidates: Ints, f: Floats, source: Ints, spare: Floats) -> tuple[NDArray[np.uint32], Floats]:
-    """Return the constraint indices and the multipliers of one output that are worth storing, as new arrays.
+    """Return the multipliers for one output that are worth storing, preceded by the indices of their constraints.
 
     Args:
         candidates: Array of shape (C,), the indices of the constraints with a nonzero multiplier, sorted by first
             record.
         f: Array of shape (C,), the multipliers for these constraints, above 0.
-        source: First record of every constraint, by constraint index.
-        spare: Array of shape (N,), the sum of multipliers that may be omitted for each first record.
+        source: The first record of each constraint, by constraint index.
+        spare: Array of shape (N,), the largest sum of omitted multipliers for each first record.
     """
     rows, values = np.empty(len(candidates), dtype=np.uint32), np.empty(len(candidates))
     count = _select_rows(candidates, f, source, spare, rows, values)
@@ -304,25 +305,25 @@ class SparseMultipliers:
         *,
         max_multipliers: float = math.inf,
     ) -> Self:
-        """Return the multipliers that are worth storing, as multipliers for directed constraints.
+        """Convert multipliers for pairs to multipliers for directed constraints, without those not worth storing.
 
-        For each output, the smallest multipliers for constraints with first record i are omitted, up to a sum of
-        ``spare[i]``. The constraint (i, j) adds its multiplier to the reduced cost of record i, and only lowers that of
-        record j. Omitting it therefore lowers the bound by at most the multiplier. In total, the bound is lowered by at
-        most the sum of ``spare``.
+        For each output and each record i, the smallest multipliers for constraints with first record i are omitted, as
+        long as their sum is at most ``spare[i]``. The constraint (i, j) adds its multiplier to the reduced cost of
+        record i, and only lowers that of record j. Omitting the multiplier therefore lowers the bound by at most its
+        value. In total, the bound is lowered by at most the sum of ``spare``.
 
         Args:
             multipliers: Multipliers for ``pairs``.
             pairs: Array of shape (P, 2), distinct pairs of records.
             growth: Array of shape (P,) of factors, each at least exp(eps d). Constraints with an infinite factor are
                 omitted, which leaves the bound valid.
-            shape: The number of records and the number of outputs, (N, K).
-            spare: Array of shape (N,), the non-negative amount by which the bound may be lowered for each record. The
-                default is 0.
-            max_multipliers: Number of multipliers that fit into memory.
+            shape: The numbers of records and outputs, (N, K).
+            spare: Array of shape (N,), the non-negative amounts by which the bound may be lowered because of each
+                record. By default, they are 0.
+            max_multipliers: Largest number of multipliers to store.
 
         Raises:
-            MemoryError: More multipliers would have to be stored.
+            MemoryError: More than ``max_multipliers`` would have to be stored.
             OutOfTime: The time limit has expired.
             UsageError: A multiplier belongs to a pair or an output that does not exist.
         """
@@ -362,7 +363,7 @@ class SparseMultipliers:
         )
 
     def only(self, is_selected: Bools) -> Self:
-        """Return the multipliers that a boolean mask of shape (M,) selects, without pairs that are no longer used."""
+        """Return the multipliers selected by a boolean mask of shape (M,), without pairs that are no longer used."""
         # The new index of a pair is the number of remaining pairs before it. The new offsets count selected
         # multipliers.
         rows, is_needed = self.rows[is_selected], np.zeros(len(self.pairs), dtype=np.bool_)
@@ -383,8 +384,8 @@ class SparseMultipliers:
             cost: Array of shape (N, K), the finite costs times the prior.
 
         Returns:
-            Array of shape (N,), the lower bounds; and a boolean array of shape (K,), true for outputs that are excluded
-            from the minima because a sum overflows.
+            Array of shape (N,), the lower bounds; and a boolean array of shape (K,), true for each output that is
+            excluded from the minima because one of its sums overflows.
         """
         lower, _, wild = self._enclose_minima(cost, cost, 0.0, np.zeros(len(self.growth)), None)
         return lower, wild
@@ -401,8 +402,8 @@ class SparseMultipliers:
             interior: Positions of the records inside pieces of streets, for a bound over all streets, or None.
 
         Returns:
-            Two arrays of shape (N,), the lower and the upper bounds; and a boolean array of shape (K,), true for
-            outputs that are excluded from the minima because a sum overflows.
+            Two arrays of shape (N,), the lower and the upper bounds; and a boolean array of shape (K,), true for each
+            output that is excluded from the minima because one of its sums overflows.
         """
         lower, upper, wild = np.full(len(cost), np.inf), np.full(len(cost), np.inf), np.zeros(cost.shape[1], np.bool_)
         tails, heads = (np.ascontiguousarray(self.pairs[:, end]) for end in (0, 1))
@@ -444,7 +445,9 @@ class SparseMultipliers:
         return (-math.inf, math.inf) if wild.any() else (sum_down(min_values), -sum_down(-max_values))
 
     def tame(self, cost: Floats) -> tuple[Self, float]:
-        """Return the multipliers without outputs whose sums overflow, and the bound that they prove, rounded down.
+        """Return the multipliers without those for outputs whose sums overflow, and the bound that the rest proves.
+
+        The bound is rounded down.
 
         Args:
             cost: Array of shape (N, K), the finite costs times the prior.
@@ -457,7 +460,9 @@ class SparseMultipliers:
         return tame, tame.bound(cost)
 
     def bound(self, cost: Floats) -> float:
-        """Return the proved lower bound on every mechanism's loss, rounded down, or minus infinity if a sum overflows.
+        """Return the lower bound on every mechanism's loss that the multipliers prove, rounded down.
+
+        The bound is minus infinity if a sum overflows.
 
         Args:
             cost: Array of shape (N, K), the finite costs times the prior.
@@ -473,12 +478,13 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
         cost: Array of shape (N, K), the finite costs times the prior.
         pairs: Array of shape (P, 2), the record indices of each required pair.
         distances: Array of shape (P,), the distance of each pair. The doubles are taken as exact.
-        epsilon: The exact epsilon of the guarantee, rather than the smaller one with which the program was solved.
+        epsilon: The exact epsilon of the guarantee, rather than a smaller one for which the linear program was solved.
         multipliers: Any multipliers. They are treated as 0 for outputs whose sums overflow.
 
     Returns:
-        The larger of the bound that the multipliers prove and the trivial bound, in which each record has its cheapest
-        output. If there are no pairs, the trivial bound is the optimum. The evaluation takes about 10 P K operations.
+        The larger of two bounds: the one that the multipliers prove, and the trivial one, in which each record has its
+        cheapest output. If there are no pairs, the trivial bound is the optimum. The evaluation takes about 10 P K
+        operations.
 
     Raises:
         OutOfTime: The time limit has expired.

@@ -27,14 +27,14 @@ SPARE_SHARE: Final = 0.1
 """Fraction of the requested gap (or of 1e-5, if that is smaller) by which the bound may be lowered to make the proof
 smaller."""
 LONG_SPARE_SHARE: Final = 0.03
-"""Fraction of the remaining gap by which the bound of a long proof may be lowered, if this gap exceeds the requested
-one."""
+"""Fraction of the remaining gap by which the bound of a long proof may be lowered, if the remaining gap exceeds the
+requested one."""
 MANY_MULTIPLIERS: Final = 1_000_000
-"""Number of multipliers above which a proof is considered long. A file with this many takes about 10 MB."""
+"""Number of multipliers above which a proof counts as long. A file with this many multipliers takes about 10 MB."""
 BYTES_PER_MULTIPLIER: Final = 48
-"""Bytes of memory needed per multiplier to make a proof, for the original, the joined and the rounded multipliers."""
+"""Memory in bytes that making a proof takes per multiplier, for the original, the joined and the rounded values."""
 MAX_UNPACKING_FACTOR: Final = 8
-"""Largest allowed size of a file's arrays, as a multiple of the sum of the file's size and one byte per matrix
+"""Largest allowed size of the arrays in a proof file, as a multiple of the file's size plus one byte for each matrix
 entry."""
 
 
@@ -43,7 +43,7 @@ def read_proof(folder: Path, shape: tuple[int, int]) -> Proof:
 
     Args:
         folder: The release folder.
-        shape: The problem's number of records and number of outputs, (N, K).
+        shape: The problem's numbers of records and outputs, (N, K).
 
     Raises:
         InputError: The file is missing or malformed.
@@ -77,19 +77,19 @@ def prove(
 ) -> tuple[Proof, float]:
     """Convert a solver's multipliers to a proof, and return the proof and the bound that it states.
 
-    Small multipliers are omitted, unless the proof would then miss the requested gap. Further multipliers are omitted
-    if not all fit into memory. Multipliers that form trees are stored as trees.
+    Small multipliers are omitted, unless the bound would then miss the requested gap. Further multipliers are omitted
+    if the remaining ones do not fit into memory. Multipliers that form trees are stored as trees.
 
     Args:
         multipliers: Any multipliers.
         data: The problem's data.
         weighted: Array of shape (N, K), the costs times the prior.
         value: The loss that the release states.
-        over: The required pairs to which the multipliers belong, as an array of shape (S, 2), and their distances, as
+        over: The required pairs to which the multipliers belong, as an array of shape (S, 2); and their distances, as
             an array of shape (S,). None if the multipliers belong to all required pairs.
         gap: The requested relative optimality gap.
-        memory_limit: Number of bytes that may be allocated.
-        near: Approximate bound that the multipliers prove, if it is known.
+        memory_limit: Largest number of bytes to allocate.
+        near: Approximate value of the bound that the multipliers prove, or None if it is not known.
 
     Raises:
         OutOfTime: The time limit expired before a first proof was made.
@@ -138,11 +138,11 @@ def prove(
 def _make_trees(
     multipliers: SparseMultipliers, bound: float, data: MetricData, weighted: Floats, spare: float
 ) -> Trees | None:
-    """Return a proof with the trees that given multipliers form, if this proof's bound is high enough.
+    """Return a proof with the trees that the given multipliers form, if its bound is high enough.
 
     Args:
-        multipliers: The selected multipliers.
-        bound: The bound that the multipliers prove.
+        multipliers: The multipliers that are worth storing.
+        bound: The bound that these multipliers prove.
         data: The problem's data.
         weighted: Array of shape (N, K), the costs times the prior.
         spare: Amount by which the bound proved by the trees may be lower than ``bound``.
@@ -170,20 +170,21 @@ def prove_over_streets(
 ) -> tuple[Proof, float] | None:
     """Convert multipliers for priced records to a proof over all streets, and return the proof and its bound.
 
-    In the bound, the priced records take the place of the release's outputs.
+    A record is priced if there are multipliers for it as an output. In the bound, the priced records take the place of
+    the release's outputs.
 
     Args:
-        multipliers: Multipliers for the pairs in the model, in which each priced record is an output.
+        multipliers: Multipliers for the pairs in ``data.needed``, with the priced records as outputs.
         priced: Array of shape (J,), the indices of the priced records, ascending.
         data: The problem's data, with chosen outputs.
         weighted: Array of shape (N, K), the costs of the chosen outputs times the prior.
         value: The loss that the release states.
         gap: The requested relative optimality gap.
-        memory_limit: Number of bytes that may be allocated.
+        memory_limit: Largest number of bytes to allocate.
 
     Returns:
-        The proof and the bound that it states. None if not enough memory is available, or if the multipliers prove no
-        more than the trivial bound.
+        The proof and the bound that it states. None if there is not enough memory, or if the multipliers prove no more
+        than the trivial bound.
     """
     assert data.over is not None  # records are priced only if outputs are chosen
     priced_data = data.with_outputs(priced)

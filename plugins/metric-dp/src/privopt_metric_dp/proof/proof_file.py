@@ -36,8 +36,8 @@ __all__ = ["OFF", "PROOF", "Proof", "growth_of"]
 PROOF: Final = "proof.npz"
 """Name of the file that contains the proof."""
 MAX_RATIO: Final = 4
-"""Largest ratio between the size of the arrays and the size of the file, when the file is written. It is half the
-factor that `privopt_metric_dp.proof.make_proof.read_proof` accepts."""
+"""Largest ratio between the size of the arrays and that of the file for which all arrays are written compressed. It is
+half the ratio that `privopt_metric_dp.proof.make_proof.read_proof` accepts."""
 OFF: Final = 2.0**-46
 """Bound on the relative error of the weighted costs p_i c_ik. It covers the rounding errors of the prior and of the
 products, even if each prior probability is a pairwise sum of many terms."""
@@ -45,17 +45,16 @@ products, even if each prior probability is a pairwise sum of many terms."""
 
 @frozen(kw_only=True, eq=False)
 class Proof(ABC):
-    """Stored multipliers, from which anyone can recompute the bound.
+    """A proof of a lower bound on the loss: stored multipliers, from which anyone can recompute the bound.
 
     Attributes:
         VERSION: Version of the file format.
-        KINDS: Allowed types of each array in the file except ``version`` and ``unit``, by name. Each name is also an
-            attribute of the proof.
-        STORED: Names of the arrays that are stored uncompressed if the file would otherwise unpack to more than
+        KINDS: The allowed types of each array in the file except ``version`` and ``unit``, by the array's name. Each
+            name is also an attribute of the proof.
+        STORED: Names of the arrays that are written uncompressed if the file would otherwise unpack to more than
             `MAX_RATIO` times its size.
-        EFFORT: Compression level for the other arrays, from 1 to 9.
-        unit: The unit to which the bound is rounded when it is stated. The stated bound is an odd multiple of half the
-            unit.
+        EFFORT: Compression level for all other arrays, from 1 to 9.
+        unit: The unit to which the stated bound is rounded. The stated bound is an odd multiple of half the unit.
     """
 
     VERSION: ClassVar[int]
@@ -67,7 +66,7 @@ class Proof(ABC):
 
     @abstractmethod
     def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """Return two doubles that enclose the proved bound at the exact distances and costs given in the files.
+        """Return two doubles that enclose the proved bound at the exact distances and costs in the problem's files.
 
         Args:
             data: The problem's data.
@@ -77,7 +76,7 @@ class Proof(ABC):
             The lower and the upper end of the enclosure, which are minus and plus infinity if a sum overflows.
 
         Raises:
-            CertificationError: A constraint belongs to a pair that is neither required nor implied, or the trees have a
+            CertificationError: A constraint belongs to a pair that is neither required nor implied, or trees contain a
                 cycle.
         """
 
@@ -93,9 +92,9 @@ class Proof(ABC):
         return self.enclose_bound(data, weighted)[0]
 
     def state_bound(self, data: MetricData, weighted: Floats, value: float) -> tuple[Self, float]:
-        """Choose the unit for the proof, and return the proof with this unit and the bound that it states.
+        """Return the proof with a suitable unit, and the bound that it states.
 
-        With this unit, evaluations on all machines state the same bound.
+        The unit is chosen so that evaluations on all machines state the same bound.
 
         Args:
             data: The problem's data.
@@ -135,9 +134,10 @@ class Proof(ABC):
         return bound
 
     def write(self, folder: Path) -> None:
-        """Write proof.npz, compressed unless the file would then unpack to too many times its size.
+        """Write proof.npz, compressed if `read_proof` would accept the compressed file.
 
-        In that case, the arrays named in ``STORED`` are left uncompressed, because `read_proof` would refuse the file.
+        `read_proof` refuses files that unpack to many times their size. For such a proof, the arrays named in
+        ``STORED`` are written uncompressed.
 
         Args:
             folder: The release folder.
@@ -151,7 +151,7 @@ class Proof(ABC):
             self._write_archive(folder / PROOF, arrays, self.STORED)
 
     def _write_archive(self, path: Path, arrays: Mapping[str, NDArray[Any]], stored: Collection[str]) -> None:
-        """Write arrays as a zip archive of .npy files, without compressing those named in ``stored``."""
+        """Write arrays, by name, to a zip archive of .npy files, and compress all except those named in ``stored``."""
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=self.EFFORT) as archive:
             for name, array in arrays.items():
                 file = f"{name}.npy"
@@ -168,7 +168,7 @@ class Proof(ABC):
         Args:
             file: The name of the file, for error messages.
             parts: The arrays in the file, by name.
-            shape: The problem's number of records and number of outputs, (N, K).
+            shape: The problem's numbers of records and outputs, (N, K).
 
         Raises:
             InputError: An array is missing or malformed.
@@ -211,17 +211,17 @@ class Proof(ABC):
 
         Args:
             parts: The arrays in the file, by name.
-            shape: The problem's number of records and number of outputs, (N, K).
+            shape: The problem's numbers of records and outputs, (N, K).
         """
 
     @classmethod
     @abstractmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield the conditions that the values in the arrays must satisfy.
+        """Yield the conditions that the values in the file's arrays must satisfy.
 
         Args:
             parts: The arrays in the file, by name. Their types and shapes have been checked.
-            shape: The problem's number of records and number of outputs, (N, K).
+            shape: The problem's numbers of records and outputs, (N, K).
 
         Yields:
             The name of an array, whether a condition on it holds, and the condition in words.
@@ -229,7 +229,7 @@ class Proof(ABC):
 
 
 def _state_bound(proved: float, unit: float, weighted: Floats) -> float:
-    """Return the stated form of a proved bound: rounded down to the unit, but at least 0 if no cost is negative.
+    """Round a proved bound down to the unit in which it is stated, but not below 0 if no cost is negative.
 
     Args:
         proved: The proved bound. An infinite bound is returned unchanged.
@@ -292,16 +292,16 @@ def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
 
 
 def _path_lengths(rows: Ints, pairs: Ints, lengths: Floats, records: int) -> Floats:
-    """Return the lengths of shortest paths over pairs, with a relative error of at most 2^-53 per addition.
+    """Return the lengths of shortest paths over given pairs, with a relative error of at most 2^-53 per addition.
 
     Args:
-        rows: Array of shape (P, 2), the two records between which each path runs.
-        pairs: Array of shape (Q, 2), the pairs that paths may use.
+        rows: Array of shape (P, 2), the two end records of each path.
+        pairs: Array of shape (Q, 2), the pairs over which paths may lead.
         lengths: Array of shape (Q,), the length of each of these pairs.
         records: N, the number of records.
 
     Returns:
-        Array of shape (P,), the path lengths.
+        Array of shape (P,), the path lengths, which are infinite if there is no path.
     """
     from scipy.sparse.csgraph import dijkstra
 

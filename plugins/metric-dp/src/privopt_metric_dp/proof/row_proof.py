@@ -20,7 +20,7 @@ from privopt_metric_dp.space.street_pieces import Inside
 __all__ = ["Rows", "select_multipliers"]
 
 DROPPED: Final = 2**7
-"""Number of values that the last 7 bits of a single-precision fraction can take. These bits are rounded off if the
+"""Number of values that 7 bits can take. The last 7 bits of a multiplier in single precision are rounded off if the
 bound allows it. The 6.2 million multipliers for 50,000 places then take 18.5 MB compressed instead of 22.1 MB, and the
 bound is lower by a relative 6e-6."""
 
@@ -54,13 +54,13 @@ class Rows(Proof):
     def of(
         cls, multipliers: Multipliers, data: MetricData, weighted: Floats, *, over: tuple[Ints, Floats] | None = None
     ) -> Self:
-        """Return a proof with those of a solver's multipliers that are worth storing (:func:`select_multipliers`).
+        """Return a proof with the solver's multipliers that are worth storing (see :func:`select_multipliers`).
 
         Args:
             multipliers: Any multipliers.
             data: The problem's data.
             weighted: Array of shape (N, K), the costs times the prior.
-            over: The required pairs to which the multipliers belong, as an array of shape (S, 2), and their distances,
+            over: The required pairs to which the multipliers belong, as an array of shape (S, 2); and their distances,
                 as an array of shape (S,). None if the multipliers belong to all required pairs.
         """
         return cls.round_to_bound(*select_multipliers(multipliers, data, weighted, over=over), weighted, 0.0)
@@ -74,17 +74,17 @@ class Rows(Proof):
         spare: float,
         fields: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Return a proof whose multipliers are rounded as coarsely as the bound allows.
+        """Return a proof whose multipliers are rounded, so coarsely that the bound drops by at most ``spare``.
 
-        The bound may drop by at most ``spare``. Single precision with the last bits rounded off is tried first, then
-        full single precision. If neither is accurate enough, double precision is used.
+        Single precision with the last bits rounded off is tried first, then full single precision. If neither is
+        accurate enough, double precision is used.
 
         Args:
             multipliers: The multipliers to store.
             bound: The bound that the multipliers prove.
             weighted: Array of shape (N, K), the costs times the prior.
-            spare: Amount by which the bound may drop.
-            fields: Values of the attributes that a subclass adds.
+            spare: Largest amount by which the bound may drop.
+            fields: Values of the attributes that a subclass adds, by name.
         """
         with np.errstate(over="ignore", under="ignore"):
             single = multipliers.values.astype(np.float32)
@@ -106,7 +106,7 @@ class Rows(Proof):
         return self._enclose_over(data, weighted, None)
 
     def _enclose_over(self, data: MetricData, weighted: Floats, interior: Inside | None) -> tuple[float, float]:
-        """Return two doubles that enclose the bound for the given outputs, like `enclose_bound`.
+        """Return two doubles that enclose the bound that the multipliers prove, like `enclose_bound`.
 
         Args:
             data: The problem's data, with the outputs to which the multipliers belong.
@@ -127,7 +127,7 @@ class Rows(Proof):
     def shapes(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> dict[str, tuple[int, ...]]:
         """Return the expected shapes of the arrays for a problem with N records and K outputs.
 
-        The numbers of pairs and multipliers are taken from the arrays in the file.
+        The numbers of pairs and multipliers are the lengths of the arrays in the file.
         """
         count, many = (len(parts[name]) if parts[name].ndim else 0 for name in ("pairs", "rows"))
         return {"pairs": (count, 2), "starts": (shape[1] + 1,), "rows": (many,), "values": (many,)}
@@ -138,7 +138,7 @@ class Rows(Proof):
 
         Args:
             parts: The arrays, by name.
-            shape: The problem's number of records and number of outputs, (N, K).
+            shape: The problem's numbers of records and outputs, (N, K).
 
         Yields:
             The name of an array, whether a condition on it holds, and the condition in words.
@@ -169,23 +169,23 @@ def select_multipliers(
     spare: float = 0.0,
     max_multipliers: float = math.inf,
 ) -> tuple[SparseMultipliers, float]:
-    """Return those of a solver's multipliers that are worth storing, and the bound that they prove, rounded down.
+    """Return the solver's multipliers that are worth storing, and the bound that these prove, rounded down.
 
     Args:
         multipliers: Any multipliers.
         data: The problem's data.
         weighted: Array of shape (N, K), the costs times the prior.
-        over: The required pairs to which the multipliers belong, as an array of shape (S, 2), and their distances, as
+        over: The required pairs to which the multipliers belong, as an array of shape (S, 2); and their distances, as
             an array of shape (S,). None if the multipliers belong to all required pairs.
-        spare: Amount by which the bound may drop when the smallest multipliers are omitted for a smaller file.
-        max_multipliers: Number of multipliers that fit into memory.
+        spare: Largest amount by which the bound may drop because the smallest multipliers are omitted.
+        max_multipliers: Largest number of multipliers to store.
 
     Returns:
-        The multipliers and the bound. If they prove no more than the trivial bound (every record has its cheapest
-        output), no multipliers are returned, with minus infinity as the bound.
+        The multipliers and the bound. If the bound does not exceed the trivial one, in which each record has its
+        cheapest output, no multipliers are returned and the bound is minus infinity.
 
     Raises:
-        MemoryError: More multipliers would have to be stored.
+        MemoryError: More than ``max_multipliers`` would have to be stored.
         OutOfTime: The time limit has expired.
     """
     pairs, distances = data.required if over is None else over

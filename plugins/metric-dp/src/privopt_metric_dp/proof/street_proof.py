@@ -45,8 +45,8 @@ class Streets(Rows):
     A record is priced if the proof contains multipliers for it as an output.
 
     Attributes:
-        bound_outputs: Array of shape (J,) and type int64, the indices of the priced records, ascending. The array
-            ``starts`` has J + 1 elements, with offsets for these records.
+        bound_outputs: Array of shape (J,) and type int64, the indices of the priced records, ascending. The J + 1
+            offsets in ``starts`` are for these records.
     """
 
     VERSION: ClassVar = 4
@@ -62,9 +62,9 @@ class Streets(Rows):
             weighted: Unused, because the bound needs the costs of the priced records.
 
         Raises:
-            CertificationError: A constraint belongs to a pair that is neither required nor implied; outputs were not
-                chosen; the loss is not a path length along undirected streets; or a record is neither priced nor inside
-                a street piece between two priced records.
+            CertificationError: A constraint belongs to a pair that is neither required nor implied; the problem does
+                not choose outputs; the loss is not a path length along undirected streets; or a record is neither
+                priced nor inside a street piece between two priced records.
         """
         if data.over is None:
             raise CertificationError(f"{PROOF}: bound_outputs must be omitted unless the problem chooses outputs")
@@ -81,7 +81,7 @@ class Streets(Rows):
 
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield the conditions of `Rows.numbers`, and the condition that priced records are distinct and ascending."""
+        """Yield the conditions of `Rows.numbers`, and that priced records must be valid, distinct and ascending."""
         priced = parts["bound_outputs"]
         is_valid = bool(priced.size and priced[0] >= 0 and priced[-1] < shape[0] and (np.diff(priced) > 0).all())
         yield "bound_outputs", is_valid, f"record numbers from 0 to {shape[0] - 1}, in increasing order"
@@ -96,8 +96,8 @@ def inside_of(data: MetricData, priced: Ints, to_priced: Floats | None = None) -
     Args:
         data: The problem's data.
         priced: Array of shape (J,), the indices of the priced records, ascending.
-        to_priced: Array of shape (N, J), the distances from records to priced records. They are used for the chords,
-            which are losses interpolated between the two ends of a piece. None if no chords are needed.
+        to_priced: Array of shape (N, J), the distances from records to priced records. They are needed only for
+            ``Inside.chord``, which is 0 if this is None.
 
     Raises:
         CertificationError: The loss is not a path length along undirected streets whose lengths are known as exact

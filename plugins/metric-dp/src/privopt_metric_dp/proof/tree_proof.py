@@ -41,7 +41,7 @@ from privopt_metric_dp.proof.proof_file import OFF, PROOF, Proof, growth_of
 __all__ = ["Trees"]
 
 MAX_FACTOR = 3e19
-"""Upper limit of the factors, slightly less than exp(45). Factors of at least this are treated as infinite."""
+"""Limit on the factors exp(eps d), slightly less than exp(45). A factor that reaches it is treated as infinite."""
 
 
 @jit(inline="always")
@@ -58,12 +58,12 @@ def _round_up(x: float) -> float:
 
 @jit()
 def _order_leaves_first(parent: Any, waiting: Any, order: Any) -> bool:
-    """Order the records in one output's graph, children before parents, and return whether the graph is free of cycles.
+    """Sort the records of one output's trees, children before parents, and return whether there are no cycles.
 
     Args:
         parent: Array of shape (N,), the parent of each record. A root is its own parent.
-        waiting: Workspace of shape (N,), the number of each record's children that are not in the order yet.
-        order: Array of shape (N,), to which the order is written.
+        waiting: Workspace of shape (N,), for the number of children of each record that have not been sorted yet.
+        order: Array of shape (N,), into which the sorted records are written.
     """
     n = len(parent)
     waiting[:] = 0
@@ -92,22 +92,23 @@ def _order_leaves_first(parent: Any, waiting: Any, order: Any) -> bool:
 def _enclose_left(  # type: ignore[no-untyped-def]
     cost, max_cost, excess, relative_error, prices, parents, is_above, edges, growth, lower, smallest, greatest
 ):
-    """Compute lower and upper bounds on min_k left_ik for each record i, where left_ik is the amount left at i.
+    """Compute lower and upper bounds on min_k left_ik for each record i.
 
-    left_ik increases with the costs and decreases with the factors. So its lower bound uses upper bounds on the
-    factors, and its upper bound uses lower bounds on them.
+    Here left_ik is the amount that the recursion in the module docstring leaves at record i for output k. It increases
+    with the costs and decreases with the factors. So its lower bound uses upper bounds on the factors, and its upper
+    bound uses lower bounds on them.
 
     Args:
         cost, max_cost: Arrays of shape (N, K), the costs times the prior. Up to rounding, the exact costs lie in
             [cost - excess, max_cost].
-        excess: Array of shape (N,), the amount by which a record's ``cost`` may exceed the exact costs.
+        excess: Array of shape (N,), the amounts by which each record's entries of ``cost`` may exceed the exact costs.
         relative_error: Relative rounding error of ``cost`` and ``max_cost``.
         prices: Array of shape (N,), the prices y.
         parents: Array of shape (K, N), the parent of each record for each output. A root is its own parent.
         is_above: Boolean array of shape (K, N), whether each record is above its parent.
         edges: Array of shape (K, N), the index of the pair that consists of each record and its parent.
         growth, lower: Arrays of shape (E + 1,), upper and lower bounds on each pair's factor.
-        smallest, greatest: Arrays of N infinities, to which the lower and the upper bounds are written.
+        smallest, greatest: Arrays of N infinities, into which the lower and the upper bounds are written.
 
     Returns:
         The index of an output whose parents form a cycle, or -1 if there is none.
@@ -152,12 +153,12 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
         root: The record from which the traversal starts.
         group, neighbour: The graph in CSR form: an array of shape (N + 1,) with the offset of each record's first
             neighbour, and the concatenated lists of neighbours.
-        height: Array of shape (N,), to which heights are written. A height is the sum of the logarithms of the factors
-            on the path from the root, where upward steps are positive and downward steps are negative.
-        length: Logarithm of the factor for each element of ``neighbour``.
-        is_upward: Whether each element of ``neighbour`` is above the record to whose list it belongs.
-        parents: Array of shape (N,), to which the parents are written. It must be -1 for all records in the tree.
-        order: Array of shape (N,), to which the records in the tree are written, parents before children.
+        height: Array of shape (N,), into which heights are written. A height is the sum of the logarithms of the
+            factors on the path from the root, where upward steps count as positive and downward steps as negative.
+        length: The logarithm of the factor for each element of ``neighbour``.
+        is_upward: Whether each element of ``neighbour`` is above the record in whose list it is.
+        parents: Array of shape (N,), into which the parents are written. It must be -1 for all records in the tree.
+        order: Array of shape (N,), into which the records in the tree are written, parents before children.
 
     Returns:
         The number of records in the tree, or -1 if the edges form a cycle.
@@ -182,13 +183,13 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
 
 @jit(few=lambda *arguments: bool(arguments[-1].size <= MAX_INTERPRETED_COSTS))
 def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-untyped-def]
-    """Encode the trees formed by each output's constraints, rooted at their highest records.
+    """Encode the trees that each output's constraints form, with the highest record of each tree as its root.
 
     Args:
-        starts, rows: The constraints of each output, as in :class:`SparseMultipliers`.
+        starts, rows: The constraints with nonzero multipliers for each output, as in :class:`SparseMultipliers`.
         tails, heads: Arrays of shape (P,), the records i and j in each constraint ``z_ik <= F z_jk``.
         length: Array of shape (P,), the logarithm of each constraint's factor F.
-        codes: Array of shape (K, N), to which the codes are written, as in :attr:`Trees.trees`.
+        codes: Array of shape (K, N), into which the codes are written, as in :attr:`Trees.trees`.
 
     Returns:
         Whether every output's constraints form trees. If not, some output's constraints form a cycle, and the codes are
@@ -253,10 +254,11 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
 class Trees(Proof):
     """A proof that consists of a price per record and trees for each output, which determine the multipliers.
 
-    A record above its parent has exp(eps d) times its parent's probability, and one below has exp(-eps d) times it.
+    The probability of a record above its parent is exp(eps d) times the parent's, and that of a record below its parent
+    is exp(-eps d) times the parent's.
 
     Attributes:
-        prices: Array of shape (N,) and type float64, the finite prices of the records.
+        prices: Array of shape (N,) and type float64, the prices of the records, all finite.
         trees: Array of shape (K, N) and type uint16 or uint32, the codes of the records. A code is twice the index
             difference, modulo N, from a record to its parent, plus 1 if the record is above its parent. The code of a
             root is 0.
@@ -270,9 +272,9 @@ class Trees(Proof):
 
     @classmethod
     def of(cls, multipliers: SparseMultipliers, cost: Floats) -> Self | None:
-        """Return a proof with the trees that given multipliers form, or None if they do not form trees.
+        """Return a proof with the trees that the given multipliers form, or None if they do not form trees.
 
-        None is also returned if a sum overflows or a factor is too large, because no bound would be proved.
+        The result is also None if a sum overflows or a factor is too large, because no bound would be proved.
 
         Args:
             multipliers: The nonzero multipliers, output by output.
@@ -291,7 +293,7 @@ class Trees(Proof):
 
     @property
     def parents(self) -> Ints:
-        """Parent of each record in each output's trees, as an array of shape (K, N). A root is its own parent."""
+        """The parent of each record in each output's trees, as an array of shape (K, N). A root is its own parent."""
         n = self.trees.shape[1]
         return np.asarray((np.arange(n) + self.trees // 2) % n, dtype=np.int64)
 
@@ -299,8 +301,8 @@ class Trees(Proof):
         """Return the distinct pairs that consist of a record and its parent.
 
         Returns:
-            Array of shape (E, 2), the pairs, with the smaller record index first; and an array of shape (K, N), the
-            index of the pair that consists of each record and its parent. For a root, this index is E.
+            Array of shape (E, 2), the pairs, with the smaller record index first; and an array of shape (K, N), for
+            each output and record the index of the pair of the record and its parent. For a root, this index is E.
         """
         n, parents = self.trees.shape[1], self.parents
         records = np.arange(n)
@@ -323,12 +325,11 @@ class Trees(Proof):
             error: Relative error of ``cost`` and ``max_cost``.
             under: Array of shape (N,), upper bounds on the amount by which each record's ``cost`` exceeds the exact
                 costs.
-            places: Array of shape (K, N), the index of the pair that consists of each record and its parent, from
-                :meth:`edges`.
+            places: Array of shape (K, N), the pair indices that :meth:`edges` returns.
             growth: Two arrays of shape (E,), lower and upper bounds on exp(eps d) for each pair.
 
         Returns:
-            The lower and the upper end of the enclosure, which are minus and plus infinity if a sum overflows or a
+            The lower and the upper end of the enclosure. They are minus and plus infinity if a sum overflows, or if a
             factor is :data:`MAX_FACTOR` or larger.
 
         Raises:
@@ -362,6 +363,6 @@ class Trees(Proof):
 
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield the conditions on the values in the arrays (see :meth:`Proof.numbers`): prices must be finite."""
+        """Yield the only condition on the array values (see :meth:`Proof.numbers`): prices must be finite."""
         # Every code is valid, because differences are taken modulo N. Cycles are found when the bound is evaluated.
         yield "prices", bool(np.isfinite(parts["prices"]).all()), "finite numbers"
