@@ -19,9 +19,9 @@ class MatrixMetric(Metric):
     """Distances read from a table.
 
     Attributes:
-        _table: Array of shape (N, N), the distances between records. If a pair's two entries in the file differ, both
+        _table: Array of shape (N, N), the distances between records. If the file's two entries for a pair differ, both
             are set to the smaller one.
-        _uneven: Whether the two entries differ for some pair.
+        _uneven: Whether the file's two entries differ for some pair.
         _to_outputs: Array of shape (N, K), the distances from records to outputs. It is ``_table`` if the outputs are
             the records.
     """
@@ -34,7 +34,7 @@ class MatrixMetric(Metric):
         source: str = "distance.matrix",
         output_source: str = "distance.output_matrix",
     ) -> None:
-        """Check and store the tables. All faults in both tables are reported together.
+        """Check and store the tables. One error reports all faults in both tables.
 
         Args:
             table: Array of shape (N, N) of non-negative, finite numbers, with a diagonal of zeros. It must be symmetric
@@ -70,13 +70,13 @@ class MatrixMetric(Metric):
 
     @property
     def exactness(self) -> str:
-        """Description of the exact distances, for reports: they are the numbers in the table."""
+        """Phrase for reports that describes the exact distances: they are the numbers in the table."""
         return "exact distances: the numbers of the table"
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on the distances that the file declares, in both directions.
+        """Return upper bounds on the file's distances in both directions, given this metric's doubles.
 
-        Lower bounds on losses use them. Such a bound must hold for every exact distance that the number in the file may
+        Lower bounds on losses use them. These must hold for every exact distance that a number in the file may
         represent.
 
         Args:
@@ -151,15 +151,15 @@ def _entry_faults(table: Floats, source: str) -> Faults:
 
 
 def _read_numbers(values: npt.ArrayLike, source: str) -> Floats:
-    """Convert an array read from a file to doubles, and refuse numbers that no double represents exactly.
+    """Convert an array read from a file to doubles, and refuse numbers that are not exactly representable.
 
     Args:
         values: Array of any shape that contains integers, or floats of at most 64 bits.
-        source: Name of the file, for the messages.
+        source: Name of the file, for error messages.
 
     Raises:
-        InputError: The array does not contain numbers, its floats have more than 64 bits, or no double represents one
-            of its integers.
+        InputError: The array does not contain numbers, its floats have more than 64 bits, or one of its integers is not
+            representable as a double.
     """
     array = np.asarray(values)
     # Floats of more than 8 bytes are refused, because rounding them to doubles could increase a distance.

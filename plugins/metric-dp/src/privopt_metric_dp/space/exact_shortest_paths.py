@@ -92,7 +92,7 @@ def _is_less(a: Any, i: int, b: Any, j: int) -> bool:  # pragma: no cover - comp
 
 @jit()
 def _add_rows(a: Any, i: int, b: Any, j: int, total: Any) -> None:  # pragma: no cover - compiled
-    """Set row 0 of ``total`` to the sum of the numbers in row i of a and in row j of b.
+    """Set row 0 of ``total`` to the sum of the numbers in row i of a and row j of b.
 
     A row contains a number's limbs, least significant first.
     """
@@ -122,7 +122,7 @@ def _set_infinite(a: Any, i: int) -> None:  # pragma: no cover - compiled
 
 @jit()
 def _to_double(a: Any, i: int, units: Any) -> float:  # pragma: no cover - compiled
-    """Return the number in row i of a, rounded to a double. It is used only as a key in the heap.
+    """Return the number in row i of a, rounded to a double, for use as a key in the heap.
 
     Args:
         a: Array of shape (n, L), with limbs in ascending order of significance.
@@ -137,7 +137,7 @@ def _to_double(a: Any, i: int, units: Any) -> float:  # pragma: no cover - compi
 
 @jit()
 def _push_or_lift(heap: Any, slots: Any, key: Any, size: int, node: int) -> int:  # pragma: no cover - compiled
-    """Insert a node into the binary min-heap, or move it up after its key has decreased.
+    """Insert a node into a binary min-heap, or move it up after its key has decreased.
 
     Args:
         heap: Node indices in heap order. Only the first ``size`` entries are used.
@@ -168,7 +168,7 @@ def _push_or_lift(heap: Any, slots: Any, key: Any, size: int, node: int) -> int:
 
 @jit()
 def _pop_nearest(heap: Any, slots: Any, key: Any, size: int) -> int:  # pragma: no cover - compiled
-    """Remove the node with the smallest key from the binary min-heap and return it. The caller decrements the size.
+    """Remove the node with the smallest key from a binary min-heap and return it. The caller decrements the size.
 
     Args:
         heap: Node indices in heap order. Only the first ``size`` entries are used.
@@ -201,9 +201,10 @@ def _pop_nearest(heap: Any, slots: Any, key: Any, size: int) -> int:  # pragma: 
 
 @jit()
 def _mark_touched(is_touched: Any, touched: Any, count: int, j: int) -> int:  # pragma: no cover - compiled
-    """Append node j to the first ``count`` entries of ``touched``, unless it is among them, and return the new count.
+    """Add node j to the list of touched nodes, unless it is already there, and return the new length of the list.
 
-    ``is_touched`` is a boolean array of shape (n,), which is true for the nodes that have been appended.
+    The list consists of the first ``count`` elements of ``touched``. The boolean array ``is_touched`` of shape (n,) is
+    true for the nodes in the list.
     """
     if is_touched[j]:
         return count
@@ -218,8 +219,8 @@ def _reset_nodes(
 ) -> None:  # pragma: no cover
     """Reset the state of the nodes that a search has touched, before the search from the next source.
 
-    Resetting the state of all nodes for each source would take quadratic time. The arrays are described in
-    :func:`short_enough`.
+    Resetting the state of all nodes for each source would take quadratic time. Comments in :func:`short_enough`
+    describe the arrays.
     """
     for j in nodes:
         _set_infinite(best, j)
@@ -234,16 +235,16 @@ def short_enough(
     start: Ints, node: Ints, weight: Floats, exact: Ints, ask: Ints, goal: Ints, bound: Floats,
     exact_bound: Ints, units: Floats, two_edges: bool,
 ) -> Bools:  # pragma: no cover - compiled  # fmt: skip
-    """Decide exactly, for each question (source, goal, bound), whether some path is no longer than the bound.
+    """Decide exactly, for each question (source, goal, bound), whether some path between the two is within the bound.
 
     Args:
         start, node, weight, exact: The graph with n nodes in CSR form: an array of shape (n + 1,) with the offset of
             each node's first edge; and for each edge the neighbour, the weight as a double and the exact weight as
             limbs, in arrays of shape (E,), (E,) and (E, L) (see :func:`limbs`). The edges of a node are sorted by
             ascending weight.
-        ask, goal, bound, exact_bound: The questions in CSR form. The questions about source i begin at ask[i] and end
-            before ask[i + 1]. For each question, there are the goal, the bound as a double and the exact bound as
-            limbs, in arrays of shape (Q,), (Q,) and (Q, L).
+        ask, goal, bound, exact_bound: The questions in CSR form. The questions about source i have the indices ask[i]
+            to ask[i + 1] - 1. For each question, the other three arrays contain the goal, the bound as a double and the
+            exact bound as limbs. Their shapes are (Q,), (Q,) and (Q, L).
         units: Array of shape (L,), the units of the limbs.
         two_edges: Whether only paths with at least two edges are considered.
 

@@ -29,14 +29,14 @@ else:
 __all__ = ["Ways", "at_most", "between_bounds", "decimal_of", "great_circle_of", "is_above", "place_of", "root_of"]
 
 MAX_DECIMAL_DIGITS: Final = 999
-"""Largest number of characters, and largest power of ten, in a decimal that is converted to a rational.
+"""Largest number of characters, and largest absolute exponent, of a decimal that is converted to a rational.
 
 The stand-alone checker has the same limit.
 """
 
 
 def decimal_of(text: str) -> Fraction | None:
-    """Convert a decimal or a fraction "p/q" to a rational; None for decimals beyond :data:`MAX_DECIMAL_DIGITS`."""
+    """Convert a decimal or a fraction "p/q" to a rational, or return None if it exceeds :data:`MAX_DECIMAL_DIGITS`."""
     if "/" in text:
         return Fraction(text)
     # A decimal such as 1e999999999 is short as text but would take gigabytes as a rational, hence the limit.
@@ -82,7 +82,7 @@ def is_above(ball: Ball, limit: Fraction) -> bool:
 
 
 def between_bounds(lower: float, upper: float) -> Ball:
-    """Return a function that evaluates a ball containing the interval between two doubles."""
+    """Return a function that evaluates a ball containing all numbers between two doubles."""
     return lambda: ball_of(Fraction(lower)).union(ball_of(Fraction(upper)))
 
 
@@ -100,8 +100,8 @@ def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
     """Return a ball that encloses the great-circle distance between two geographic places.
 
     The haversine h = sin(d / 2R)^2 and 1 - h are computed as sums of non-negative terms. The formula is therefore well
-    conditioned for close points as well as for antipodal ones. The steps of a grid have their declared length, which
-    for steps to the east is measured at the corner's latitude.
+    conditioned for close points as well as for antipodal ones. In a geographic grid, steps have exactly the declared
+    length; steps to the east have it at the latitude of the grid's corner.
 
     Args:
         space: The space that contains the places.
@@ -141,10 +141,10 @@ def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
 
 
 class Ways:
-    """Exact shortest paths over undirected roads, computed in integer arithmetic.
+    """A solver for exact shortest paths over undirected roads, which uses integer arithmetic.
 
     Attributes:
-        unit: Common denominator of all lengths, which are stored as integer multiples of 1 / unit.
+        unit: Common denominator of all lengths. Lengths are stored as integer multiples of 1 / unit.
         after: For each node, a mapping from its neighbours to the lengths of the connecting roads.
     """
 
@@ -177,9 +177,9 @@ class Ways:
         return [lengths_by_start[start].get(end) for start, end in pairs]
 
     def _search_from(self, start: int, goals: set[int]) -> dict[int, Fraction]:
-        """Return the shortest-path lengths from a node to the reachable goals, in the unit of the roads.
+        """Return a mapping from goals to the lengths of the shortest paths that lead there from a given node.
 
-        Goals without a path have no entry in the mapping.
+        Lengths are in the unit of the roads. Goals that no path reaches are omitted.
         """
         lengths, queue, settled = dict[int, Fraction](), [(0, start)], set[int]()
         # Dijkstra's algorithm in integers. It ends as soon as all goals are settled.

@@ -38,12 +38,13 @@ from privopt_metric_dp.space.places import Space, check_resolution, rests_of
 __all__ = ["EuclideanMetric", "HaversineMetric", "Metric"]
 
 MAX_SHORTENING: Final = 2.0**-33
-"""Largest fraction of a planar distance that is subtracted so that distances along a line imply each other."""
+"""Largest fraction by which a planar distance is shortened so that the distances along a line imply the distance
+between its ends."""
 _CHUNK = 1 << 14  # number of distances that are computed at a time, so few that they stay in the processor's cache
 _BLOCK = 1 << 21  # largest number of distances in memory while a table is processed in blocks
 _TREE_WIDTH = 12  # in more dimensions, a k-d tree visits nearly every point, and blocks are faster
 _TABLES: WeakValueDictionary[bytes, Floats] = WeakValueDictionary()
-"""Tables of distances to all outputs. Metrics over equal places share a table while at least one of them uses it."""
+"""Tables of distances to all outputs, by hash. Metrics over equal places share a table while one of them uses it."""
 MORE = 1.0 + 1e-9  # factor for the radius of tree searches, so that no pair is missed because of rounding
 KM_A_DEGREE = 111.2  # upper bound on km per degree of latitude, or of longitude at the equator: above pi R / 180
 
@@ -84,7 +85,7 @@ class Metric(ABC):
         raise UsageError(f"{type(self).__name__} takes no outputs that are chosen among its records")
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on the exact distances, given this metric's doubles. Lower bounds on losses use them."""
+        """Return upper bounds on the exact distances, given this metric's doubles, for lower bounds on losses."""
         return distances
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
@@ -114,13 +115,13 @@ class Metric(ABC):
 
     @property
     def exactness(self) -> str:
-        """Description of the distances that :meth:`exactly` encloses, for reports."""
+        """Phrase for reports that describes the distances enclosed by :meth:`exactly`."""
         return "distances as their kind gives them, in doubles"
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return the given distances, with each that may exceed the exact distance replaced by the metric's double.
+        """Return the given distances, but replace each one that may exceed the exact distance by the metric's double.
 
-        It is applied to stored distances, because a guarantee at more than the exact distance is too weak.
+        This is for distances stored in a release, because a guarantee at more than the exact distance is too weak.
 
         Args:
             pairs: Array of shape (P, 2), the record indices of each pair.
@@ -182,8 +183,8 @@ class _PointMetric(Metric):
     Attributes:
         records, outputs: The places of the records and of the outputs.
         _kinds, _name: The supported kinds of places, and the metric's name for messages.
-        _off: Bounds on the amount by which a computed distance may exceed the distance between the declared places, in
-            the metric's unit: for distances between records, and for distances from records to outputs.
+        _off: Two bounds on the amount by which a computed distance may exceed the distance between the declared places,
+            in the metric's unit: one for distances between records, one for distances from records to outputs.
     """
 
     _kinds: tuple[str, ...] = ()
@@ -245,16 +246,16 @@ class _PointMetric(Metric):
     @staticmethod
     @abstractmethod
     def _distance_error(space: Space, position_error: float) -> float:
-        """Bound, in the metric's unit, how far a place moves if each coordinate changes by ``position_error``."""
+        """Bound how far a place moves, in the metric's unit, if each coordinate changes by ``position_error``."""
 
     def _enclose_distance(self, i: int, j: int) -> Ball | None:
-        """Return a ball (see :meth:`exactly`) that encloses the exact distance, or None if that is not known."""
+        """Return a ball that encloses the exact distance between records i and j, or None if it is not known."""
         return None
 
     def exactly(self, pairs: Ints) -> list[Ball]:
         """Return balls that enclose the exact distances of pairs, given as an array of shape (P, 2).
 
-        Without exact coordinates, a ball extends from the lower to the upper bound on the distance.
+        If the exact coordinates are not known, a ball extends from the lower to the upper bound on the distance.
         """
         lower = self.between(pairs[:, 0], pairs[:, 1])
         bounds = zip(pairs.tolist(), lower.tolist(), self.upper_distances(lower).tolist(), strict=True)
@@ -274,13 +275,14 @@ class _PointMetric(Metric):
         return distances if error == 0.0 else np.maximum((distances - error) * (1.0 - 2.0**-52), 0.0)
 
     def _measure_in_chunks(self, i: Ints, j: Ints, outputs: bool) -> Floats:
-        """Return the rounded-down distances between two broadcastable index arrays, computed in chunks of ``_CHUNK``.
+        """Return the rounded-down distances from records i to records (or outputs) j, computed in small chunks.
 
-        Small chunks keep the temporary arrays in the processor's cache. They do not affect the result.
+        Chunks of ``_CHUNK`` distances keep the temporary arrays in the processor's cache. Their size does not affect
+        the result.
 
         Args:
-            i: Indices of records.
-            j: Indices of outputs if ``outputs`` is true, and otherwise of records.
+            i: Array of record indices.
+            j: Array of indices that broadcasts with i: of outputs if ``outputs`` is true, and otherwise of records.
             outputs: Whether the distances lead to outputs rather than to records.
         """
         i, j = np.broadcast_arrays(i, j)
@@ -307,8 +309,8 @@ class _PointMetric(Metric):
             within: Largest distance of a pair, in the metric's unit.
 
         Returns:
-            Array of shape (N, dim), the points; and the radius. It may be slightly too large, because the distances of
-            the pairs found are compared with ``within`` afterwards.
+            Array of shape (N, dim), the points; and the radius. The radius may be slightly too large, because the
+            distances of the pairs found are compared with ``within`` afterwards.
         """
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
@@ -330,7 +332,7 @@ class _PointMetric(Metric):
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
         """Return the distances between records i and j, which are broadcastable arrays of record indices.
 
-        They are read from the shared table of all distances if it exists or if nearly all distances are requested.
+        The distances are read from a shared table of all distances if it exists or if nearly all are requested.
         """
         rows, columns = np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64)
         table = _TABLES.get(self._table_key) if self.own_outputs else None
@@ -399,7 +401,7 @@ class EuclideanMetric(_PointMetric):
     _name = "euclidean"
 
     def __init__(self, records: Space, outputs: Space | None = None) -> None:
-        """Prepare the arrays for the compiled functions, and the amounts that are subtracted from distances.
+        """Prepare the arrays for the compiled functions, and compute the amounts to subtract from distances.
 
         Args:
             records: Planar places (km) or vectors.
@@ -439,13 +441,13 @@ class EuclideanMetric(_PointMetric):
         return np.maximum(super()._round_down(distances, outputs), shortened)
 
     def _enclose_distance(self, i: int, j: int) -> Ball | None:
-        """Return a ball that encloses the exact distance, or None if a declared decimal is too long."""
+        """Return a ball that encloses the exact distance between records i and j, or None if a decimal is too long."""
         a, b = place_of(self.records, i), place_of(self.records, j)
         return None if a is None or b is None else root_of(a, b)
 
     @property
     def exactness(self) -> str:
-        """Description of the exact distances, for reports: they are square roots of rational numbers."""
+        """Phrase for reports that describes the exact distances: they are square roots of rational numbers."""
         return "exact distances: square roots of rational numbers"
 
     def _square_table(self) -> Floats:
@@ -466,7 +468,8 @@ class EuclideanMetric(_PointMetric):
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
         """Return whether each pair's exact distance is proved to be within the limit, as a boolean array of shape (P,).
 
-        If the limit lies between a pair's bounds, its squared distance decides, in rational arithmetic.
+        If the limit lies between the bounds on a pair's distance, the squared distance is compared in rational
+        arithmetic.
 
         Args:
             pairs: Array of shape (P, 2), the record indices of each pair.
@@ -490,7 +493,7 @@ class EuclideanMetric(_PointMetric):
 
     @staticmethod
     def _distance_error(space: Space, position_error: float) -> float:
-        """Bound, in the space's unit, how far a place moves if each coordinate changes by ``position_error``.
+        """Bound how far a place moves, in the space's unit, if each coordinate changes by ``position_error``.
 
         If all coordinates change by x, the place moves by sqrt(dim) x. The factor 1 + 2^-50 covers the rounding of this
         product.
@@ -555,27 +558,28 @@ class HaversineMetric(_PointMetric):
         return great_circle(*places, lat_rest=lat, lon_rest=lon, error=self._relative_error)
 
     def _enclose_distance(self, i: int, j: int) -> Ball | None:
-        """Return a ball that encloses the exact distance in km, or None if a declared decimal is too long."""
+        """Return a ball that encloses the exact distance between records i and j in km, or None if it is not known."""
         return great_circle_of(self.records, i, j, EARTH_RADIUS_KM)
 
     @property
     def exactness(self) -> str:
-        """Description of the exact distances, for reports: intervals enclose the lengths of great circles."""
+        """Phrase for reports that describes the exact distances: intervals that enclose great-circle distances."""
         return "distances enclosed as closely as it takes: great circles"
 
     def upper_distances(self, distances: Floats) -> Floats:
         """Return upper bounds, as doubles, on the exact distances, given this metric's doubles.
 
-        The bounds cover the relative error of the cosines. They cover position errors twice, because these were also
-        subtracted from the distances.
+        The bounds cover the relative error of the cosines. They cover errors in positions twice, because these errors
+        have also been subtracted from the distances.
         """
         return upper_distances(distances * (1.0 + 2.0 * self._relative_error) + 2.0 * max(self._off))
 
     @staticmethod
     def _distance_error(space: Space, position_error: float) -> float:
-        """Bound, in km, how far a place moves if latitude and longitude change by ``position_error`` degrees each.
+        """Bound how far a place moves, in km, if latitude and longitude each change by ``position_error`` degrees.
 
-        A degree of latitude or longitude is at most ``KM_A_DEGREE`` km, so both changes add up to at most twice that.
+        A degree of latitude or longitude is at most ``KM_A_DEGREE`` km, and the place moves at most by the sum of the
+        two changes.
         """
         return 2.0 * position_error * KM_A_DEGREE
 

@@ -31,7 +31,7 @@ __all__ = [
 
 
 _ALL_PAIRS: WeakValueDictionary[int, Ints] = WeakValueDictionary()
-"""All pairs, by number of records. They are shared while in use, so that ``verify`` reuses the pairs from ``solve``."""
+"""All pairs of n records, by n. Arrays are shared while in use, so that ``verify`` reuses those that ``solve`` made."""
 _TRIANGLE_TOLERANCE = 1e-9  # relative violation of the triangle inequality that is attributed to rounding
 _BLOCK = 1 << 22  # largest number of distances in memory at a time
 _MIN_SAMPLED_RECORDS = 1_000  # above this number of records, a sample decides whether all pairs are reduced
@@ -41,12 +41,12 @@ _RARE_SHARE = 1e-2  # if at most this fraction of pairs is implied, a search for
 
 
 def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, Floats]:
-    """Return the pairs of records whose rows the guarantee must cover, and their distances.
+    """Return the pairs of records that the guarantee must cover, and their distances.
 
     Args:
         metric: The distances between N records.
-        within: Largest distance of a required pair; it is compared with the metric's doubles. By default, every pair is
-            required.
+        within: Largest distance of a required pair, which is compared with the metric's doubles. By default, every pair
+            is required.
 
     Returns:
         Array of shape (P, 2), the pairs i < j in lexicographic order; and an array of shape (P,), their distances in
@@ -71,13 +71,13 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
 
 
 def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: str, unit: str) -> None:
-    """Refuse a limit below the smallest positive distance, because no record would then be hidden among others.
+    """Refuse a limit below the smallest positive distance, because it would hide no record among others.
 
     Args:
         metric: The distances between the records.
         distances: Array of shape (P,), the distances of the pairs within the limit.
         within: The limit, ``privacy.neighbours_within``.
-        file, unit: Name of the problem file and unit of distance, for the message.
+        file, unit: Name of the problem file and unit of distance, for the error message.
 
     Raises:
         InputError: No record has a neighbour at a positive distance within the limit, although not all records are at
@@ -103,8 +103,8 @@ def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: 
 def farthest(metric: Metric, count: int) -> Ints:
     """Select ``count`` records, beginning with record 0, each as far as possible from the previous ones.
 
-    This is the algorithm from Gonzalez (1985). If a mechanism chooses its outputs among the records, these records are
-    used as outputs until it has chosen.
+    This is the algorithm of Gonzalez (1985). A mechanism that chooses its outputs among the records uses the selected
+    records as outputs until it has made its choice.
 
     Args:
         metric: The distances between N records.
@@ -126,10 +126,10 @@ def farthest(metric: Metric, count: int) -> Ints:
 def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools:
     """Return a mask of the pairs to keep, such that the kept pairs imply the others.
 
-    Without slack, a pair is dropped only if some path over kept pairs is no longer than the pair's distance in exact
-    arithmetic. The kept pairs are then the smallest set with that property, up to ties at distance 0. With slack s, the
-    path may be (1 + s) times as long. A mechanism that satisfies eps / (1 + s) on the kept pairs then satisfies eps on
-    every pair.
+    Without slack, a pair is dropped only if some path over kept pairs is no longer than the pair's distance, in exact
+    arithmetic. The kept pairs are then the smallest set that implies the others, up to ties at distance 0. With slack
+    s, the path may be (1 + s) times as long as the pair's distance. A mechanism that satisfies eps / (1 + s) on the
+    kept pairs then satisfies eps on every pair.
 
     Args:
         pairs: Array of shape (P, 2), the indices of the two distinct nodes of each pair.
@@ -143,9 +143,9 @@ def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools
         OutOfTime: The time limit has passed.
 
     Notes:
-        The time for each node grows with the number of pairs within reach, that is, within the length of the node's
-        longest pair. 4,000 records with 60 neighbours each take 0.1 s in total. For all pairs of N records, the time
-        grows with about N^3: 0.2 s for 400 records, 1.3 s for 800 and 12 s for 1,600.
+        The time per node grows with the number of pairs within reach, which is the length of the node's longest pair.
+        4,000 records with 60 neighbours each take 0.1 s in total. For all pairs of N records, the time grows roughly
+        with N^3: 0.2 s for 400 records, 1.3 s for 800 and 12 s for 1,600.
     """
     pairs, distances = _check_pairs(pairs, distances)
     keep = np.zeros(len(pairs), dtype=np.bool_)
@@ -178,8 +178,8 @@ def needed_pairs(
 
     Args:
         metric: The distances between N records.
-        required: Function that returns the required pairs and their distances. It is called only if no smaller set is
-            known.
+        required: Function that returns the required pairs and their distances. It is called only if the metric knows no
+            smaller set.
         within: Largest distance of a required pair.
 
     Returns:
@@ -197,8 +197,9 @@ def needed_pairs(
 def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rare: float = _RARE_SHARE) -> bool:
     """Return whether a search for implied pairs is worth its time, according to a sample of records.
 
-    The answer is True without a sample, unless the pairs are all pairs of many records. Reducing all pairs of, say,
-    5,000 word vectors takes minutes and finds hardly any implied pair. Keeping implied pairs only makes a model larger.
+    A sample is taken only if the pairs are all pairs of many records; otherwise, the answer is True. Reducing all pairs
+    of, say, 5,000 word vectors takes minutes and finds hardly any implied pairs. Keeping implied pairs does no harm
+    except that the model becomes larger.
 
     Args:
         pairs: Array of shape (P, 2), the pairs i < j in lexicographic order.
@@ -228,7 +229,7 @@ def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: 
     """Return the row indices of those ``pairs`` that no path over ``subset`` implies, decided in exact arithmetic.
 
     Args:
-        subset: Array of shape (S, 2), the pairs whose constraints hold.
+        subset: Array of shape (S, 2), the pairs over which paths may lead.
         subset_distances: Array of shape (S,), the distance of each of these pairs.
         pairs: Array of shape (P, 2), the pairs that should be implied.
         distances: Array of shape (P,), the distance of each of these pairs. A pair at an infinite distance is always
@@ -256,8 +257,8 @@ def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: 
 def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
     """Return the largest table, nowhere above the given one, that satisfies the triangle inequality with the pairs.
 
-    The triangle inequality says that the rows of a pair's two records differ by at most the pair's length in every
-    column. If the given table satisfies it up to rounding, it is returned unchanged. Otherwise, its entries are
+    The triangle inequality says that the rows of a pair's two records differ by at most the pair's distance in every
+    column. If the given table satisfies it up to rounding, the table is returned unchanged. Otherwise, its entries are
     replaced by the lengths of shortest paths over the pairs.
 
     Args:
@@ -281,8 +282,8 @@ def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
 def _shortest_path_lengths(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
     """Return the lengths of the shortest paths between records and outputs, as an array of shape (N, K).
 
-    A path begins at an output with one entry of the table, which leads to some record, and continues along pairs. The
-    result is the table that :func:`consistent` describes.
+    A path starts at an output. Its first step leads to some record and is as long as the table says. All further steps
+    lead along pairs. The result is the table that :func:`consistent` describes.
 
     Args:
         table: Array of shape (N, K), the distances from records to outputs, which may be infinite.
@@ -335,7 +336,7 @@ def _check_pairs(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Ints, 
 
 
 def _stretch_bounds(distances: Floats, slack: float) -> Floats:
-    """Return the bounds (1 + slack) d as doubles, which are rounded down but never below d.
+    """Return the bounds (1 + slack) d as doubles, rounded down but never below d.
 
     Args:
         distances: Array of shape (P,), the distances d.
@@ -369,7 +370,7 @@ def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
 
 
 def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, Ints]:
-    """Return the row index of the shortest pair between each two clusters, or of the first one if several tie.
+    """Return the row index of the shortest pair between any two clusters, or of the first one if several tie.
 
     Args:
         joined: Array of shape (P, 2), the clusters of each pair's two nodes.
@@ -386,17 +387,17 @@ def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, I
 
 
 def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *, two_edges: bool) -> Bools:
-    """Decide exactly, for each pair of goals, whether some path over ``edges`` is no longer than the pair's bound.
+    """Decide exactly, for each goal (a pair of nodes), whether some path between the two is within the goal's bound.
 
     Args:
         edges: Array of shape (E, 2), the node indices of each edge. Edges are used in both directions.
         weights: Array of shape (E,), the length of each edge.
-        goals: Array of shape (Q, 2), pairs of node indices.
-        bounds: Array of shape (Q,), the largest allowed length of a path between the two nodes of each pair.
+        goals: Array of shape (Q, 2), the two node indices of each goal.
+        bounds: Array of shape (Q,), the largest allowed length of a path for each goal.
         two_edges: Whether only paths with at least two edges are considered.
 
     Returns:
-        Boolean array of shape (Q,).
+        Boolean array of shape (Q,), true for each goal with such a path.
     """
     from privopt_metric_dp.space.exact_shortest_paths import limbs, short_enough
 

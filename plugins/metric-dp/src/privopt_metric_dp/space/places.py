@@ -48,7 +48,7 @@ _PLACE_LIMIT: ContextVar[int | None] = ContextVar("_PLACE_LIMIT", default=None)
 
 @contextmanager
 def places_at_most(count: int | None) -> Iterator[None]:
-    """Limit the number of places in each problem that is loaded within the ``with`` block; None for no limit.
+    """Limit the number of places in any problem that is loaded within the ``with`` block. None means no limit.
 
     A few numbers in a problem file can declare millions of places. A verifier sets the limit to the number of rows or
     columns of the release, so that such a file is refused before its places are computed.
@@ -78,12 +78,12 @@ def check_places(count: int, subject: str) -> None:
 
 
 def _to_texts(values: Iterable[object]) -> tuple[str, ...]:
-    """Convert the ids of a :class:`Space` to strings."""
+    """Convert ids to strings, for :class:`Space`."""
     return tuple(map(str, values))
 
 
 def _to_coordinates(values: npt.ArrayLike) -> Floats:
-    """Convert the coordinates of a :class:`Space` to doubles.
+    """Convert coordinates to doubles, for :class:`Space`.
 
     Raises:
         UsageError: An integer beyond 2^53 has no exact representation as a double.
@@ -113,12 +113,12 @@ class Space:
             unknown.
         written: Array of shape (N, dim), the declared coordinates as strings that contain decimals or fractions. None
             if they are unknown, or equal to the doubles (``off`` is 0).
-        corner: For a geographic grid, the latitude and longitude of its first place in degrees; otherwise None. With a
-            corner, ``written`` contains the distances in km north and east of the corner.
-        triangles: Array of shape (S, 3), the corners of each triangle in a mesh or a grid, counter-clockwise. None
-            without triangles.
-        projection: The projection from degrees to these planar coordinates, or None if none was used.
-        names: N names by which readers know the places, or None.
+        corner: For a geographic grid, the latitude and longitude of its first place in degrees; otherwise None. If a
+            corner is given, ``written`` contains the distances in km north and east of the corner.
+        triangles: Array of shape (S, 3), for a mesh or a grid the place indices of each triangle's corners,
+            counter-clockwise; otherwise None.
+        projection: The projection from degrees that produced the planar coordinates, or None if there was none.
+        names: N names for the places, to be shown to readers, or None.
         unit: The unit of planar coordinates, in the singular.
 
     Raises:
@@ -176,7 +176,7 @@ class Space:
         return self.coordinates if self.kind in ("geographic", "planar") else None
 
     def description(self, index: int) -> str:
-        """Return the name of a place, or else its position as text, or "" if it has neither."""
+        """Return the name of a place, else its position as a string, or an empty string if it has neither."""
         if self.names is not None and self.names[index]:
             return self.names[index]
         if self.on_map is None:
@@ -217,7 +217,7 @@ class Space:
         yield from Faults(faults).listed
 
     def _coordinate_faults(self, points: Floats) -> list[Fault]:
-        """Return the faults in the coordinates: a wrong shape or, if the shape is right, every place out of range.
+        """Return the faults in the coordinates: a wrong shape or, if the shape is right, one fault per invalid place.
 
         Args:
             points: The given coordinates. A valid array has one row per id, and two columns unless the kind is vector.
@@ -323,14 +323,14 @@ def _degrees_of_steps(
     """Return the latitudes of a grid's rows and the longitudes of its columns, which may exceed 180 degrees.
 
     Args:
-        steps: The exact distance from the corner in km after 0, 1, 2, ... steps, for as many steps as there are rows or
-            columns.
+        steps: The exact distances from the corner in km after 0, 1, 2, ... steps, one for each row or column, whichever
+            are more.
         rows, cols: Number of rows and number of columns.
         south_west: Latitude and longitude of the corner in degrees.
 
     Returns:
-        Four arrays in degrees: the doubles nearest to the latitudes of the rows, the remainders of these latitudes, and
-        the same two arrays for the longitudes of the columns.
+        Four arrays in degrees: the doubles nearest to the latitudes of the rows, the exact latitudes minus these
+        doubles, and the same two arrays for the longitudes of the columns.
     """
     import flint
 
@@ -360,7 +360,7 @@ def _grid_faults(
 ) -> Iterator[Fault]:
     """Yield a fault for each argument of :func:`grid_points` that is out of range.
 
-    Outside these ranges, the formulas of the grid are not valid. At a pole, for example, a step to the east has no
+    The formulas for a grid are not valid outside these ranges. At a pole, for example, a step to the east has no
     length.
     """
     for name, value in (("rows", rows), ("cols", cols)):
@@ -391,20 +391,18 @@ def _split_squares(rows: int, cols: int) -> Ints:
 
 
 def rests_of(records: Space, outputs: Space) -> list[Floats]:
-    """Return the rests of records and outputs, which are their declared coordinates minus the doubles.
-
-    If all rests are unknown or zero, both arrays have no rows, so that the compiled functions skip them.
+    """Return the rests of the records and of the outputs: their declared coordinates minus the doubles.
 
     Returns:
-        Two arrays of shapes (N, dim) and (K, dim), in the unit of the coordinates. Both have shape (0, dim) if there
-        are no rests.
+        Two arrays of shapes (N, dim) and (K, dim), in the unit of the coordinates. If all rests are unknown or zero,
+        both have shape (0, dim), so that the compiled functions skip them.
     """
     arrays = [np.array(np.zeros_like(s.coordinates) if s.rests is None else s.rests) for s in (records, outputs)]
     return arrays if any(rests.any() for rests in arrays) else [rests[:0].copy() for rests in arrays]
 
 
 def check_resolution(space: Space, error: float) -> None:
-    """Check that no two planar places or vectors are so close that doubles cannot resolve their distance on this map.
+    """Check that doubles can resolve the distance between any two planar places or vectors.
 
     Doubles and their rests hold 106 bits. On a map 1e15 km wide, this means an error of 1e-16 km. A distance of 1e-7 km
     would then be rounded down by more than the relative 1e-9 that ``verify`` and the stand-alone checker allow. Such

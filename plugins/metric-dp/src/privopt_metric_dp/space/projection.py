@@ -43,8 +43,8 @@ class Projection:
         origin: Latitude and longitude of the planar point (0, 0), in 1e-7 degrees.
         east, north: Millimetres per 1e-7 degrees of longitude and latitude, times 2^24, rounded down.
         parallel: phi* in degrees. Paths between the latitudes -phi* and phi* are not stretched.
-        box: Smallest and largest latitude, and largest difference in longitude from the origin, in 1e-7 degrees. No
-            great circle between two points in the box crosses latitude phi* or -phi*.
+        box: The smallest latitude, the largest latitude, and the largest difference in longitude from the origin, in
+            1e-7 degrees. No great circle between two points in this box crosses latitude phi* or -phi*.
     """
 
     origin: tuple[int, int]
@@ -60,7 +60,7 @@ class Projection:
         Args:
             degrees: Array of shape (N, 2), the latitudes and longitudes of points in the region.
             source: Name of the file that contains the points, for error messages.
-            margin_mm: Upper bound on how far the region extends beyond the bounding box of the points, in planar mm.
+            margin_mm: Upper bound, in planar mm, on how far the region extends beyond the points' bounding box.
 
         Raises:
             InputError: Great circles between the points come within 5 degrees of a pole.
@@ -102,7 +102,7 @@ class Projection:
         )
 
     def covers(self, vertices: Ints) -> bool:
-        """Return whether all given points lie in the box, so that distances between them are not stretched.
+        """Return whether all given points lie in the projection's box, where no distance is stretched.
 
         Args:
             vertices: Array of shape (N, 2), the x and y of each point in mm.
@@ -121,10 +121,10 @@ class Projection:
         """Convert latitudes and longitudes in 1e-7 degrees to x and y in mm, rounded to the nearest integer.
 
         Args:
-            units: Array of shape (N, 2) of integers.
+            units: Array of shape (N, 2) of integers, the latitude and longitude of each point.
 
         Returns:
-            Array of shape (N, 2) of integers.
+            Array of shape (N, 2) of integers, the x and y of each point.
         """
         north = units[:, 0] - self.origin[0]
         east = (units[:, 1] - self.origin[1] + _TURN // 2) % _TURN - _TURN // 2

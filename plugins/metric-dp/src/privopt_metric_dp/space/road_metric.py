@@ -32,12 +32,12 @@ class RoadMetric(Metric):
     Attributes:
         roads: The roads. Paths may pass through nodes that are not records.
         _places, _outputs: The node indices of the records and of the outputs.
-        _implying: The results of :meth:`implying`, by the largest distance of a pair.
+        _implying: Cached results of :meth:`implying`, by the largest distance of the pairs to imply.
         _rounding: Bound on the relative error of a sum along a path, or 0 if sums are exact.
     """
 
     def __init__(self, roads: Roads, records: Space, outputs: Space | None = None) -> None:
-        """Find the nodes for the records and outputs. All ids that are not nodes are reported in one error.
+        """Find the nodes for the records and outputs. One error reports all ids that are not nodes.
 
         Args:
             roads: Undirected roads.
@@ -69,7 +69,7 @@ class RoadMetric(Metric):
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
         """Return the distances in km between records i and j, which are broadcastable arrays of record indices.
 
-        There is one search for each record that has the smaller index in some pair.
+        One search is needed for each record that has the smaller index in some pair.
         """
         first, second = np.broadcast_arrays(np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64))
         # Rounded sums may depend on the direction. Every search starts at the record with the smaller index, so that a
@@ -87,9 +87,9 @@ class RoadMetric(Metric):
 
     @cached_property
     def streets(self) -> tuple[list[tuple[int, int, Fraction]], int, Ints] | None:
-        """Roads with their declared lengths, the number of nodes, and the node of each record.
+        """The roads with their exact declared lengths, the number of nodes, and the node of each record.
 
-        None if lengths are unknown.
+        None if the exact lengths are not known.
         """
         streets = self.roads.streets
         return None if streets is None else (streets, len(self.roads), self._places)
@@ -106,7 +106,7 @@ class RoadMetric(Metric):
         return edge_records[(edge_records >= 0).all(axis=1)]
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on the lengths of paths over the declared roads, given this metric's doubles."""
+        """Return upper bounds on shortest-path lengths over the declared roads, given this metric's doubles."""
         # The metric's doubles are rounded sums from which an error bound was subtracted, so the exact sums may be
         # larger by twice that bound. The factor 4 leaves a margin, and 2^-51 covers the rounding of the products below.
         factor = self.roads.stretch * (1.0 + 4.0 * self._rounding)
@@ -115,8 +115,8 @@ class RoadMetric(Metric):
     def exactly(self, pairs: Ints) -> list[Ball]:
         """Return balls that enclose the exact distances of pairs of records, which are sums of the declared decimals.
 
-        There is one search for each record that comes first in some pair. If the decimals are unknown, a ball extends
-        from the lower to the upper bound on the distance.
+        One search is needed for each record that comes first in some pair. If the decimals are not known, a ball
+        extends from the lower to the upper bound on the distance.
 
         Args:
             pairs: Array of shape (P, 2), the record indices of each pair.
@@ -133,7 +133,7 @@ class RoadMetric(Metric):
 
     @property
     def exactness(self) -> str:
-        """Description of the exact distances, for reports: sums of decimals if these are known, otherwise intervals."""
+        """Phrase for reports that describes the exact distances: sums of decimals if known, and otherwise intervals."""
         return "distances between two doubles" if self.roads.meant is None else "exact distances: sums of decimals"
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
@@ -198,8 +198,8 @@ class RoadMetric(Metric):
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
         """Return the pairs i < j with a distance of at most ``within`` km, and their distances.
 
-        There is one search for each record, which stops at that distance. For the shapes and order of the results, see
-        :meth:`Metric.neighbours`.
+        One search per record is needed, which stops at that distance. See :meth:`Metric.neighbours` for the shapes and
+        the order of the results.
         """
         pairs, distances = [], []
         # The search goes slightly farther than the limit, because error bounds are subtracted from the sums afterwards.
@@ -215,9 +215,9 @@ class RoadMetric(Metric):
     def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
         """Return the pairs connected by a path without a third record, which imply all other pairs.
 
-        The shortest path between any other pair consists of such paths, so Theorem 3.1 of Qiu (IJCAI 2024) applies. The
-        result is None if sums along paths are not exact, because a rounded distance may then be below the sum of its
-        parts.
+        The shortest path between the records of any other pair consists of such paths, so Theorem 3.1 of Qiu (IJCAI
+        2024) applies. The result is None if sums along paths are not exact, because a rounded distance may then be less
+        than the sum of the distances along the path.
 
         Args:
             within: Largest distance in km of the pairs to imply, or None for all pairs.

@@ -13,18 +13,18 @@ from privopt_metric_dp.space.roads import Roads
 __all__ = ["JOIN_PARTS", "describe_parts"]
 
 JOIN_PARTS: Final = "add the road or ferry between the parts to the table, or make a separate problem of each part"
-"""Advice that messages about disconnected roads give."""
+"""The advice in error messages about disconnected roads."""
 
 NAMED_PLACES: Final = 5
-"""Largest number of places that a message names."""
+"""Maximum number of places that an error message names."""
 
 
 def describe_parts(roads: Roads, ids: Iterable[str]) -> str:
-    """Return a phrase that names the places outside the largest connected component of the roads.
+    """Return a phrase that counts and names the places outside the largest connected component of the roads.
 
     Args:
         roads: The roads. If they are directed, any two places in a component are connected by paths in both directions.
-        ids: Ids of nodes. The largest component is the one that contains most of these nodes.
+        ids: The ids of the places, which are nodes. The largest component is the one that contains most of them.
     """
     names = list(dict.fromkeys(ids))
     labels = components(len(roads), roads.edge_nodes, strong=roads.directed)[roads.positions(names)]

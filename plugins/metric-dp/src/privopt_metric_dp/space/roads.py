@@ -44,15 +44,15 @@ class Roads:
     1e-9, lengths are not rounded, and :class:`RoadMetric` subtracts a bound on the rounding errors from each sum.
 
     Args:
-        tails, heads: E node ids each, the ends of the edges.
+        tails, heads: The ids of each edge's two nodes, in two sequences of length E.
         km: Array of shape (E,), the lengths, from 0 to 1e150 km. If several edges connect two nodes, the shortest one
             is used.
         directed: Whether edges lead from tail to head only.
         source: Name of the file, for error messages.
-        short: Whether the lengths are decimals that were rounded down, so that a road may be longer by less than one
-            unit in the last place.
+        short: Whether the lengths are declared decimals that were rounded down, so that a road may be longer by less
+            than one unit in the last place.
         written: Two arrays of shape (E,), the doubles nearest to the declared decimals, and the doubles nearest to the
-            remainders.
+            decimals minus these doubles.
         decimals: Array of shape (E,), the declared decimals as strings.
 
     Attributes:
@@ -83,11 +83,11 @@ class Roads:
         """Check the lengths, number the nodes and build the graph.
 
         Args:
-            tails, heads: E node ids each, the ends of the edges.
+            tails, heads: The ids of each edge's two nodes, in two sequences of length E.
             km: Array of shape (E,), the lengths in km.
             directed: Whether edges lead from tail to head only.
             source: Name of the file, for error messages.
-            short, written, decimals: How the lengths were rounded from the declared decimals; see :class:`Roads`.
+            short, written, decimals: The relation between the lengths and the declared decimals; see :class:`Roads`.
         """
         lengths = np.asarray(km, dtype=np.float64).reshape(-1)
         if not len(tails) == len(heads) == len(lengths) or not len(lengths):
@@ -126,8 +126,8 @@ class Roads:
     def integer_roads(self) -> tuple[Roads, Fraction] | None:
         """These roads with integer lengths, and the unit of the integers in km. None if there is no common unit.
 
-        Sums of the integers are exact. A declared length is known only as a double and a remainder, so it may differ
-        from the integer by a relative 2^-100.
+        Sums of the integers are exact. A declared length is known only as a sum of two doubles, so it may differ from
+        the integer multiple of the unit by a relative 2^-100.
         """
         counts = None if self._written is None else _count_units(*self._written)
         if counts is None:
@@ -137,15 +137,15 @@ class Roads:
 
     @cached_property
     def meant(self) -> Ways | None:
-        """Solver for exact shortest paths over the declared lengths. None if :attr:`streets` is None."""
+        """Solver for exact shortest paths over the declared lengths, or None if :attr:`streets` is None."""
         streets = self.streets
         return None if streets is None else Ways(streets, len(self))
 
     @property
     def streets(self) -> list[tuple[int, int, Fraction]] | None:
-        """The two nodes and the declared length of each road.
+        """For each road, the indices of its two nodes and its declared length.
 
-        None if roads are directed, or if decimals are unknown or too long.
+        None if roads are directed, or if the declared decimals are unknown or too long.
         """
         # decimal_of() returns None for a decimal that is too long, so that fewer decimals than roads remain below.
         lengths = [] if self._decimals is None else [decimal_of(text) for text in self._decimals.tolist()]
@@ -205,7 +205,7 @@ class Roads:
         sources: str = "records",
         targets_source: str = "utility.targets",
     ) -> Floats:
-        """Return the shortest-path lengths from each id to each target.
+        """Return the shortest-path lengths from each of the given nodes to each target.
 
         Directed roads are used in their direction only.
 
@@ -243,7 +243,7 @@ class Roads:
         return result
 
     def between_records(self, places: Ints, limit: float) -> tuple[Ints, Floats]:
-        """Find the pairs of places connected by a path without a third place, and the lengths of the shortest of these.
+        """Find the pairs of places connected by a path without a third place, and each pair's shortest such path.
 
         Args:
             places: Array of shape (N,), distinct node indices.
@@ -251,7 +251,7 @@ class Roads:
 
         Returns:
             Array of shape (P, 2), the pairs i < j as indices into ``places``, in lexicographic order; and an array of
-            shape (P,), the lengths in km.
+            shape (P,), the lengths of the shortest such paths in km.
         """
         from scipy.sparse import csr_array
 
@@ -283,7 +283,7 @@ class Roads:
         return joined[shortest], path_lengths[shortest]
 
     def _direct_roads(self, places: Ints) -> tuple[tuple[Ints, Floats], Ints]:
-        """Return the roads between two places, and the places that have a road to a node that is not a place.
+        """Return the roads that connect two places directly, and the places with a road to a node that is not a place.
 
         Args:
             places: Array of shape (N,), distinct node indices.
@@ -304,7 +304,7 @@ class Roads:
 
     @cached_property
     def _reverse_graph(self) -> Any:
-        """CSR matrix of the graph with all edges reversed, for the lengths of paths that lead to given nodes."""
+        """CSR matrix of the graph with all edges reversed, used to find paths that lead to given nodes."""
         return self._graph.T.tocsr()
 
 
@@ -338,7 +338,7 @@ def _count_units(km: Floats, residuals: Floats) -> tuple[Floats, Fraction] | Non
 
     Args:
         km: Array of shape (E,), the doubles nearest to the declared lengths.
-        residuals: Array of shape (E,), the doubles nearest to the declared lengths minus ``km``.
+        residuals: Array of shape (E,), the doubles nearest to the differences between the declared lengths and ``km``.
 
     Returns:
         Array of shape (E,), the integers as doubles; and the unit in km, which is the largest power of ten, at most 1,
@@ -410,10 +410,10 @@ def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[
 
 
 def _grid_unit(graph: Any) -> float:
-    """Return a power of two such that all shortest paths are shorter than 2^53 times it.
+    """Return a power of two such that every shortest path is shorter than 2^53 times this power.
 
-    Sums of its multiples along shortest paths are then doubles. The result may not be the smallest such power, because
-    the path lengths are only bounded from above.
+    If all lengths are multiples of it, their sums along shortest paths are doubles. The result may not be the smallest
+    such power, because path lengths are only bounded from above.
 
     Args:
         graph: Symmetric SciPy CSR matrix of shape (n, n), the edge lengths in km.

@@ -25,7 +25,7 @@ Road = tuple[int, int, Fraction]
 
 @frozen(eq=False)
 class Inside:
-    """The position of each record without multipliers inside its piece of street.
+    """For each record that is not priced, its position inside its piece of street.
 
     Records with multipliers are called priced. A piece is a path between two priced records that does not pass a
     junction.
@@ -33,12 +33,12 @@ class Inside:
     Attributes:
         tail, head: Arrays of shape (N,), the two ends of each record's piece, as indices into the priced records. Both
             are -1 for a priced record.
-        share: Array of shape (N,), each record's distance from tail as a fraction of the piece's length, strictly
+        share: Array of shape (N,), each record's distance from its tail as a fraction of the piece's length, strictly
             between 0 and 1. It is 0 for a priced record.
         rest: Array of shape (N,), 1 - share, rounded from the exact rational.
-        chord: Array of shape (N,), rest times the distance to tail plus share times the distance to head. At the record
-            itself, this interpolates between the losses of reporting tail and head, whereas the true loss of reporting
-            the record is 0.
+        chord: Array of shape (N,), rest times the distance to the tail plus share times the distance to the head. This
+            interpolates, at the record's position, between the losses of reporting the tail and the head. The true loss
+            of reporting the record itself is 0.
     """
 
     tail: Ints
@@ -49,7 +49,7 @@ class Inside:
 
 
 def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) -> Ints:
-    """Select the records to price, so that all others lie on pieces of street between priced records.
+    """Select the records to price, such that all other records lie on pieces of street between priced records.
 
     To price a record means to compute multipliers for it as an output. A piece of street does not pass a junction.
 
@@ -57,8 +57,8 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
         roads: Undirected roads with lengths in km.
         size: Number of nodes.
         places: Array of shape (N,), the node of each record.
-        longest: Length in km above which a piece is divided. The first record that is farther than this from the start
-            of the piece is then priced.
+        longest: Length in km. The first record on a piece that is farther than this from the start of the piece is also
+            priced, which divides the piece.
 
     Returns:
         Array of shape (J,), the indices of the records to price, in ascending order.
@@ -87,17 +87,17 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
 def _walk_chains(
     neighbours: list[dict[int, int]], start: int, priced: set[int]
 ) -> Iterator[tuple[list[tuple[int, int]], tuple[int, int] | None]]:
-    """Follow each road from a node to the first priced node, junction or dead end.
+    """Follow each road that leaves a node up to the first priced node, junction or dead end.
 
     Args:
         neighbours: For each node, a mapping from its neighbours to the lengths of the connecting roads, in integer
             units.
-        start: The node at which the roads begin.
-        priced: The nodes at which a chain ends.
+        start: The node from which all chains start.
+        priced: The nodes of priced records, at which a chain ends.
 
     Yields:
-        A chain's interior nodes, each with its distance from the start in integer units; and the priced node at the end
-        of the chain with its distance, or None if the chain ends elsewhere.
+        The interior nodes of a chain of roads, each with its distance from the start in integer units; and the priced
+        node at the end of the chain with its distance, or None if the chain ends elsewhere.
     """
     # The branches are sorted, so that the selection does not depend on the order of the roads.
     for branch in sorted(neighbours[start]):

@@ -23,7 +23,7 @@ else:
 __all__ = ["check_degrees", "check_geojson_degrees", "geometries_of", "points_in", "points_of"]
 
 _POINT: Final = np.dtype([("order", "u1"), ("type", "<u4"), ("x", "<f8"), ("y", "<f8")])
-"""Binary layout of a little-endian point, the form that nearly all programs write."""
+"""Binary layout of a little-endian point, which is what nearly all programs write."""
 
 _DEGREES: Final = frozenset({"OGC:CRS84", "EPSG:4326"})
 """Names of the coordinate reference systems with longitudes and latitudes in degrees."""
@@ -33,7 +33,7 @@ def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
     """Decode the points in a column of well-known binary.
 
     Args:
-        values: B values in well-known binary, or null.
+        values: A column of B values, each a geometry in well-known binary or null.
         file: Name of the file, for error messages.
 
     Returns:
@@ -121,10 +121,10 @@ def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
     """Return the geometry columns listed in GeoParquet metadata, each with the columns that contain its bounding boxes.
 
     Args:
-        geo: The metadata, or None if the file has none.
+        geo: The metadata as JSON, or None if the file has none.
 
     Raises:
-        ValueError: The text is not GeoParquet metadata.
+        ValueError: The metadata do not have GeoParquet's format.
     """
     try:
         # Other programs write the metadata, so any deviation from the format is possible.
@@ -142,7 +142,7 @@ def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
     """Refuse a geometry column whose metadata specify a reference system other than longitude and latitude.
 
     Args:
-        geo: GeoParquet metadata, or None if the file has none.
+        geo: GeoParquet metadata as JSON, or None if the file has none.
         column: Name of the geometry column.
         file: Name of the file, for error messages.
 
