@@ -24,9 +24,9 @@ _EXPECTATION = "a Polygon, a MultiPolygon, or Features of them"
 
 
 LONGEST_RIM: Final = 10 * MOST_VERTICES
-"""Largest total length of all boundaries (rims), in units of a triangle's side length."""
+"""Largest total length of all boundaries, in units of a triangle's side length."""
 BYTES_PER_VERTEX: Final = 600.0
-"""Memory in bytes that the selection of triangles takes per vertex of the lattice, with its two triangles."""
+"""Memory in bytes that selecting triangles takes per vertex of the lattice, including the vertex's two triangles."""
 
 
 def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str) -> Space:
@@ -42,8 +42,8 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
         file, key: Names of the problem file and of the key that specifies the side length, for error messages.
 
     Raises:
-        InputError: The file does not contain GeoJSON polygons, or the side length or the region is too small or too
-            large.
+        InputError: The file does not contain GeoJSON polygons, the region is too large, or the side length is too small
+            or too large.
     """
     polygons = polygons_of(region, planar=planar)
     if not 1e-3 <= side_km <= MOST_ACROSS:
@@ -95,9 +95,9 @@ def _on_plane(ring: Floats, projection: Projection | None) -> Floats:
 
 
 def polygons_of(region: File, *, planar: bool = False) -> list[list[Floats]]:
-    """Return the polygons in a GeoJSON file, each as its outer ring and its holes.
+    """Return the polygons in a GeoJSON file, each as a list of its outer ring and its holes.
 
-    As a side effect, the copy of the file that a release publishes is reduced to these coordinates.
+    As a side effect, the copy of the file that a release publishes is reduced to the polygons' coordinates.
 
     Args:
         region: The file.
@@ -131,8 +131,8 @@ def _iter_polygons(shape: Any, file: str, where: str, planar: bool) -> Iterator[
 
     Args:
         shape: The object, or whatever value the file contains in its place.
-        file: Name of the file, for messages.
-        where: Path to the object within the file, for messages.
+        file: Name of the file, for error messages.
+        where: Path to the object within the file, for error messages.
         planar: Whether coordinates are in km.
 
     Raises:
@@ -161,9 +161,9 @@ def _read_ring(ring: Any, file: str, where: str, planar: bool) -> Floats:
     """Return a polygon's ring as an array of shape (M, 2), after checking that it is closed and in range.
 
     Args:
-        ring: A list of positions, of which only the first two numbers are used.
-        file: Name of the file, for messages.
-        where: Path to the polygon within the file, for messages.
+        ring: A list of positions. Only the first two numbers of each position are used.
+        file: Name of the file, for error messages.
+        where: Path to the polygon within the file, for error messages.
         planar: Whether coordinates are in km.
 
     Raises:

@@ -24,8 +24,7 @@ FARTHEST: Final = 1 << 50
 """Largest coordinate in millimetres. Doubles represent the difference between any two such coordinates exactly."""
 
 _SMALL: Final = 1 << 31
-"""All products fit into 64 bits if the extent of triangles is below this many millimetres, and that of sides below half
-as many."""
+"""Extent in millimetres below which all products for triangles fit into 64 bits. For sides, the limit is half of it."""
 _NEAREST_SIDES: Final = 4  # largest number of listed candidates; if there are more, all sides are compared exactly
 
 
@@ -51,10 +50,10 @@ class Cells(NamedTuple):
 
     @classmethod
     def of(cls, lower: Ints, upper: Ints) -> Cells:
-        """Build a grid with about as many cells as boxes, or fewer if large boxes would intersect many of them.
+        """Build a grid with about as many cells as boxes, or fewer if boxes would intersect too many cells.
 
         Args:
-            lower, upper: Arrays of shape (S, 2) with S >= 1, the lower left and the upper right corners of the boxes in
+            lower, upper: Arrays of shape (S, 2) with S >= 1, the lower left and the upper right corner of each box in
                 mm.
         """
         origin = lower.min(axis=0)
@@ -109,15 +108,15 @@ class Triangles:
         return Cells.of(*_bounding_boxes(self.vertices[self.simplices]))
 
     def locate(self, positions: Ints) -> tuple[Ints, Any]:
-        """Find the first triangle that contains each position. A border belongs to every triangle that it bounds.
+        """Find the first triangle that contains each position. A side belongs to every triangle that it bounds.
 
         Args:
-            positions: Array of shape (B, 2), in mm.
+            positions: Array of shape (B, 2), x and y in mm.
 
         Returns:
-            Array of shape (B,), the indices of the triangles, or -1 for positions outside; and an array of shape
-            (B, 3), the barycentric coordinates times twice the area of the triangle. These are 64-bit integers or, if
-            those would overflow, Python integers.
+            Array of shape (B,), the index of each position's triangle, or -1 for a position outside; and an array of
+            shape (B, 3), the barycentric coordinates times twice the area of the triangle. The coordinates are 64-bit
+            integers or, if those would overflow, Python integers.
         """
         corners = self.vertices[self.simplices]
         lower, upper = _bounding_boxes(corners)
@@ -133,7 +132,7 @@ class Triangles:
 
     @cached_property
     def rim(self) -> Ints:
-        """Ends of the sides that belong to only one triangle, which form the region's boundary, of shape (E, 2)."""
+        """Ends of the sides that belong to only one triangle and form the boundary; an array of shape (E, 2)."""
         sides = self.simplices[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2)
         _, first_row, count = np.unique(np.sort(sides, axis=1), axis=0, return_index=True, return_counts=True)
         return read_only(sides[np.sort(first_row[count == 1])])
@@ -145,15 +144,15 @@ def _locate_triangles(
 ) -> None:  # pragma: no cover - compiled, or on Python's integers
     """Find the triangle that contains each position, using only the signs of integers.
 
-    Only positions inside a triangle's bounding box are tested, so that no product exceeds 2^62.
+    A position is tested only against triangles whose bounding boxes contain it, so that no product exceeds 2^62.
 
     Args:
-        positions: Array of shape (B, 2), in mm.
+        positions: Array of shape (B, 2), x and y in mm.
         corners: Array of shape (S, 3, 2), the corners of each triangle in mm, counter-clockwise.
         origin, cell_mm, shape, start, items: The grid for the bounding boxes of the triangles, as in :class:`Cells`.
-        hits: Array of shape (B,), to which the index of each position's triangle is written. Elements for positions
-            outside are left unchanged.
-        shares: Array of shape (B, 3), to which the barycentric coordinates times twice the area of the triangle are
+        hits: Array of shape (B,), into which the index of each position's triangle is written. Elements for positions
+            outside all triangles are left unchanged.
+        shares: Array of shape (B, 3), into which the barycentric coordinates times twice the area of the triangle are
             written.
     """
     for p in range(len(positions)):
@@ -182,7 +181,9 @@ def _locate_triangles(
 
 @frozen(kw_only=True, eq=False, slots=False)
 class Sides:
-    """A set of straight sides on which nearest points are found. They form a region's boundary or are streets.
+    """A set of straight segments on which the point nearest to a position can be found.
+
+    The segments are the sides that form a region's boundary, or streets.
 
     Attributes:
         tails, heads: Arrays of shape (E, 2), the two ends of each side in mm. A side may have length 0.
@@ -208,12 +209,12 @@ class Sides:
         return Cells.of(*_bounding_boxes(np.stack([self.tails, self.heads], axis=1)[self._distinct_sides]))
 
     def nearest(self, positions: Ints) -> tuple[Ints, Any, Floats]:
-        """Find the nearest point on any side for each position.
+        """Find, for each position, the nearest point on any side.
 
-        If several points are nearest, the one on the side with the lowest index is returned.
+        If several points are equally near, the one on the side with the lowest index is returned.
 
         Args:
-            positions: Array of shape (B, 2), in mm.
+            positions: Array of shape (B, 2), x and y in mm.
 
         Returns:
             Array of shape (B,), the indices of the sides; an array of shape (B, 2), the integer weights of tail and
@@ -259,11 +260,11 @@ class Sides:
         return min(sides, key=squared_distance)
 
     def _divide_sides(self, positions: Ints, numbers: Ints) -> tuple[Ints, Any, Floats]:
-        """Return the nearest point on the given side for each position, as weights of both ends, and its distance.
+        """Return, for each position, the nearest point on a given side, as weights of both ends, and its distance.
 
         Args:
-            positions: Array of shape (B, 2), in mm.
-            numbers: Array of shape (B,), the index of the side nearest to each position.
+            positions: Array of shape (B, 2), x and y in mm.
+            numbers: Array of shape (B,), the index of the side for each position.
 
         Returns:
             ``numbers``; an array of shape (B, 2), the integer weights of tail and head, whose weighted mean is the
@@ -290,8 +291,8 @@ class Sides:
 def _project_to_side(tails: Any, heads: Any, item: int, x: int, y: int) -> Any:  # pragma: no cover - compiled
     """Return the distance in mm between a side and a position, and how far along the side the nearest point is.
 
-    The second value is between 0 at the tail and 1 at the head. Both values are doubles. Differences of coordinates are
-    exact before they are converted.
+    The second value is between 0 at the tail and 1 at the head. Both values are doubles. Coordinates are subtracted
+    exactly before they are converted to doubles.
 
     Args:
         tails, heads: Arrays of shape (E, 2), the two ends of each side in mm.
@@ -320,20 +321,20 @@ def _find_nearest_sides(
     slots: Any,
     many: Any,
 ) -> None:  # pragma: no cover - compiled
-    """Find the sides that may be nearest to each position, given the rounding errors, and count them.
+    """Find and count the sides that may be nearest to each position, given the rounding errors of distances.
 
     Sides that share the nearest point as a common end are counted once. Rings of cells around a position's cell (or the
     nearest cell) are searched until no farther cell can contain a nearer side. The error of each distance is less than
     (distance + reach) 2^-46.
 
     Args:
-        positions: Array of shape (B, 2), in mm.
+        positions: Array of shape (B, 2), x and y in mm.
         tails, heads: Arrays of shape (E, 2), the two ends of each side in mm.
         origin, cell_mm, shape, start, items: The grid for the bounding boxes of the sides, as in :class:`Cells`.
         reach: Largest extent of a side along x or y, in mm.
-        slots: Array of shape (B, m) with all elements -1, to which the first m candidates for each position are
-            written.
-        many: Array of shape (B,), to which the number of candidates for each position is written.
+        slots: Array of shape (B, m) with all elements -1, into which the indices of the first m candidates for each
+            position are written.
+        many: Array of shape (B,), into which the number of candidates for each position is written.
     """
     corner_x, corner_y = np.empty(slots.shape[1]), np.empty(slots.shape[1])
     for p in range(len(positions)):

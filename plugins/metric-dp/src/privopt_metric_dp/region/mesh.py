@@ -29,10 +29,10 @@ __all__ = [
 ]
 
 BETWEEN = "~"
-"""Separator in the id of an added point: END~END~NUMBER, with the ids of the two ends of its street or side."""
+"""Separator in the ids of added vertices, which are END~END~NUMBER with the ids of the two ends of the street or side."""
 
 MOST_VERTICES = 1_000_000
-"""Largest number of vertices in a region. The number is limited because each vertex has a row in the release."""
+"""Maximum number of vertices in a region. It is limited because each vertex has a row in the release."""
 
 MOST_ACROSS = 1_000
 """Largest extent of a region, and largest side length of a triangle, in km."""
@@ -41,15 +41,16 @@ MOST_KM = 4_000_000.0
 """Largest absolute value of a coordinate, in km."""
 
 _FLATTEST = np.cos(np.radians(150.0))
-"""Cosine of the largest angle in triangles at the boundary. Flatter triangles are removed, because they cover hardly
-any area and force the rows of their corners to be almost equal."""
+"""Cosine of the largest angle allowed in triangles at the boundary. Flatter triangles are removed, because they cover
+hardly any area and force the rows of their corners to be almost equal."""
 
 
 def plane_of(records: Space) -> Plane:
-    """Return the plane over places, divided into the places' triangles if they are a mesh or a grid.
+    """Return the plane region whose vertices are given places.
 
-    Other places are triangulated (Delaunay). Vertices are integers in millimetres, so that areas and orientations are
-    computed exactly. The limit on the region's extent keeps the products of two coordinate differences below 2^63.
+    The places of a mesh or a grid keep their triangles. All other places are triangulated (Delaunay). Vertices are
+    integers in millimetres, so that areas and orientations are computed exactly. The limit on the region's extent keeps
+    the products of two coordinate differences below 2^63.
 
     Args:
         records: Planar places in km, or geographic places, which are projected (:class:`Projection`).
@@ -89,7 +90,7 @@ def _check_distinct(vertices: Ints, records: Space) -> None:
 
     Args:
         vertices: Array of shape (N, 2), the positions in integer millimetres.
-        records: The places, for the messages.
+        records: The places, for error messages.
 
     Raises:
         InputError: Some vertices are at the same place. The error lists all of them.
@@ -106,7 +107,11 @@ def _check_distinct(vertices: Ints, records: Space) -> None:
 
 
 def _check_triangles(vertices: Ints, records: Space) -> Ints:
-    """Return the triangles of the places, of shape (S, 3), after checking them.
+    """Return the triangles of a mesh or a grid, as an array of shape (S, 3), after checking them.
+
+    Args:
+        vertices: Array of shape (N, 2), the positions of the places in integer millimetres.
+        records: The places, with their triangles.
 
     Raises:
         InputError: There are no triangles, or some triangle does not have a positive area.
@@ -220,7 +225,7 @@ def refine_plane(plane: Plane, most_mm: float, file: str = "problem.toml") -> tu
     Args:
         plane: The plane with the coarser triangles.
         most_mm: Largest allowed length of a side, in millimetres.
-        file: Name of the problem file, for messages.
+        file: Name of the problem file, for error messages.
 
     Returns:
         The finer plane, whose first vertices are the original ones; and for each added vertex, the two ends of the side
@@ -246,14 +251,14 @@ def refine_plane(plane: Plane, most_mm: float, file: str = "problem.toml") -> tu
 
 
 def _refined_size(plane: Plane, ratio: float) -> int:
-    """Return a lower bound on the number of vertices after all sides are halved until none exceeds the limit.
+    """Return a lower bound on the number of vertices after all sides are halved until none exceeds a limit.
 
     Args:
-        plane: The plane.
-        ratio: Longest side divided by the limit.
+        plane: The plane before its sides are halved.
+        ratio: Length of the longest side divided by the limit.
 
     Returns:
-        The bound. Counting stops above `MOST_VERTICES`.
+        The bound. Counting stops once it is above `MOST_VERTICES`.
     """
     size, sides, triangles = plane.size, len(plane.edges), len(plane.simplices)
     while ratio > 1 and size <= MOST_VERTICES:
@@ -263,12 +268,14 @@ def _refined_size(plane: Plane, ratio: float) -> int:
 
 
 def refined_places(records: Space, split_km: float | None, file: str = "problem.toml") -> tuple[Space, Plane]:
-    """Return the vertices of a refined plane as places, beginning with the given ones, and the plane.
+    """Refine the plane over given places, and return its vertices as places, and the plane.
+
+    The given places come first among the vertices.
 
     Args:
         records: The given places.
         split_km: Largest allowed length of a side in km, or None for no refinement.
-        file: Name of the problem file, for messages.
+        file: Name of the problem file, for error messages.
     """
     plane = plane_of(records)
     if split_km is None:
@@ -302,7 +309,7 @@ def _halve_sides(plane: Plane, file: str) -> Plane:
 
     Args:
         plane: The plane.
-        file: Name of the problem file, for the message.
+        file: Name of the problem file, for error messages.
 
     Raises:
         InputError: A triangle would have no area, because its sides are only a few millimetres long.
@@ -361,11 +368,11 @@ def lattice(rings: Sequence[Sequence[Floats]], side: float) -> tuple[Ints, Ints]
 
 
 def _lattice_triangles(rows: int, cols: int) -> Ints:
-    """Return the triangles between the points of a lattice, two for each row and column of rhombi.
+    """Return the triangles between the points of a lattice, two for each rhombus.
 
     Args:
-        rows, cols: Number of rows and number of columns of rhombi. There is one more row and column of points, and odd
-            rows of points are shifted by half a side.
+        rows, cols: The numbers of rows and columns of rhombi. There is one more row and one more column of points, and
+            odd rows of points are shifted by half a side.
 
     Returns:
         Array of shape (2 rows cols, 3), the indices of each triangle's corners.
@@ -383,14 +390,14 @@ def _lattice_triangles(rows: int, cols: int) -> Ints:
 
 
 def _is_inside(points: Floats, polygon: Sequence[Floats]) -> Bools:
-    """Return which points lie inside a polygon, according to the even-odd rule.
+    """Decide which points lie inside a polygon, according to the even-odd rule.
 
     Args:
         points: Array of shape (rows, columns, 2), the points. In each row, they have the same y and increasing x.
         polygon: The rings of the polygon, as closed arrays of shape (M, 2).
 
     Returns:
-        Boolean array of shape (rows, columns).
+        Boolean array of shape (rows, columns), true for each point inside.
     """
     is_inside = np.zeros(points.shape[:2], dtype=np.bool_)
     tails = np.concatenate([ring[:-1] for ring in polygon])
@@ -407,7 +414,7 @@ def _is_inside(points: Floats, polygon: Sequence[Floats]) -> Bools:
 
 
 def _cut_ring(ring: Floats, side: float) -> Floats:
-    """Divide the sides of a ring into pieces no longer than a triangle's side.
+    """Divide the sides of a ring into pieces that are no longer than the side of a triangle.
 
     Args:
         ring: Closed array of shape (M, 2), the corners in millimetres.
@@ -431,7 +438,7 @@ def _select_touched(
     """Select the triangles whose interior is crossed by a piece of a boundary.
 
     Args:
-        is_selected: Boolean array of shape (2 rows cols,), a mask over the triangles, which is updated.
+        is_selected: Boolean array of shape (2 rows cols,), which is set to True for the triangles that are crossed.
         points: Array of shape (V, 2), the points of the lattice in millimetres, not rounded.
         triangles: Array of shape (2 rows cols, 3), the triangles in the order of `_lattice_triangles`.
         pieces: Array of shape (M, 2, 2), the two ends of each piece. No piece is longer than a triangle's side.
@@ -453,17 +460,17 @@ def _select_touched(
 
 
 def _do_meet(corners: Floats, pieces: Floats) -> Bools:
-    """Return whether each segment passes through the interior of its triangle.
+    """Decide whether each segment passes through the interior of its triangle.
 
-    The function uses the separating-axis test: two convex shapes are disjoint if their projections onto the normal of
-    one of their sides are disjoint.
+    This is the separating-axis test: two convex shapes are disjoint if their projections onto the normal of some side
+    are disjoint.
 
     Args:
         corners: Array of shape (M, 3, 2), the corners of each segment's triangle.
         pieces: Array of shape (M, 2, 2), the two ends of each segment.
 
     Returns:
-        Boolean array of shape (M,).
+        Boolean array of shape (M,), true for each segment that does.
     """
     directions = np.concatenate([np.roll(corners, -1, axis=1) - corners, pieces[:, 1:] - pieces[:, :1]], axis=1)
     normals = np.stack([-directions[..., 1], directions[..., 0]], axis=2)

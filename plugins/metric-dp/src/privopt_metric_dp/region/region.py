@@ -48,24 +48,24 @@ ARRAYS: Final[Mapping[str, tuple[Any, tuple[int | str | None, ...]]]] = {
     "lengths": (np.float64, ("simplices",)),
     "snap_steps": (np.int64, (1,)),
 }
-"""Types and shapes of a region's arrays in an artefact with N records. Planes have ``vertices``, and streets have
-``lengths``."""
+"""Types and shapes of a region's arrays in an artefact with N records. Only planes have ``vertices``, and only streets
+have ``lengths``."""
 
 MM_PER_KM = 1_000_000
 """Millimetres per km."""
 
 MOST_STEPS = 1_000
-"""Largest number of pieces into which half a street may be divided."""
+"""Maximum number of pieces in each half of a street."""
 MOST_MM = 1 << 42
 """Largest absolute value of a coordinate in millimetres, about 4.4 million km."""
 
 COARSE_EXPONENT = 0.6
-"""A finer mesh is advised if epsilon times a triangle's side exceeds this value, at which the loss is 25 % above the
-optimum."""
+"""Largest value of epsilon times a triangle's side for which no finer mesh is advised. At this value, the loss is 25 %
+above the optimum."""
 
 SNAP_STEPS = 8
-"""Number of pieces into which half a street is divided. On each piece, the S-shaped weights are linear. The length ln(1
-+ a) / epsilon is then within 1 % of its limit for infinitely many pieces."""
+"""Number of pieces in each half of a street. The S-shaped weights are linear on each piece. With this number, the
+length ln(1 + a) / epsilon is within 1 % of its limit for infinitely many pieces."""
 
 
 def _to_int64(value: Any) -> Ints:
@@ -114,7 +114,10 @@ class Region(ABC):
         return read_only(np.array(lower_bounds, dtype=np.float64))
 
     def coarse(self, epsilon: Fraction) -> str | None:
-        """Return a warning that the simplices are too large, or None if a finer division would gain little."""
+        """Return a warning that the simplices are too large, or None if they are not.
+
+        The base implementation returns None.
+        """
         return None
 
     @abstractmethod
@@ -141,7 +144,7 @@ class Streets(Region):
 
     @cached_property
     def _shortest_rows(self) -> Ints:
-        """Index of the shortest street between each pair of vertices, in the order of the edges."""
+        """Index of the shortest street between the two vertices of each edge, as an array of shape (E,)."""
         return shortest_rows(np.sort(self.simplices, axis=1), self.km)
 
     @cached_property
@@ -150,9 +153,10 @@ class Streets(Region):
         return read_only(np.sort(self.simplices[self._shortest_rows], axis=1))
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge, the rational a in z_b <= (1 + a) z_a for its shortest street, which is the strictest.
+        """Return, for each edge, the rational a in the sufficient condition z_b <= (1 + a) z_a, in both directions.
 
-        For a length of l km, a is 2 ((1 + t)^n - 1) with t = eps l / (2 n), or eps l if n = 0, where n is ``steps``.
+        Among the streets between the two vertices, the shortest one has the strictest condition. If it is l km long, a
+        is 2 ((1 + t)^n - 1) with t = eps l / (2 n), or eps l if n = 0, where n is ``steps``.
 
         Args:
             epsilon: Epsilon per km.
@@ -172,7 +176,7 @@ def street_growth(epsilon: Fraction, km: float, steps: int) -> Fraction:
     Args:
         epsilon: Epsilon per km.
         km: Length of the street in km. The double is taken as exact.
-        steps: n, the number of pieces into which half a street is divided.
+        steps: n, the number of pieces in each half of the street; 0 for linear snapping.
     """
     exponent = epsilon * Fraction(km)
     return exponent if steps == 0 else 2 * ((1 + exponent / (2 * steps)) ** steps - 1)
@@ -192,7 +196,7 @@ class Plane(Region):
 
     @cached_property
     def _edges_and_opposites(self) -> tuple[Ints, Ints]:
-        """The edges, of shape (E, 2), and the index of the edge opposite each corner, of shape (S, 3)."""
+        """Two arrays: the edges, of shape (E, 2), and the index of the edge opposite each corner, of shape (S, 3)."""
         # The sides opposite the first, second and third corner of each triangle.
         opposite = np.sort(self.simplices[:, [[1, 2], [2, 0], [0, 1]]].reshape(-1, 2), axis=1)
         edges, which = np.unique(opposite, axis=0, return_inverse=True)
@@ -205,7 +209,7 @@ class Plane(Region):
 
     @property
     def opposite(self) -> Ints:
-        """Index of the edge opposite each corner, as an array of shape (S, 3)."""
+        """For each triangle, the indices of the edges opposite its corners, as an array of shape (S, 3)."""
         return self._edges_and_opposites[1]
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
@@ -244,7 +248,7 @@ def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Re
     """Build the region from an artefact's arrays, after checking them.
 
     Args:
-        arrays: Those arrays listed in :data:`ARRAYS` that the artefact contains.
+        arrays: The arrays listed in :data:`ARRAYS` that the artefact contains, by name.
         count: Number of vertices.
         source: Name of the artefact, for error messages.
 
@@ -284,12 +288,12 @@ def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Re
 def compare_regions(stored: Region | None, expected: Region | None, pairs: Ints) -> list[str]:
     """Return error messages for the differences between a release's region and its problem's region.
 
-    At least one of the two must exist.
+    At most one of the two may be None.
 
     Args:
         stored: The release's region, or None if it has none.
         expected: The problem's region, or None if it has none.
-        pairs: Array of shape (P, 2), the release's required pairs. A release with a region must have none.
+        pairs: Array of shape (P, 2), the pairs that the release stores. A release with a region must store none.
     """
     lines = [f"mechanism.npz: pairs: expected none with a region, got {len(pairs):,}"] if len(pairs) else []
     if stored is None or expected is None:

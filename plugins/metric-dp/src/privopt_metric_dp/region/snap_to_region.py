@@ -28,16 +28,16 @@ from privopt_metric_dp.space.projection import Projection, degrees_in_units
 __all__ = ["SimplexMixture", "Snapper", "far_share", "far_shares", "read_positions"]
 
 STEEPEST: Final = 2.0**56
-"""Largest reach (epsilon times a street's length) in floating point. Larger values yield the same weights in double
-precision."""
+"""Value at which the reach (epsilon times a street's length) is capped in floating point. Larger values yield the same
+weights in double precision."""
 
 
 def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
     """Return the exact weight of the far end in the mixture of a street's two ends.
 
-    A street of length l is divided into 2n equal pieces. Let t = epsilon l / (2n) and a = 2 ((1 + t)^n - 1). At the end
-    of the j-th piece, the far end's weight is ((1 + t)^j - 1) / a for j up to n. It is linear in between, and the other
-    half of the street mirrors the first.
+    A street of length l is divided into 2n equal pieces. Let t = epsilon l / (2n) and a = 2 ((1 + t)^n - 1). For j up
+    to n, the weight of the far end is ((1 + t)^j - 1) / a at the end of the j-th piece. It is linear on each piece, and
+    the far half of the street mirrors the near half.
 
     If the rows of the two ends satisfy z_b <= (1 + a) z_a and z_a <= (1 + a) z_b, their mixture changes by at most a
     factor exp(epsilon d) over any d km. With n = 0, snapping is linear: the weight is the position, and a = epsilon l.
@@ -46,7 +46,7 @@ def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
     Args:
         part: The position on the street, from 0 at the near end to 1 at the far end.
         reach: Epsilon times the street's length.
-        steps: n, the number of pieces into which half a street is divided; 0 for linear snapping.
+        steps: n, the number of pieces in each half of the street; 0 for linear snapping.
 
     >>> far_share(Fraction(1, 4), Fraction(1, 2), 0), far_share(Fraction(3, 4), Fraction(8), 2)
     (Fraction(1, 4), Fraction(7, 8))
@@ -69,7 +69,7 @@ def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
     Args:
         part: Array of shape (B,), the positions on the streets, from 0 at the near end to 1 at the far end.
         reach: Array of shape (B,), epsilon times the lengths of the streets. Values may be infinite.
-        steps: n, the number of pieces into which half a street is divided; 0 for linear snapping.
+        steps: n, the number of pieces in each half of a street; 0 for linear snapping.
 
     Returns:
         Array of shape (B,), the weights of the far ends.
@@ -121,12 +121,12 @@ class SimplexMixture:
 
     Attributes:
         corners: Array of shape (B, m), the vertex indices of each position's simplex.
-        shares: Array of shape (B, m), the linear weights as non-negative 64-bit or Python integers, to be divided by
-            their sum.
-        away: Array of shape (B,), the distance in km from each position to the point in the region that replaces it; 0
-            inside the region.
+        shares: Array of shape (B, m), the linear weights of the corners as non-negative 64-bit or Python integers. They
+            are normalised by the sum of each row.
+        away: Array of shape (B,), the distance in km from each position to the point in the region that replaces it. It
+            is 0 for a position inside the region.
         streets: Array of shape (B,), the index of each position's street. Empty on a plane.
-        reaches: Epsilon times the length of each street that has positions. Empty if snapping is linear.
+        reaches: Epsilon times the length of each street whose ends have positions. Empty if snapping is linear.
         reach: Two arrays of shape (B,): the index of each position's street in ``reaches``, and the street's reach
             (epsilon times length) in floating point. None if snapping is linear.
         steps: n in :func:`far_share`; 0 for linear snapping.
@@ -141,7 +141,7 @@ class SimplexMixture:
     steps: int = 0
 
     def exact(self, row: int) -> list[Fraction]:
-        """Return the exact probabilities with which the position ``row`` is snapped to the corners of its simplex."""
+        """Return the exact probabilities with which position ``row`` is snapped to the corners of its simplex."""
         weights = [int(weight) for weight in self.shares[row]]
         linear = [Fraction(weight, sum(weights)) for weight in weights]
         if self.reach is None:
@@ -152,13 +152,13 @@ class SimplexMixture:
 
     @property
     def linear(self) -> Floats:
-        """Linear weights in floating point, of shape (B, m): barycentric coordinates, or positions on streets."""
+        """Linear weights of the corners in floating point, as an array of shape (B, m)."""
         shares: Floats = self.shares.astype(np.float64) / self.shares.sum(axis=1)[:, None].astype(np.float64)
         return shares
 
     @property
     def probabilities(self) -> Floats:
-        """Probabilities in floating point with which positions are snapped to their corners, as a (B, m) array."""
+        """Probabilities, in floating point, of snapping each position to its corners; an array of shape (B, m)."""
         linear = self.linear
         if self.reach is None:
             return linear
@@ -169,7 +169,7 @@ class SimplexMixture:
         """Draw one vertex per position, with exactly the probabilities that :meth:`exact` returns.
 
         Args:
-            source: Source of random bytes. The default is the operating system's.
+            source: Source of random bytes. By default, the operating system provides them.
 
         Returns:
             Array of shape (B,), the indices of the vertices drawn.
@@ -178,7 +178,7 @@ class SimplexMixture:
         # Doubles decide nearly all draws. These rationals are computed only for draws that are too close to a
         # threshold.
         def exact_thresholds(row: int) -> list[Fraction]:
-            """Return the exact cumulative probabilities of the corners of the position ``row``, except the last one."""
+            """Return the exact cumulative probabilities of the corners of position ``row``, without the last one."""
             parts = self.exact(row)
             return [sum(parts[: index + 1], Fraction(0)) for index in range(len(parts) - 1)]
 
@@ -195,8 +195,8 @@ class Snapper:
         simplices: Array of shape (S, 2) with the ends of each street, or of shape (S, 3) with the corners of each
             triangle.
         vertices: Array of shape (N, 2), the positions of the vertices in mm.
-        numbers: Array of shape (S,), the index of each street in the region, which may also contain streets without
-            coordinates. Empty on a plane.
+        numbers: Array of shape (S,), the index that each street has in the region. The region may also contain streets
+            without coordinates. Empty on a plane.
         reaches: Epsilon times the length of each of the S streets. Empty if snapping is linear.
         steps: n in :func:`far_share`; 0 for linear snapping.
         projection: The projection from degrees onto the plane, or None if positions are planar.
@@ -250,12 +250,12 @@ class Snapper:
 
     @cached_property
     def side_ends(self) -> Ints:
-        """Vertices at the ends of each boundary side of the plane, or of each street, as an array of shape (E, 2)."""
+        """Vertex indices of the ends of each boundary side of a plane, or of each street; an array of shape (E, 2)."""
         return self.simplices if self._triangles is None else self._triangles.rim
 
     @cached_property
     def _sides(self) -> Sides:
-        """The sides in ``side_ends``, in the form that is used to find the nearest point."""
+        """The sides in ``side_ends``, as an object that finds the nearest point on them."""
         return Sides(tails=self.vertices[self.side_ends[:, 0]], heads=self.vertices[self.side_ends[:, 1]])
 
     @cached_property
@@ -264,7 +264,7 @@ class Snapper:
         return np.array([float(reach) if reach < STEEPEST else STEEPEST for reach in self.reaches])
 
     def snap(self, positions: Floats) -> SimplexMixture:
-        """Return positions as mixtures of the region's vertices.
+        """Express positions as mixtures of the region's vertices.
 
         Args:
             positions: Array of shape (B, 2), latitudes and longitudes in degrees if there is a projection, and
@@ -277,7 +277,7 @@ class Snapper:
         return read_positions(positions, self.projection)
 
     def exactly(self, positions: Ints) -> SimplexMixture:
-        """Return positions, given in integer millimetres in the plane, as mixtures of the region's vertices.
+        """Express positions, given in integer millimetres in the plane, as mixtures of the region's vertices.
 
         Args:
             positions: Array of shape (B, 2) of integers, x and y.

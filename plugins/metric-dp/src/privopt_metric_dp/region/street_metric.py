@@ -61,15 +61,15 @@ class EdgeMetric(RoadMetric):
             self.output_size, self.own_outputs = output_metric.output_size, False
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on the path lengths over unrounded edges, given the path lengths over rounded edges."""
+        """Return upper bounds on path lengths at the exact edge lengths, given path lengths at the rounded ones."""
         return super().upper_distances(distances) * (1.0 + 2.0**-50)
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """Return the distances in km from B given vertices to all K outputs, as an array of shape (B, K).
 
-        By default, the distances from all vertices are returned. The distances to outputs that are not vertices may
-        violate the triangle inequality with an edge. They are then reduced to the largest distances that satisfy it
-        (:func:`privopt_metric_dp.space.pairs.consistent`).
+        By default, the distances from all vertices are returned. Distances to outputs that are not vertices may violate
+        the triangle inequality with the edges. They are then reduced to the largest distances that satisfy it (see
+        :func:`privopt_metric_dp.space.pairs.consistent`).
         """
         if self._output_metric is None:
             return super().to_outputs(i)

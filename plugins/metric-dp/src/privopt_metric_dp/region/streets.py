@@ -20,14 +20,14 @@ from privopt_metric_dp.space.places import Space, check_places
 __all__ = ["LONGEST", "streets_of"]
 
 LONGEST = Fraction(1, 2)
-"""Largest value of epsilon times the length of a street piece, unless ``split_km`` is given. At this value, snapping
-raises the loss by 10 %."""
+"""Largest allowed value of epsilon times the length of a street piece, unless ``split_km`` is given. At this value,
+snapping raises the loss by 10 %."""
 
 
 def streets_of(
     edges: File, records: Space, epsilon: Fraction, split_km: float | None, file: str
 ) -> tuple[Space, Streets]:
-    """Read a street network, divide its long streets, and return the vertices as places and the region.
+    """Read a street network, divide its long streets, and return the vertices as places, and the region.
 
     Args:
         edges: A file of undirected streets with the columns from, to and km.
@@ -123,9 +123,9 @@ def _divide_streets(
 def _place_vertices(
     coordinates: Floats, nodes: int, shares: list[tuple[int, int, Fraction]], *, geographic: bool
 ) -> Floats:
-    """Return the positions of all vertices. A point that divides a street lies on the straight line between its ends.
+    """Return the positions of all vertices. A point that divides a street lies on the line between the street's ends.
 
-    On the earth, the line follows the shorter direction in longitude.
+    In degrees, the line takes the shorter way around in longitude.
 
     Args:
         coordinates: Array of shape (R, 2), the positions of the records, which are the first nodes.
@@ -134,8 +134,8 @@ def _place_vertices(
         geographic: Whether positions are latitudes and longitudes in degrees.
 
     Returns:
-        Array of shape (N, 2), the positions of all vertices. A row is NaN if the position of the node, or of an end of
-        its street, is not known.
+        Array of shape (N, 2), the positions of all vertices. A row is NaN if the position of the vertex itself, or of
+        an end of the street that it divides, is not known.
     """
     positions = np.full((nodes, 2), np.nan)
     positions[: len(coordinates)] = coordinates

@@ -29,22 +29,22 @@ from privopt.arrays import Floats, Ints
 __all__ = ["common_factors", "prove_ratios", "sufficient_ratios"]
 
 Pick = Callable[[Any, Any], Any]
-"""Function that returns the smaller, or the larger, of two numbers or arrays."""
+"""Type of a function that returns the smaller, or the larger, of two numbers or arrays."""
 
 _BISECTION_STEPS = 50
 _RELATIVE_MARGIN = 1e-11
-"""Relative margin below the largest factor, many times the rounding errors of the floating-point search."""
+"""Relative amount by which the factors found in floating point are reduced, many times the rounding errors of the
+search."""
 _MIN_SEARCH_EPSILON, _MAX_SEARCH_EPSILON = 1e-30, 1e30
 """Smallest and largest epsilon per millimetre for which factors are searched. Outside these limits, the factors do not
 change in double precision, and squares would underflow or overflow."""
 
 
 def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
-    """Return ratios for the sides of each triangle that are proved sufficient in rational arithmetic.
+    """Return a ratio for each side of each triangle, such that the ratios are proved sufficient in rational arithmetic.
 
-    Ratios are sufficient if they imply |grad z| <= epsilon min z inside the triangle, given that the rows at the two
-    ends of every side satisfy z_b <= (1 + a) z_a in both directions. Here a is the ratio for the side. See the module
-    docstring.
+    The ratios a of a triangle's sides are sufficient if |grad z| <= epsilon min z inside the triangle, provided that
+    the rows at the two ends of each side satisfy z_b <= (1 + a) z_a in both directions. See the module docstring.
 
     Args:
         corners: Array of shape (S, 3, 2), the corners of each triangle in millimetres, counter-clockwise.
@@ -72,10 +72,10 @@ def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
 
 
 def common_factors(sides: Ints, per_mm: float) -> Floats:
-    """Return the largest factor s per triangle for which the ratios a = s epsilon l along all sides bound the gradient.
+    """Return, for each triangle, the largest factor s for which the ratios a = s epsilon l are sufficient.
 
-    A ratio a along a side of length l means that the rows of its ends satisfy z_b <= (1 + a) z_a in both directions.
-    The bound is |grad z| <= epsilon min z inside the triangle.
+    Here l is the length of a side. The ratios are sufficient if |grad z| <= epsilon min z inside the triangle, provided
+    that the rows at the two ends of each side satisfy z_b <= (1 + a) z_a in both directions.
 
     Args:
         sides: Array of shape (S, 3, 2), the vectors along each triangle's sides in millimetres, from B to C, C to A,
@@ -140,11 +140,13 @@ def _polygon_corners(along_b: Any, along_c: Any, across: Any, minimum: Pick, max
 
 
 def prove_ratios(sides: list[list[int]], ratios: Floats, per_mm: Fraction) -> bool:
-    """Return whether ratios along a triangle's sides are proved to bound its gradient, in rational arithmetic.
+    """Return whether ratios for a triangle's sides are sufficient, which is decided in rational arithmetic.
+
+    See :func:`sufficient_ratios` for the definition.
 
     Args:
         sides: The vectors along the sides from B to C, C to A, and A to B, in millimetres.
-        ratios: Array of shape (3,), the ratios a along these sides.
+        ratios: Array of shape (3,), the ratios a for these sides. The doubles are taken as exact.
         per_mm: Epsilon per millimetre.
     """
     square = [x * x + y * y for x, y in sides]
