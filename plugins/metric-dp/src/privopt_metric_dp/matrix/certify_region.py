@@ -95,11 +95,11 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
 
 
 def _certify_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> tuple[list[Failure], int, int, Worst]:
-    """Decide z_B <= (1 + a) z_A on each street AB of a network, in both directions.
+    """Decide whether z_B <= (1 + a) z_A on each street AB of a network, in both directions and for every output.
 
     Args:
         weights: Array of shape (N, K), the weights at the vertices.
-        region: The streets.
+        region: The street network.
         epsilon: Exact epsilon per km.
 
     Returns:
@@ -292,11 +292,11 @@ def _round_rate_up(ratio: Fraction, km: float, steps: int) -> float:
 
 
 def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple[list[Failure], int, int, Worst]:
-    """Decide |grad z_k| <= epsilon min z_k on each triangle of a plane region, for every output k.
+    """Decide whether |grad z_k| <= epsilon min z_k on each triangle of a plane region, for every output k.
 
     Args:
         weights: Array of shape (N, K), the weights at the vertices.
-        region: The triangles.
+        region: The plane region.
         epsilon: Exact epsilon per km.
 
     Returns:
@@ -344,8 +344,8 @@ def _bound_gradients(weights, simplices, sides, upper, lower):  # type: ignore[n
         weights: Array of shape (N, K) and type uint64, the weights at the vertices.
         simplices: Array of shape (S, 3), the corners A, B and C of each triangle.
         sides: Array of shape (S, 2, 2), the vectors AB and AC in integer millimetres.
-        upper, lower: Arrays of S zeros, to which the bounds are written. Both bounds are infinite if some output's
-            weight is 0 at one corner and positive at another.
+        upper, lower: Arrays of S zeros, into which the upper and the lower bounds are written. Both bounds are infinite
+            if some output's weight is 0 at one corner and positive at another.
     """
     for s in range(len(simplices)):
         a, b, c = simplices[s]

@@ -87,7 +87,7 @@ def _gather_maxima(maxima, z, rows, factors, count):  # type: ignore[no-untyped-
 def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps):  # type: ignore[no-untyped-def]
     """Raise the entries in a block of columns to their closure, in sweeps over all rows.
 
-    A row is updated only from neighbouring rows that have risen since it was last visited.
+    A row is updated only from those neighbouring rows that have risen since the row itself was last visited.
 
     Args:
         block: Array of shape (N, B), the entries, which are raised in place.
@@ -211,7 +211,7 @@ def _lower_rows(z, excess, cost, indptr, indices, factors):  # type: ignore[no-u
 
 
 def lower_rows(z: Floats, excess: Floats, cost: Floats, graph: Graph, shrink: float) -> None:
-    """Lower rows as far as the privacy constraints at epsilon (1 - shrink) allow, the most expensive entries first.
+    """Lower row sums as far as the privacy constraints at epsilon (1 - shrink) allow, the most expensive entries first.
 
     The matrix remains closed, because no entry falls below the bounds that neighbouring rows impose. Lowering an entry
     only relaxes the bounds on those rows.

@@ -112,9 +112,8 @@ def merge_matrix(
         label: Array of shape (N,), the class of each record.
 
     Returns:
-        Array of shape (C, K), the mean row of each of the C classes; the graph of the classes, in which the shortest
-        pair between the records of two classes connects these classes; and an array of shape (C, K), the cost of each
-        entry.
+        Array of shape (C, K), the mean row of each of the C classes; the graph whose nodes are the classes and whose
+        edges are the shortest pairs between two classes; and an array of shape (C, K), the cost of each entry.
     """
     classes = int(label.max()) + 1
     rows = np.zeros((classes, z.shape[1]))

@@ -47,8 +47,8 @@ _ARRAY_FORMS: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {
 """Types and shapes of the arrays in mechanism.npz, apart from the arrays that describe a region."""
 
 _IMPLIED_FORM: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {"implied": (np.int64, (0,))}
-"""Type and shape of the empty array that marks a file without pairs. The release then has all pairs that its problem
-requires."""
+"""Type and shape of the empty array that marks a file without pairs. The pairs of the release are then all required
+pairs of its problem."""
 
 MAX_STORED_PAIRS: Final = 1_000_000
 """Maximum number of pairs that mechanism.npz stores; this many take 24 MB. Storing all pairs of 5,000 words took 300 MB

@@ -64,7 +64,7 @@ class RepairedWeights:
 
     Attributes:
         weights: Read-only array of shape (N, K) and type uint64, in which each row sums to exactly 2**63.
-        tau: The slack with which the closure was computed, at eps (1 - tau).
+        tau: The slack. The closure was computed at eps (1 - tau).
         merged: Number of records that share the row of an earlier record because the two are too close to each other
             (usually, eps d < 1e-6).
         measured: The measurements from the certification of the weights.

@@ -261,7 +261,7 @@ def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no
 
 
 def _select_multipliers(candidates: Ints, f: Floats, source: Ints, spare: Floats) -> tuple[NDArray[np.uint32], Floats]:
-    """Return the multipliers for one output that are worth storing, preceded by the indices of their constraints.
+    """Return two arrays: the constraint indices and the values of one output's multipliers that are worth storing.
 
     Args:
         candidates: Array of shape (C,), the indices of the constraints with a nonzero multiplier, sorted by first
@@ -479,7 +479,7 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
         pairs: Array of shape (P, 2), the record indices of each required pair.
         distances: Array of shape (P,), the distance of each pair. The doubles are taken as exact.
         epsilon: The exact epsilon of the guarantee, rather than a smaller one for which the linear program was solved.
-        multipliers: Any multipliers. They are treated as 0 for outputs whose sums overflow.
+        multipliers: Any multipliers. They are treated as 0 for outputs for which a sum overflows.
 
     Returns:
         The larger of two bounds: the one that the multipliers prove, and the trivial one, in which each record has its

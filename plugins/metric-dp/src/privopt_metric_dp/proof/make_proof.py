@@ -81,7 +81,7 @@ def prove(
     if the remaining ones do not fit into memory. Multipliers that form trees are stored as trees.
 
     Args:
-        multipliers: Any multipliers.
+        multipliers: The solver's multipliers. They may be inaccurate, because any multipliers prove a bound.
         data: The problem's data.
         weighted: Array of shape (N, K), the costs times the prior.
         value: The loss that the release states.

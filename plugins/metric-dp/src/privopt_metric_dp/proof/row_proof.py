@@ -57,7 +57,7 @@ class Rows(Proof):
         """Return a proof with the solver's multipliers that are worth storing (see :func:`select_multipliers`).
 
         Args:
-            multipliers: Any multipliers.
+            multipliers: The solver's multipliers. They may be inaccurate, because any multipliers prove a bound.
             data: The problem's data.
             weighted: Array of shape (N, K), the costs times the prior.
             over: The required pairs to which the multipliers belong, as an array of shape (S, 2); and their distances,
@@ -74,7 +74,7 @@ class Rows(Proof):
         spare: float,
         fields: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Return a proof whose multipliers are rounded, so coarsely that the bound drops by at most ``spare``.
+        """Return a proof with rounded multipliers, whose bound is at most ``spare`` lower than that of the originals.
 
         Single precision with the last bits rounded off is tried first, then full single precision. If neither is
         accurate enough, double precision is used.
@@ -106,7 +106,7 @@ class Rows(Proof):
         return self._enclose_over(data, weighted, None)
 
     def _enclose_over(self, data: MetricData, weighted: Floats, interior: Inside | None) -> tuple[float, float]:
-        """Return two doubles that enclose the bound that the multipliers prove, like `enclose_bound`.
+        """Return two doubles that enclose the bound that the multipliers prove, optionally over all streets.
 
         Args:
             data: The problem's data, with the outputs to which the multipliers belong.
@@ -172,7 +172,7 @@ def select_multipliers(
     """Return the solver's multipliers that are worth storing, and the bound that these prove, rounded down.
 
     Args:
-        multipliers: Any multipliers.
+        multipliers: The solver's multipliers. They may be inaccurate, because any multipliers prove a bound.
         data: The problem's data.
         weighted: Array of shape (N, K), the costs times the prior.
         over: The required pairs to which the multipliers belong, as an array of shape (S, 2); and their distances, as

@@ -24,7 +24,8 @@ FARTHEST: Final = 1 << 50
 """Largest coordinate in millimetres. Doubles represent the difference between any two such coordinates exactly."""
 
 _SMALL: Final = 1 << 31
-"""Extent in millimetres below which all products for triangles fit into 64 bits. For sides, the limit is half of it."""
+"""Extent in millimetres below which all products of a triangle's coordinate differences fit into 64 bits. For sides,
+the limit is half of this value."""
 _NEAREST_SIDES: Final = 4  # largest number of listed candidates; if there are more, all sides are compared exactly
 
 
@@ -104,7 +105,7 @@ class Triangles:
 
     @cached_property
     def _cells(self) -> Cells:
-        """The grid for the bounding boxes of the triangles."""
+        """The grid of cells that indexes the bounding boxes of the triangles."""
         return Cells.of(*_bounding_boxes(self.vertices[self.simplices]))
 
     def locate(self, positions: Ints) -> tuple[Ints, Any]:
@@ -205,7 +206,7 @@ class Sides:
 
     @cached_property
     def _cells(self) -> Cells:
-        """The grid for the bounding boxes of the distinct sides."""
+        """The grid of cells that indexes the bounding boxes of the distinct sides."""
         return Cells.of(*_bounding_boxes(np.stack([self.tails, self.heads], axis=1)[self._distinct_sides]))
 
     def nearest(self, positions: Ints) -> tuple[Ints, Any, Floats]:

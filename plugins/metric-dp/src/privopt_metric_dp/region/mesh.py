@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 BETWEEN = "~"
-"""Separator in the ids of added vertices, which are END~END~NUMBER with the ids of the two ends of the street or side."""
+"""Separator in the ids of added vertices: END~END~NUMBER, with the ids of the two ends of the street or side."""
 
 MOST_VERTICES = 1_000_000
 """Maximum number of vertices in a region. It is limited because each vertex has a row in the release."""

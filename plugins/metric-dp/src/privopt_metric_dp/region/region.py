@@ -81,7 +81,8 @@ class Region(ABC):
         size: N, the number of vertices.
         simplices: Array of shape (S, 2) with the ends of each street, or of shape (S, 3) with the corners of each
             triangle, counter-clockwise.
-        steps: n, the number of linear pieces of the S-shaped weights on half a street; 0 for linear weights.
+        steps: n, the number of pieces in each half of a street, on each of which the S-shaped weights are linear. It is
+            0 if weights are linear along whole streets, and on a plane.
     """
 
     size: int
@@ -130,8 +131,8 @@ class Streets(Region):
     """A network of streets, whose vertices are its nodes and the points that divide its streets.
 
     Attributes:
-        km: Array of shape (S,), the length of each piece in km. The doubles are taken as exact. Parallel streets have
-            separate lengths.
+        km: Array of shape (S,), the length in km of each simplex, which is a street or a piece of a street. The doubles
+            are taken as exact. Parallel streets have separate lengths.
         positions: Array of shape (N, 2), the positions of the vertices: latitudes and longitudes in degrees if
             ``geographic``, and otherwise x and y in km. A vertex without a position is NaN. None if no vertex has a
             position.

@@ -140,9 +140,7 @@ def _polygon_corners(along_b: Any, along_c: Any, across: Any, minimum: Pick, max
 
 
 def prove_ratios(sides: list[list[int]], ratios: Floats, per_mm: Fraction) -> bool:
-    """Return whether ratios for a triangle's sides are sufficient, which is decided in rational arithmetic.
-
-    See :func:`sufficient_ratios` for the definition.
+    """Decide in rational arithmetic whether ratios for a triangle's sides are sufficient (:func:`sufficient_ratios`).
 
     Args:
         sides: The vectors along the sides from B to C, C to A, and A to B, in millimetres.

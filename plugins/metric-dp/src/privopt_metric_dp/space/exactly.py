@@ -118,7 +118,7 @@ def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
     differences = [x - y for x, y in zip(a, b, strict=True)]  # exactly 0 at the same place
 
     def ball() -> arb:
-        """Evaluate the formula in interval arithmetic, at the precision in force during the call."""
+        """Evaluate the haversine formula in interval arithmetic, at the current precision."""
         import flint
 
         # All angles are in radians: `north` and `east` are the differences in latitude and longitude.

@@ -182,7 +182,7 @@ class _PointMetric(Metric):
 
     Attributes:
         records, outputs: The places of the records and of the outputs.
-        _kinds, _name: The supported kinds of places, and the metric's name for messages.
+        _kinds, _name: The supported kinds of places, and the metric's name for error messages.
         _off: Two bounds on the amount by which a computed distance may exceed the distance between the declared places,
             in the metric's unit: one for distances between records, one for distances from records to outputs.
     """

@@ -65,7 +65,7 @@ def check_places(count: int, subject: str) -> None:
 
     Args:
         count: A lower bound on the number of places.
-        subject: The file and key that declare the places, for the message.
+        subject: The file and key that declare the places, for the error message.
 
     Raises:
         DoesNotHoldError: There are more places than :func:`places_at_most` allows.

@@ -166,7 +166,7 @@ class Roads:
         """Return the node indices of given ids, as an array of shape (M,).
 
         Args:
-            ids: M ids of nodes.
+            ids: The ids of M nodes.
             source: Name of the file that contains the ids, for error messages.
 
         Raises:
@@ -210,7 +210,7 @@ class Roads:
         Directed roads are used in their direction only.
 
         Args:
-            ids, targets: N and T ids of nodes.
+            ids, targets: The ids of N nodes, from which paths lead, and of T nodes, to which they lead.
             sources, targets_source: Names of the files that contain the ids and the targets, for error messages.
 
         Returns:
