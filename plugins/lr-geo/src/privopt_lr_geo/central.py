@@ -44,7 +44,7 @@ EPSILON_SLACK: Final = 1e-7
 COEFFICIENT_BYTES: Final = 64.0
 """Bytes of memory per matrix entry before the program is built, for the distances and costs in the packages."""
 SHARE_OF_TIME: Final = 0.15
-"""The share of the remaining time spent on a fallback, one optimal matrix for all records, before the program."""
+"""The share of the remaining time spent on a fallback before the program is solved: one matrix for all records."""
 LARGEST_MATRIX: Final = 4_000_000
 """The largest number of entries, records times outputs, for which the optimal fallback matrix is computed."""
 
@@ -215,7 +215,7 @@ class CentralSearch:
         """Offer the incumbent one matrix for all records, computed by the methods of optimal-lp.
 
         The matrix is a fallback, so if the solver fails or memory runs out, this is only noted for the report. No offer
-        is made for a large problem.
+        is made for a problem with more than ``LARGEST_MATRIX`` entries.
 
         Raises:
             OutOfTime: The time limit was reached.
@@ -263,8 +263,8 @@ class CentralSearch:
     def certify(self, candidate: Sequence[Answer] | Floats) -> tuple[float, LRGeoRelease]:
         """Repair and certify a candidate, and return its loss and the release.
 
-        Under a time limit, the measurements made at the end of a run are rehearsed, so that the incumbent learns how
-        much time to reserve for them.
+        Under a time limit, the measurements that are due at the end of a run are made here as well, so that the
+        incumbent learns how much time to reserve for them.
 
         Args:
             candidate: Either the server's answers, one per user, or a common (U, K) matrix with one row for each record
@@ -314,7 +314,7 @@ class CentralSearch:
         return LRGeoRelease.of_users(self.problem, weights[np.searchsorted(records, users)], matrices)
 
     def certify_answers(self, answers: Sequence[Answer]) -> LRGeoRelease:
-        """Return a release in which each user's matrix is its answer from the server, repaired and certified.
+        """Return a release in which each user's matrix is the server's answer, repaired and certified.
 
         Args:
             answers: The server's answers, in the order of ``self.clients``.

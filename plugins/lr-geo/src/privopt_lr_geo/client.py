@@ -22,13 +22,13 @@ MAX_ENTRY: Final = 2.0
 
 @frozen(kw_only=True, eq=False)
 class Client:
-    """A user who uploads a package and certifies the answer.
+    """A user, who uploads a package and certifies the server's answer.
 
     Attributes:
         around: The user's LR set: the n records near the user, for which the user's matrix has rows.
         order: (n,) The random permutation of the rows in the upload.
-        package: The upload, with rows permuted by ``order``. Entries for outputs near a record are free variables; the
-            other entries fall exponentially with the distance (section 4.3).
+        package: The upload, with rows permuted by ``order``. It declares matrix entries for outputs near a record as
+            free variables; all others fall exponentially with the distance (section 4.3).
     """
 
     around: LRSet
@@ -37,7 +37,7 @@ class Client:
 
     @property
     def costs(self) -> Floats:
-        """(n, K) The costs for the user's records, times the prior: exact, or estimates that are never too low."""
+        """(n, K) The cost of each output for each record in the LR set, times the prior: exact, or an upper bound."""
         return self._restore_order(self.package.costs)
 
     def _restore_order(self, rows: Floats) -> Floats:

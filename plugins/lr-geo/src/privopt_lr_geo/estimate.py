@@ -35,7 +35,7 @@ class Estimates:
         upper: (n, K) The upper bounds in km.
         lower: (n, K) The lower bounds in km.
         covered_share: The share of (record, output) pairs for which the circle contains the cells of both.
-        sent_bytes: The size in bytes of the extract from the table that the server sent.
+        sent_bytes: The size, in bytes, of the table extract that the server sent.
     """
 
     upper: Floats
@@ -151,10 +151,10 @@ class TableCosts:
         return bounds
 
     def details(self) -> dict[str, Any]:
-        """Return figures on the requests so far, for result.json.
+        """Return, for result.json, statistics on the requests so far.
 
-        The figures are the number of cells, the size of the largest extract, the mean covered share, and the shifts,
-        which are the travel distances between places and their nearest cells.
+        They are the number of cells, the size of the largest extract, the mean covered share, and the mean and maximum
+        of the shifts, which are the travel distances between places and their nearest cells.
         """
         shift = self.cells.shift
         return {
@@ -170,6 +170,6 @@ class TableCosts:
 
 
 def costs_of(problem: LRGeoInstance) -> TableCosts | None:
-    """Return access to the cost reference table, or None if the problem declares none and costs are public."""
+    """Return the source of users' cost bounds, or None if the problem declares no reference table: costs are public."""
     cell_km = problem.declared.lr_geo.reference_cell_km
     return None if cell_km is None else TableCosts(problem, cell_km)

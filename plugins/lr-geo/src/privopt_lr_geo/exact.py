@@ -48,8 +48,8 @@ A lower bound requires a tree over all records for each output.
 CLOSING_TIMES: Final = 1.5
 """The time reserved for the end of a run, as a multiple of the time for building and certifying the first candidate.
 
-The end of a run consists of repairing, certifying, writing and reading back. Multiples of 0.7 to 1.0 were measured with
-1,331 records, both with 10 users and with all records as users.
+At the end of a run, the matrix is repaired and certified, and the release is written and read back. Multiples of 0.7 to
+1.0 were measured with 1,331 records, both with 10 users and with all records as users.
 """
 MANY_CHECKS: Final = 20_000_000_000
 """The largest number of checks, pairs times outputs, for which every required pair is certified.
@@ -108,7 +108,8 @@ class ExactSearch:
         incumbent: Receives matrices and dual multipliers, certifies the best matrix and proves the best bound.
         columns: The best certified column weights, the rows that they yield for all records, and the loss of these
             rows. None before any weights are certified.
-        reason: Why the star's weights are not published, or why no lower bound was computed. Empty if neither applies.
+        reason: Why the star mechanism's weights are not published, or why no lower bound was computed. Empty if neither
+            applies.
         trajectory: (seconds, lower bound, loss) tuples from the search for the optimum.
         iterations: The number of iterations of the search for the optimum.
         finished: Whether the search completed rather than being stopped by a limit.
@@ -130,7 +131,7 @@ class ExactSearch:
         self.iterations, self.finished = 0, False
 
     def run(self) -> Outcome[LRGeoRelease]:
-        """Return a release by column weights if they meet the requested gap, and otherwise the best mechanism found.
+        """Return a release with column weights if these meet the requested gap, and otherwise the best mechanism found.
 
         Raises:
             StoppedError: The time limit was reached before even the exponential mechanism was certified.
@@ -165,13 +166,13 @@ class ExactSearch:
         return self.outcome(bound)
 
     def outcome(self, bound: float | None) -> Outcome[LRGeoRelease]:
-        """Return the outcome of the run: a release by column weights if they are good enough, else by a whole matrix.
+        """Return the outcome of the run, which publishes column weights if they are good enough, else a whole matrix.
 
         Args:
             bound: Proved lower bound on the loss; None if there is none.
 
         Returns:
-            The release, with its loss and bound, and with the reason if the star's weights are not published.
+            The release, with its loss and bound, and with ``self.reason`` unless it is empty.
 
         Raises:
             StoppedError: No mechanism was found in time.
@@ -259,7 +260,7 @@ class ExactSearch:
         their loss exceeds that of the exponential mechanism, positive weights at a smaller rate are tried as well.
 
         Returns:
-            The reason why the star's weights are not sufficient; empty if they are.
+            The reason why the star mechanism's weights are not sufficient; an empty string if they are.
 
         Raises:
             OutOfTime: The innermost time limit was reached.
@@ -328,7 +329,7 @@ class ExactSearch:
     def find_optimum(self) -> None:
         """Search for the optimal mechanism, and offer the incumbent the best matrix and lower bound found.
 
-        If the solver fails, the reason is stored and no offer is made.
+        If the solver fails, the error is added to ``self.reason``, and no offer is made.
 
         Raises:
             OutOfTime: The innermost time limit was reached.

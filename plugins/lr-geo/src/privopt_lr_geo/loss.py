@@ -29,6 +29,6 @@ class MeanOfUsers(UtilityLoss[LRGeoRelease]):
     unit: str = ""
 
     def evaluate(self, release: MatrixRelease) -> float:
-        """Return the loss of a release in the unit of the costs. Each row of the release must sum to 2**63."""
+        """Return a release's loss in the unit of the costs. The weights in each row must sum to 2**63."""
         rows = np.einsum("ik,ik->i", release.weights.astype(np.float64), self.cost)
         return math.fsum(rows.tolist()) / TOTAL / len(rows)

@@ -19,7 +19,7 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["across_users"]
 
 EXCESS_TOLERANCE: Final = 1e-9
-"""The largest relative excess over the allowed ratio that does not count as a violation; repairs can leave so much."""
+"""The largest relative excess over the allowed ratio that is not counted as a violation; repairs can leave one."""
 MOST_COMPARISONS: Final = 2_000_000_000
 """The largest number of comparisons, row pairs times outputs, for which all rows of all matrices are compared.
 
@@ -42,8 +42,8 @@ def across_users(data: MetricData, released: LRGeoRelease) -> dict[str, Any]:
         released: The users' rows, and their matrices if available.
 
     Returns:
-        The figures of :class:`privopt_metric_dp.attacks.matrix_figures.Violations`. The entry ``over`` describes the
-        rows that were compared, and ``tolerance`` is the relative excess that is not counted.
+        The attributes of :class:`privopt_metric_dp.attacks.matrix_figures.Violations`, by name. In addition, ``over``
+        describes the rows that were compared, and ``tolerance`` is the largest relative excess that is not counted.
     """
     matrices = released.matrices
     # Matrices by user. Without them, the released rows count as one matrix.
@@ -63,7 +63,7 @@ def across_users(data: MetricData, released: LRGeoRelease) -> dict[str, Any]:
 
 
 def _count_comparisons(data: MetricData, record: Ints) -> int:
-    """Return the number of comparisons between rows: row pairs times outputs, without regard to direction.
+    """Return the number of comparisons between rows: unordered pairs of rows times outputs.
 
     Args:
         data: The map with its required pairs.

@@ -63,7 +63,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     def reopen(self, declared: LRGeoProblem, file: str, folder: Path) -> tuple[LRGeoInstance, LRGeoRelease]:
         """Load the problem and read its release from a folder.
 
-        The release's size limits the number of places that are loaded, so that files of a wrong problem are not read in
+        The release's size limits the number of places that are loaded, so that a wrong problem's files are not read in
         full.
 
         Args:
@@ -92,7 +92,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     def channel(self, problem: LRGeoInstance, release: LRGeoRelease) -> Channel:
         """Return the released matrix as a channel for attacks.
 
-        The channel has the prior and the places if the matrix has a row for every record.
+        The channel includes the prior and the places if the matrix has a row for every record.
         """
         return release.channel_over(problem.data)
 
@@ -140,8 +140,8 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     ) -> Mapping[str, Any]:
         """Return details for result.json, computed from the problem and the release.
 
-        They contain the number of users. The ``exact`` method adds the population's loss. Other methods add the sizes
-        of the LR sets, and how far rows of different users violate metric DP.
+        They contain the number of users. The ``exact`` method adds the loss over all records. Other methods add the
+        sizes of the LR sets, and how often and how much rows of different users violate metric DP.
 
         Args:
             problem: The problem with its users.

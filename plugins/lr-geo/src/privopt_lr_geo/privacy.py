@@ -57,7 +57,7 @@ class OwnMatrices(MetricDP):
 
     @classmethod
     def within_radius(cls, data: MetricData, radius: float) -> OwnMatrices:
-        """Return the guarantee for given LR sets: metric DP among the records within a path distance of each user.
+        """Return the guarantee of metric DP inside each user's LR set, the records within ``radius`` of the user.
 
         Args:
             data: The problem's data.
@@ -109,7 +109,7 @@ class EveryRow(MetricDP):
         return evolve(cls.of(data), statement=text)
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify the rows for all records, recomputed from the published numbers.
+        """Certify the rows of all records, which are recomputed from the published numbers.
 
         Raises:
             InputError: The release has no published numbers.

@@ -119,7 +119,7 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
 
 
 def _conceal_user(fault: Fault) -> Fault:
-    """Return the fault with a wording that does not reveal the user's record."""
+    """Return the fault, reworded if it would reveal the user's record."""
     if fault.where == "lr-geo.users":
         return Fault("user", "", "another id", "the id of a record of the map")
     # _check_users adds this fault with the record's id.

@@ -53,7 +53,7 @@ class Piece:
     costs: Floats
 
     def split(self, columns: Ints) -> tuple[Floats, Floats]:
-        """Split the coefficients of y into a part common to all rows and remainders.
+        """Split the coefficients of y into a part common to all rows and the remainder in each row.
 
         Args:
             columns: (C,) The indices of the outputs that have a variable y.

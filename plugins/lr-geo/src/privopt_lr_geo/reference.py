@@ -91,7 +91,7 @@ class Places:
         return directions(points) if self.is_geographic else points
 
     def travel(self, origins: Ints, destinations: Ints) -> Floats:
-        """Return an (A, B) array of travel distances between places in km, in the longer of the two directions.
+        """Return an (A, B) array of travel distances in km between places, taking the longer of the two directions.
 
         Args:
             origins, destinations: (A,) and (B,) The indices of the places.

@@ -33,7 +33,8 @@ def private_file_name(user: str) -> str:
     """Return the name of the file that stores a user's matrix.
 
     The name is the user's id with all characters except letters, digits and ``_.-~`` percent-encoded. If the encoded id
-    is too long, the name consists of its beginning, ``=`` and the SHA-256 of the id. No other name contains ``=``.
+    is too long, the name consists of its first 100 characters, ``=`` and the SHA-256 of the id. No other name contains
+    ``=``.
     """
     name = quote(user, safe="")
     if len(name) > LONGEST_NAME:
@@ -195,7 +196,7 @@ class LRGeoRelease(MatrixRelease):
     def write_private(self, folder: Path) -> None:
         """Write the users' matrices to the subfolder "matrices", one file per user.
 
-        A matrix must only be seen by its user and by verifiers.
+        Only its user and verifiers may see a matrix.
         """
         if self.matrices is None:
             return

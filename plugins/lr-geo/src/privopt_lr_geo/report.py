@@ -77,7 +77,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         return f"{published} {error} {describe_guess(*rates, f'{noun} of a user')}"
 
     def in_readers_unit(self, problem: LRGeoInstance, result: Result, value: float) -> str:
-        """Return a loss as text, in the unit that ``[utility] per_km`` declares for readers."""
+        """Format a loss as a string in the unit that ``[utility] per_km`` declares for readers."""
         return in_readers_unit(problem.data, result.objective, value)
 
     def figures(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> dict[str, Figure]:
@@ -315,7 +315,7 @@ def _server_section(problem: LRGeoInstance, figure: Figure) -> Section:
 
 
 def _uncovered_sections(problem: LRGeoInstance, result: Result) -> list[Section]:
-    """Return sections on violations between users' rows and on the population's loss, if the result has such figures.
+    """Return sections on violations between users' rows and on the population's loss, if the result contains these.
 
     Args:
         problem: The problem, for the unit of the loss.
@@ -324,7 +324,7 @@ def _uncovered_sections(problem: LRGeoInstance, result: Result) -> list[Section]
     details, sections = result.details.facts, []
 
     def table_rows(figures: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """Return (name, value) table rows for the figures, with readable names and without empty values."""
+        """Return (name, value) table rows with readable names, omitting values that are None."""
         return [(name.replace("_", " "), value) for name, value in figures.items() if value is not None]
 
     if gv := details.get("gv"):

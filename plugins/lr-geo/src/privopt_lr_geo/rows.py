@@ -27,7 +27,7 @@ BLOCK: Final = 1 << 22
 """The number of matrix entries that are processed per batch."""
 
 _LN2_HEAD: Final = 6.93147180369123816490e-01
-"""The leading 32 bits of ln 2. The product with an integer below 2**20 is exact."""
+"""The leading 32 bits of ln 2. Their product with an integer below 2**20 is exact."""
 _LN2_TAIL: Final = 1.90821492927058770002e-10
 """The difference between ln 2 and its leading bits."""
 _TERMS: Final = tuple(1.0 / math.factorial(n) for n in range(14, -1, -1))
@@ -80,7 +80,7 @@ class ColumnWeights:
     cap: float
 
     def rows(self, distances: Floats) -> Unsigned:
-        """Return the (B, K) rows for B records, as integer weights that sum to 2**63 in each row.
+        """Return the (B, K) rows of B records as integer weights. Each row sums to 2**63.
 
         Args:
             distances: (B, N) The path distances from the B records to all records; they may be infinite.
@@ -101,9 +101,9 @@ class ColumnWeights:
 
 
 def _round_row(row: Floats) -> Unsigned:
-    """Return a (K,) row of doubles as integers with the sum 2**63.
+    """Convert a (K,) row of doubles to integers that sum to 2**63.
 
-    The row is scaled and rounded down; the difference to 2**63 is added to the largest entry.
+    The row is scaled and rounded down. The largest entry then takes up what the sum is short of 2**63.
     """
     rounded = np.floor(row * (float(TOTAL) / math.fsum(row.tolist()))).astype(np.uint64)
     # Products can be rounded upwards, so the sum can exceed 2**63. Arithmetic modulo 2**64 then subtracts the excess

@@ -51,7 +51,7 @@ class ProgramSolution:
         lower_bound: Proved lower bound on the objective; None if there is none.
         stopped: Whether a limit or an interrupt ended the solver.
         solver: The solver's name, version and number of iterations.
-        details: The number of rows and columns of the program, and further figures that depend on the method.
+        details: The number of rows and columns of the program, and further statistics that depend on the method.
     """
 
     answers: tuple[Answer, ...]
@@ -221,7 +221,7 @@ def _make_solution(
         bound: Proved lower bound on the objective with scaled costs; None if there is none.
         stopped: Whether a limit or an interrupt ended the solver.
         solver: The solver's name, version and number of iterations.
-        details: Further figures for the report, which depend on the method.
+        details: Further statistics for the report, which depend on the method.
     """
     # Variables of either kind can be slightly negative, within the solver's tolerance.
     y = np.zeros(len(central.shift))

@@ -4,7 +4,7 @@ The weights x solve W x = 1 for the kernel W_is = exp(-rate D_is), where D are t
 has the entries x_s W_is, which therefore sum to one. If all weights are positive, this is the star mechanism at a rate
 of nearly epsilon. Otherwise, non-negative weights are computed at a smaller rate, at which rows sum to nearly one. Each
 user then divides its row i by the sum r_i. The guarantee holds if rate + |log r_i - log r_j| / d_ij <= epsilon for all
-pairs in a set that implies all others. At half of epsilon it always holds.
+pairs in a set that implies all others. It always holds if the rate is at most half of epsilon.
 
 On 400 cells of Rome with epsilon 1 per km, the loss at a smaller rate was 1.053 km. The optimum is 0.916 km, and the
 exponential mechanism has a loss of 1.715 km. With epsilon 2, these losses are 0.499, 0.489 and 0.996 km.
@@ -79,10 +79,9 @@ def star_weights(data: MetricData, distances: Floats, slack: float) -> ColumnWei
 
 
 def normalised_weights(data: MetricData, distances: Floats) -> ColumnWeights | None:
-    """Return positive weights at the largest rate for which rows may be divided by their sums.
+    """Return non-negative weights at a rate below epsilon, for rows that are divided by their sums.
 
-    Dividing rows by their sums uses up a part of epsilon. The largest rate that leaves enough for it is found by
-    bisection.
+    The division uses up part of epsilon. Bisection finds the largest rate that leaves enough of epsilon for it.
 
     Args:
         data: The map, epsilon and the prior.

@@ -23,7 +23,7 @@ __all__ = ["draw_order_and_centre", "new_seed", "stored_seed"]
 
 NAME: Final = "users.npz"
 WORD_BITS: Final = 64
-"""The number of bits in each of the two words as which a seed is stored."""
+"""The number of bits in each of the two words that store a seed."""
 
 
 def draw_order_and_centre(seed: int, user: int, records: Ints) -> tuple[Ints, int]:
@@ -47,16 +47,16 @@ def draw_order_and_centre(seed: int, user: int, records: Ints) -> tuple[Ints, in
 
 
 def new_seed() -> int:
-    """Return a new seed of 128 bits from the operating system's random source."""
+    """Return a new 128-bit seed from the operating system's random source."""
     return randbits(2 * WORD_BITS)
 
 
 def stored_seed(folder: Path, seed: int | None, *, resume: bool) -> int:
-    """Return the seed that is stored in a folder, or store a new seed there and return it.
+    """Return the seed stored in a folder, or store a new seed there and return it.
 
     Args:
         folder: The checkpoint folder.
-        seed: The new seed; if None, it is drawn by :func:`new_seed`.
+        seed: The seed to store if none is read from the folder; if None, :func:`new_seed` draws one.
         resume: Whether to use the stored seed if there is one. If False, it is overwritten.
 
     Raises:

@@ -183,10 +183,12 @@ class UploadRound:
 
 @contextmanager
 def _cut_after(seconds: float, connection: socket.socket) -> Iterator[threading.Event]:
-    """Shut down a connection if the ``with`` block takes longer than ``seconds``, and yield an event that shows this.
+    """Shut down a connection if the ``with`` block takes longer than ``seconds``.
 
-    Reads and writes on the connection then end at once. A socket timeout would not suffice, because it restarts with
-    each byte.
+    The yielded event is set before the connection is shut down.
+
+    Pending reads and writes on the connection then end at once. A socket timeout would not suffice, because it restarts
+    with each byte.
 
     Args:
         seconds: The time limit for the block.
@@ -478,9 +480,9 @@ def _fetch_answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
 
 
 def _describe_end(body: bytes) -> str:
-    """Return a text that explains why there is no answer.
+    """Return the reason why there is no answer, as stated by the server.
 
-    An unknown text from the server is not quoted, because it could reveal the package.
+    An unknown response from the server is not quoted, because it could reveal the package.
 
     Args:
         body: The body of the server's response.
@@ -489,7 +491,7 @@ def _describe_end(body: bytes) -> str:
 
 
 def _open_connection(url: str, seconds: float = IDLE_SECONDS) -> HTTPConnection:
-    """Return a connection to a server that is not open yet. With TLS, it verifies the server's certificate.
+    """Return a connection to a server, not yet opened. With https, it verifies the server's certificate.
 
     Args:
         url: The server's address, http://HOST:PORT or https://HOST:PORT.
