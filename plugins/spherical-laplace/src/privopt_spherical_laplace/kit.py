@@ -31,7 +31,7 @@ def great_circle_km(first: tuple[float, float], second: tuple[float, float]) -> 
 
 
 def _alike(problem: SphereInstance) -> Iterator[tuple[str, str, float]]:
-    """Yield pairs of positions, as ids or texts of the form ``LAT,LON``, with the distance between them in km.
+    """Yield pairs of positions, as ids or strings of the form ``LAT,LON``, with the distance between them in km.
 
     For most pairs, epsilon times the distance is near 1.
     """
@@ -60,7 +60,7 @@ def sphere_problem(epsilon: str, outputs: dict[str, Any], points: int = 0, *, pr
     """Return a problem for spherical-laplace.
 
     Args:
-        epsilon: Epsilon per km, as a decimal text.
+        epsilon: Epsilon per km, as a decimal string.
         outputs: The ``[outputs]`` table. It is ignored if ``points`` is positive.
         points: The number of points that can be reported; 0 for other kinds of outputs.
         prior: Whether the problem has a prior over the points.

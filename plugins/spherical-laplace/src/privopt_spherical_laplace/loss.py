@@ -35,7 +35,7 @@ _BEARINGS: Final = 48
 _SLACK: Final = 1e-9
 """An allowance for rounding errors, used both in radians and relative to a loss. Actual errors are far smaller."""
 _MIN_GAIN: Final = 1e-6
-"""A point is remapped only if this saves more than this share of its loss. Smaller gains may be integration errors."""
+"""A point is remapped only if that saves more than this share of its loss. Smaller gains may be integration errors."""
 
 
 @frozen
@@ -109,7 +109,7 @@ def _prior(problem: SphereInstance, count: int) -> Floats:
 
 
 def best_remap(problem: SphereInstance) -> tuple[Ints, Floats]:
-    """Return, for each point, the best point to report if it is nearest to the drawn position.
+    """Return the best point to report for each point that may be the nearest to the drawn position.
 
     Reporting the best guess under the prior costs no privacy, because it is post-processing of the nearest point. The
     choice relies on approximate probabilities; :func:`loss_over_points` bounds the resulting loss separately.

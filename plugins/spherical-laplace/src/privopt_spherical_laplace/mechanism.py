@@ -88,7 +88,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
         return {} if problem.side is not None else {"no_lower_bound": NO_LOWER_BOUND}
 
     def meaning(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Sequence[str]:
-        """Return sentences that explain how far reports are from positions, and how much privacy this provides."""
+        """Return sentences that explain how far reports are from true positions, and how much privacy this provides."""
         median, p95 = quantiles(problem.epsilon, np.array([0.5, 0.95])).tolist()
         bound = _lower_bound(problem)
         sentences = [
@@ -143,5 +143,5 @@ def _round_down(value: float) -> float:
 
 
 def _lower_bound(problem: SphereInstance) -> float | None:
-    """Return the expected distance before rounding, a lower bound on the loss of every mechanism; None for points."""
+    """Return a lower bound on every mechanism's loss, the expected distance before rounding; None for points."""
     return None if problem.side is None else expected_distance(problem.epsilon)[0]

@@ -65,7 +65,7 @@ def basis(place: Floats) -> tuple[Floats, Floats]:
 
 
 def nearest_probabilities(problem: SphereInstance) -> Floats:
-    """Return an (N, N) array: the probability that a position drawn around point i (row) is nearest to k (column).
+    """Return an (N, N) array whose entry (i, k) is the probability that a position drawn around i is nearest to k.
 
     Args:
         problem: A problem whose outputs are N points.

@@ -1,4 +1,4 @@
-"""Conversions between texts, coordinates and outputs: parse secret positions, and format outputs as reports."""
+"""Conversions between strings, coordinates and outputs: parse secret positions, and format outputs as reports."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def is_position(latitude: float, longitude: float) -> bool:
 
 
 def parse_position(text: str) -> tuple[float, float]:
-    """Parse a text of the form ``LAT,LON``, and return the latitude and longitude in degrees.
+    """Parse a string of the form ``LAT,LON``, and return the latitude and longitude in degrees.
 
     Raises:
-        UnknownNameError: The text is not a position. The message does not quote it, because it may be secret.
+        UnknownNameError: The string is not a position. The message does not quote it, because it may be secret.
     """
     try:
         latitude, longitude = map(float, text.split(","))
@@ -79,7 +79,7 @@ def ids_of(rounding: Rounding, outputs: Ints, points: Sequence[str]) -> list[str
 
 
 def decimal_text(value: int, digits: int) -> str:
-    """Return ``value / 10**digits`` as a decimal text with exactly ``digits`` decimal places.
+    """Format ``value / 10**digits`` as a decimal with exactly ``digits`` decimal places.
 
     >>> decimal_text(-50, 3), decimal_text(12, 0)
     ('-0.050', '12')

@@ -130,9 +130,9 @@ class SphereInstance:
 
     @property
     def is_remapped(self) -> bool:
-        """Whether points are remapped, so that the best guess under the prior is reported for each nearest point.
+        """Whether the best guess under the prior is reported instead of the nearest point.
 
-        By default, this is the case if and only if the problem declares a prior.
+        By default, this is so if and only if the problem declares a prior.
         """
         remap = self.declared.utility.remap
         return self.points is not None and (self.prior is not None if remap is None else remap)

@@ -32,7 +32,7 @@ _DECIMAL: Final = re.compile(r"[0-9]{1,40}\.[0-9]{1,999}")
 
 
 def describe_outputs(problem: SphereInstance) -> tuple[str, str]:
-    """Return the kind of outputs and its argument, in the form that law.csv contains, such as ``("digits", "3")``."""
+    """Return the kind of outputs and its argument as law.csv states them, such as ``("digits", "3")``."""
     outputs = problem.declared.outputs
     if outputs.digits is not None:
         return "digits", str(outputs.digits)
@@ -40,7 +40,7 @@ def describe_outputs(problem: SphereInstance) -> tuple[str, str]:
 
 
 def number_text(value: Fraction) -> str:
-    """Return the exact text of a rational: a decimal without an exponent if 999 places suffice, otherwise a quotient.
+    """Format a rational exactly: as a decimal without an exponent if 999 places suffice, otherwise as a quotient.
 
     >>> number_text(Fraction(7, 5)), number_text(Fraction(1, 10**6)), number_text(Fraction(1, 3))
     ('1.4', '0.000001', '1/3')
@@ -53,8 +53,8 @@ def _read_number(text: str) -> Fraction:
     """Parse a positive number in the form that :func:`number_text` writes.
 
     Raises:
-        ValueError: The text has another form. Longer texts and exponents are rejected, because parsing them could take
-            hours.
+        ValueError: The string has another form. Exponents and longer strings are rejected, because parsing them could
+            take hours.
     """
     if _DECIMAL.fullmatch(text) and Fraction(text) > 0:
         return Fraction(text)
@@ -69,7 +69,7 @@ class SphereRelease(PositionRelease):
         problem: The problem, with the rule for rounding and, if reports are points, the N points.
         epsilon: The rate of the noise, per km.
         radius_km: The radius of the sphere, in km.
-        remap: (N,) For each point, the index of the point that is reported if this one is nearest to the drawn
+        remap: (N,) For each point, the index of the point to report whenever the former is nearest to the drawn
             position; None if points are not remapped.
     """
 

@@ -36,7 +36,7 @@ class SphereReporting(Reporting[SphereInstance, SphereRelease]):
     """The report on a spherical-laplace release: the distribution of the distance between a position and its report."""
 
     def figures(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Mapping[str, Figure]:
-        """Return the report's only figure, the distribution of the distance, keyed by its name."""
+        """Return the report's only figure, the distribution of the distance, under the name ``distance``."""
         return {"distance": distance_figure(problem)}
 
     def report(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Sequence[Section]:

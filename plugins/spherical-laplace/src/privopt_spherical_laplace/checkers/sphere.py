@@ -75,8 +75,8 @@ class Sphere:
             name.
         columns: The names of the columns in the file of points, if the problem renames them.
         is_remapped: Whether the problem asks for points to be remapped.
-        law: The rows of law.csv as texts: the rate, the radius in km, the kind of outputs and its argument. There must
-            be one row.
+        law: The rows of law.csv as strings: the rate, the radius in km, the kind of outputs and its argument. There
+            must be one row.
         side: The side of a cell in degrees, for digits and grids, set by :meth:`outputs`.
         rate: The rate of the noise per km, set by :meth:`privacy`.
         value, bound: The loss and its lower bound in km, set by :meth:`objective`.
@@ -141,10 +141,12 @@ class Sphere:
         return {"outputs": self.outputs, "privacy": self.privacy, "objective": self.objective, "words": self.words}
 
     def outputs(self) -> str:
-        """Check that reports are a function of the drawn position: a rounding, or the remapped nearest point.
+        """Check that law.csv and remap.csv state the rounding that the problem declares.
+
+        Reports are then a function of the drawn position: a rounding, or the nearest point, possibly remapped.
 
         Raises:
-            RefusedError: The outputs are not those of the problem.
+            RefusedError: The outputs are not those of the problem, or remap.csv is missing, wrong or not expected.
         """
         _, _, kind, argument = self.law[0]
         need(kind == self.kind, f"law.csv: outputs {kind!r}, the problem has {self.kind!r}")
@@ -183,10 +185,10 @@ class Sphere:
             need({row[1] for row in rows} <= {*ids}, "remap.csv: a report is not one of the points")
 
     def privacy(self) -> str:
-        """Check that the rate is at most epsilon, and that the sphere has the radius with which distances are measured.
+        """Check that the rate is at most epsilon, and that the noise is on the sphere on which distances are measured.
 
         Raises:
-            RefusedError: The rate is too large or too small, or the radius differs.
+            RefusedError: The rate is too large or too small, or the radius is not the Earth's.
         """
         rate, radius = (rational(text) for text in self.law[0][:2])
         need(rate <= self.epsilon, f"law.csv: epsilon {float(rate):g} exceeds {float(self.epsilon):g}")
