@@ -58,7 +58,7 @@ A block is rejected with probability at most 2^-SPARE_BITS.
 MAX_REACH: Final = float(1 << 62)
 """The largest value that the artefact can store for the distance beyond which a client rejects positions."""
 MAX_STEPS: Final = (1 << 32) - 1
-"""The largest distance, in steps, that is stored for the test of the last report (:class:`Predictive`)."""
+"""The largest distance, in steps, stored for the test that decides whether to repeat the last report."""
 
 
 class Mechanism(Protocol):
@@ -168,9 +168,10 @@ class Predictive:
     def to_bytes(self) -> bytes:
         """Return the mechanism's part of the artefact: the rows, followed by the test's parameters.
 
-        The first parameter is the largest distance, in steps, at which the last report counts as good enough. The next
-        are the rates of the noise added to this threshold and in each test, as numerators and denominators. The last
-        are the distances, in steps, from each record to each output, capped at 2^32 - 1 to fit into 32 bits.
+        The first parameter is a threshold: the largest distance, in steps, at which the last report is still accurate
+        enough. Next are the rates of the noise added to this threshold and to the distance in each test, each as a
+        numerator and a denominator. The last are the distances, in steps, from each record to each output, capped at
+        2^32 - 1 to fit into 32 bits.
         """
         test = self.prediction
         rates = (*test.threshold.as_integer_ratio(), *test.test.as_integer_ratio())
@@ -277,7 +278,7 @@ def artefact(
         reach_km: The distance in km beyond which a client rejects a position, measured from the nearest record or, for
             :class:`Everywhere`, from the region.
         release: The SHA-256 of the release's SHA256SUMS, in hexadecimal digits.
-        proof: The SHA-256 of the release's proof.npz, in hexadecimal digits; ``""`` if there is no proof.
+        proof: The SHA-256 of the release's proof.npz, in hexadecimal digits; an empty string if there is no proof.
     """
     reported = records if outputs is None else outputs
     body = b"".join(
@@ -309,12 +310,12 @@ def _count_units(mechanism: Mechanism, records: Places, reach_km: float) -> int:
 
 
 def _pack_integer(number: int) -> bytes:
-    """Return the bytes of an integer of arbitrary size: one byte for the number of bytes, followed by the bytes."""
+    """Encode an integer of arbitrary size as a one-byte length followed by that many bytes."""
     size = (number.bit_length() + 7) // 8
     return struct.pack("<B", size) + number.to_bytes(size, "little")
 
 
 def _pack_text(text: str) -> bytes:
-    """Return the bytes of a text: four bytes for its length, followed by the text in UTF-8."""
+    """Encode a string as a four-byte length followed by that many bytes of UTF-8."""
     encoded = text.encode("utf-8")
     return struct.pack("<I", len(encoded)) + encoded

@@ -90,12 +90,12 @@ class _Reader:
         return struct.unpack(f"<{count}{form}", self.take(count * struct.calcsize(form)))
 
     def large(self) -> int:
-        """Read an integer of arbitrary size, stored as one byte for the number of bytes, followed by the bytes."""
+        """Read an integer of arbitrary size, stored as a one-byte length followed by that many bytes."""
         (count,) = self.numbers("B", 1)
         return int.from_bytes(self.take(count), "little")
 
     def text(self) -> str:
-        """Read a text, stored as its length in bytes, followed by the text in UTF-8."""
+        """Read a string, stored as a four-byte length followed by that many bytes of UTF-8."""
         (count,) = self.numbers("I", 1)
         return self.take(count).decode("utf-8")
 
@@ -119,10 +119,10 @@ class _Reader:
         self.take(5 * 8 + 4 * count)
 
     def end(self) -> None:
-        """Check that all bytes have been read.
+        """Check that the whole artefact has been read.
 
         Raises:
-            DamagedArtefactError: There are further bytes.
+            DamagedArtefactError: Bytes remain.
         """
         if self._at != len(self._body):
             raise DamagedArtefactError("mechanism.bin must end with its last row, got more bytes: export again")
@@ -157,7 +157,7 @@ class _Rows:
             raise DamagedArtefactError("mechanism.bin must have rows that sum to 2^63, got another sum: export again")
 
     def draw(self, where: Mixture, entropy: bytes) -> int | None:
-        """Draw the index of an output, using the upper 63 bits of the first 8 bytes of entropy. It is never None.
+        """Draw the index of an output, using the upper 63 bits of the first 8 bytes of entropy. Never returns None.
 
         Args:
             where: A mixture that consists of the record's row alone.
@@ -362,8 +362,8 @@ class Client:
 
         Args:
             secret: A record's id, or a position: latitude and longitude in degrees, or x and y in km.
-            entropy: Uniform random bytes, such as :attr:`entropy` of them. They must not be reused, because the
-                guarantee would then be void. Whole rows use 8 bytes; other mechanisms use the first accepted block.
+            entropy: Uniform random bytes, usually as many as :attr:`entropy` states. They must not be reused, because
+                the guarantee would then be void. Whole rows use 8 bytes; other mechanisms use the first accepted block.
 
         Raises:
             ValueError: No record has this id, the position is out of range, there are too few bytes, or every block is

@@ -63,8 +63,8 @@ class Everywhere:
         _sides: The indices of the two vertices at the ends of each street, or of each boundary edge of the triangles.
         _origin: The latitude and longitude, in 1e-7 degrees, of the plane's origin.
         _scales: The lengths, in 2^-24 mm, of 1e-7 degrees to the east and to the north; None if positions are planar.
-        _pieces: The number n of pieces into which each half of a street is divided. S-shaped shares are linear on each
-            piece. It is 0 if shares are linear on the whole street.
+        _pieces: The number of pieces into which each half of a street is divided. S-shaped shares are linear on each
+            piece. 0 if shares are linear on the whole street.
         _numerators, _denominator: Epsilon times the length of each street, as integers over a common denominator; empty
             and 1 if shares are linear.
     """
@@ -277,10 +277,11 @@ def _project_onto_side(endpoints: tuple[tuple[int, int], tuple[int, int]], x: in
 
 
 def index_below(number: int, weights: Sequence[int]) -> int:
-    """Map a number below the sum of the weights to an index, so that a uniform number selects i with weight i / sum.
+    """Map a number below the sum of the weights to the index of a weight.
 
-    The index is the count of cumulative weights that are at most ``number``. All weights are always visited, so that
-    the running time does not depend on the report.
+    If the number is uniform, each index is selected with a probability proportional to its weight. The index is the
+    count of cumulative weights that are at most ``number``. All weights are always visited, so that the running time
+    does not depend on the report.
     """
     return sum(cumulated <= number for cumulated in accumulate(weights))
 

@@ -29,7 +29,7 @@ from privopt.numbers.exp_log_bounds import exp_fixed
 __all__ = ["Columns", "column_weights"]
 
 STEPS: Final = 1 << 16
-"""The largest length of a path, in steps. A client computes T up to the longest path when it opens an artefact."""
+"""The largest length of a path, in steps. When a client opens an artefact, it computes T up to the longest path."""
 EPSILON_SLACK: Final = 1e-6
 """The share of epsilon that the first attempt reserves for rounding T and X. Later attempts reserve more."""
 MAX_HALVINGS: Final = 6

@@ -31,10 +31,10 @@ def reach_of(data: MetricData, grid: Grid | None) -> float:
 
     - For a grid, the reach is half the diagonal of a cell, so that all cells are covered.
     - For a mesh, the reach is an upper bound on the distance from any point in a triangle to the nearest corner. If the
-      release protects every point, it is 0 plus a tolerance for rounding.
+      release protects every point, the reach is only a tolerance for rounding errors.
     - For points and streets, the reach is the diagonal of the bounding box, but at least 1 km. ``privopt apply`` also
       warns about positions beyond it.
-    - If no place has a position, the reach is 0.
+    - If no record has a position, the reach is 0.
 
     Args:
         data: The records and the region.

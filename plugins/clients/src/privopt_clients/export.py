@@ -52,7 +52,7 @@ Form: TypeAlias = Literal["rows", "columns"]
 SCOPES: Final = ("all-pairs", "neighbours", "everywhere")
 """The scopes of guarantees that a client supports. The last one covers every point in a region."""
 NOTION_OF_TRACES: Final = "trace-dp"
-"""The privacy notion of releases that repeat the last report as long as a private test finds it good enough."""
+"""The privacy notion of releases that repeat the last report as long as a private test finds it accurate enough."""
 MAX_VECTORS: Final = 64
 """The number of test vectors in an export."""
 CLIENT: Final = Path(__file__).parent / "js"
@@ -76,7 +76,7 @@ IMPORTED: Final = re.compile(r"^import .*\n", re.MULTILINE)
 
 @frozen(kw_only=True)
 class ExportResult:
-    """The result of an export: the folder that was written, and its key figures.
+    """The result of an export: the folder, and the size, loss and reach of the client that was written to it.
 
     Attributes:
         folder: The folder that was written.
@@ -127,8 +127,8 @@ def export(
         progress: Called with the progress of verification.
 
     Raises:
-        UsageError: The release has no matrix, lacks a row for some record, or has a guarantee that does not cover
-            single reports. The error is also raised if ``reach_km`` is negative or the client's loss is too large.
+        UsageError: The release has no matrix, has no row for some record, or has a guarantee that does not cover single
+            reports. The error is also raised if ``reach_km`` is negative or the client's loss is too large.
         DoesNotHoldError: The release fails verification.
         CertificationError: The client's rows do not satisfy epsilon.
     """
@@ -229,7 +229,7 @@ class _ClientForm:
         mechanism: The mechanism to write to the artefact.
         kept: The indices of the problem's outputs that the client can report; None if the outputs are the records.
         loss: The expected loss of the client's reports, in the release's unit of loss.
-        note: A clause that explains how the rows differ from the release's; ``""`` if they are the same.
+        note: A clause that explains how the rows differ from the release's; an empty string if they are the same.
     """
 
     form: Form
@@ -246,7 +246,7 @@ def _grid_of(declared: object) -> Grid | None:
 
 
 def _count_row_bytes(release: MatrixRelease) -> tuple[int, int]:
-    """Return the number of bytes that an output takes in all rows together, and the number of outputs in use.
+    """Return the number of bytes that one output takes in all rows together, and the number of outputs in use.
 
     An output is in use if some row has a positive weight for it.
     """
@@ -256,7 +256,7 @@ def _count_row_bytes(release: MatrixRelease) -> tuple[int, int]:
 
 
 def _describe_remedies(release: MatrixRelease, data: MetricData, max_bytes: int) -> str:
-    """Return the error message, with remedies, for a release that does not fit or only with too large a loss.
+    """Return the error message, with remedies, for rows that exceed ``max_bytes`` or fit only at too large a loss.
 
     Args:
         release: The release, with a row for each record.
@@ -413,7 +413,7 @@ def _make_places(data: MetricData, space: Space, rows: Ints | None = None) -> Pl
 
 
 def _hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits, or ``""`` if the file does not exist."""
+    """Return the SHA-256 of a file in hexadecimal digits, or an empty string if the file does not exist."""
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
@@ -448,7 +448,7 @@ def _inline_modules(page: str) -> str:
 
 
 def _iter_vectors(client: Client, contents: bytes) -> Iterator[dict[str, object]]:
-    """Yield test vectors, each with an input, entropy, and the report that every client must draw from them.
+    """Yield test vectors: an input, entropy, and the report that every client must draw from the two.
 
     Args:
         client: The reference client for the artefact.
