@@ -37,7 +37,7 @@ TABLES: Final = ("records", "outputs", "distance", "privacy", "utility")
 
 
 def check_section(folder: Path, release: MatrixRelease, result: Result) -> Section | None:
-    """Return a section by which readers can check a release without the program that made it.
+    """Return a section with which readers can check a release without the program that made it.
 
     Args:
         folder: The release folder.
@@ -46,9 +46,9 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
 
     Returns:
         A section with the release and a button that checks it or, if the guarantee covers a region, a section that
-        refers to the stand-alone checker. The result is None if the release is marked as not private. It is also None
-        if the browser cannot check it, because it has more than ``MOST_RECORDS`` records or outputs, an unsupported
-        scope, several records without pairs, or chosen outputs.
+        refers to the stand-alone checker. None if the release is marked as not private, or if the browser cannot check
+        it. This is so if the release has more than ``MOST_RECORDS`` records or outputs, an unsupported scope, several
+        records but no pairs, or outputs that were chosen among the records.
     """
     if release.region is not None and not result.mark:
         return Section(
@@ -113,15 +113,15 @@ def _names_file(table: Any, name: str) -> bool:
 
 
 def _to_base64(raw: bytes) -> str:
-    """Encode bytes as base64 text, for JSON."""
+    """Encode bytes as a base64 string, for JSON."""
     return base64.b64encode(raw).decode()
 
 
 def _encode_array(array: NDArray[Any]) -> list[str]:
-    """Return the NumPy type of an array, such as "<f8", and its bytes as base64 text."""
+    """Return the NumPy type of an array, such as "<f8", and its bytes as a base64 string."""
     return [array.dtype.str, _encode_as(array, array.dtype.str)]
 
 
 def _encode_as(array: NDArray[Any], kind: str) -> str:
-    """Convert an array to the NumPy type ``kind``, and return its bytes in row-major order as base64 text."""
+    """Convert an array to the NumPy type ``kind``, and return its bytes in row-major order as a base64 string."""
     return _to_base64(np.ascontiguousarray(array).astype(kind).tobytes())

@@ -62,18 +62,18 @@ def cell_around(places: Floats) -> tuple[float, float] | None:
 
 
 def lines_between(data: MetricData) -> Ints | None:
-    """Return the pairs of records that a street or a triangle side connects, as an array of shape (E, 2), or None."""
+    """Return the pairs of records that streets or sides of triangles connect, shape (E, 2); None without such lines."""
     if data.region is not None:
         return data.region.edges
     return data.metric.road_pairs if isinstance(data.metric, RoadMetric) else None
 
 
 def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) -> Ints | None:
-    """Count the records with which each record can be confused, for several limits on the change of odds.
+    """Count, for each record, the other records with which it can be confused, for several limits on odds.
 
     A report changes the odds between the two records of a certified pair at distance d by at most exp(epsilon d). If a
     path of certified pairs with total length L connects two records, a report therefore changes the odds between them
-    by at most exp(epsilon L). The count for a limit includes all other records for which this bound is within the
+    by at most exp(epsilon L). The count for a limit includes every other record for which this bound is at most the
     limit.
 
     Args:
@@ -125,7 +125,7 @@ def _count_near(graph: csr_array, limits: Floats) -> Ints:
 
 
 STEPS: Final = (255, 63, 31, 15)
-"""The possible numbers of steps to which probabilities are rounded.
+"""The numbers of steps that are tried for rounding probabilities, in order.
 
 A byte contains the ratio of a probability to the largest one in its row, on a square root scale. Fewer steps are used
 if the page would otherwise be too large. This happens for the exponential mechanism, because its rows contain no zeros
@@ -166,8 +166,8 @@ class ExplorerData:
         places: Array of shape (N, 2) with the positions of the records on the map.
         output_places: Array of shape (K, 2) with the positions of the outputs on the map.
         axes: The labels of the two axes.
-        scale: The unit of the axes, for a scale bar; "" for no bar.
-        facts: Figures about the records: arrays of shape (N,) by name. The values for the selected record are shown
+        scale: The unit of the axes, for a scale bar; an empty string for no bar.
+        facts: Statistics about the records: arrays of shape (N,) by name. The values for the selected record are shown
             next to its likeliest outputs.
         unit: The unit of each array in ``facts``, by name.
         marked: For each record, the indices of the outputs with a dark outline; None for no outlines.
@@ -237,8 +237,8 @@ def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None
         columns: Array of shape (K,) with the column indices in the order in which columns are written.
 
     Returns:
-        The number of steps and the compressed matrix as base64 text, or None if it is too large for all numbers of
-        steps.
+        The number of steps and the compressed matrix as a base64 string, or None if the matrix is too large with any
+        number of steps.
     """
     # On a square root scale, small probabilities remain visible even with few steps.
     roots = np.sqrt(z / z.max(axis=1, keepdims=True))[rows][:, columns]
@@ -255,7 +255,7 @@ def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None
 
 
 def _round_figures(values: Floats, figures: int = 6) -> list[float]:
-    """Return the values of an array as a flat list, rounded to a number of significant figures to save space."""
+    """Return the values of an array as a flat list, rounded to ``figures`` significant digits to save space."""
     return [float(f"{value:.{figures}g}") for value in values.ravel().tolist()]
 
 

@@ -41,7 +41,7 @@ class Layout:
     Attributes:
         places: Array of shape (N, 2) with x and y.
         axes: The labels of the two axes, which are empty if the axes have no meaning.
-        unit: The unit of lengths on the drawing if these are distances between places; otherwise empty.
+        unit: The unit of lengths on the drawing; an empty string if these are not distances between places.
     """
 
     places: Floats
@@ -79,7 +79,7 @@ def _project_to_plane(values: Floats, space: Space) -> tuple[Floats, tuple[str, 
 
     Returns:
         Array of shape (N, 2) with positions, the labels of the two axes, and the unit of length on the drawing, which
-        is "" if there is none.
+        is an empty string if there is none.
     """
     if space.kind == "geographic":
         south, west = values.min(axis=0)
@@ -241,7 +241,7 @@ def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -
 def over_time(attacked: Mapping[str, Any], noun: str = "place") -> Figure:
     """Plot the median and the 95th percentile of an attacker's errors against the number of reports.
 
-    Each has a panel, with a line for each kind of report.
+    Each statistic has its own panel, with a line for each kind of report.
 
     Args:
         attacked: The result of :func:`privopt_metric_dp.attacks.many_reports.over_time`.

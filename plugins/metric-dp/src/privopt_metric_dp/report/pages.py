@@ -78,8 +78,7 @@ def compare_losses(data: MetricData | None, result: Result) -> list[tuple[str, f
     """Return the loss of a release and, if costs are known, the losses of mechanisms that need no solver.
 
     Args:
-        data: The data of the problem with the costs from which the loss is computed; None if the loss is not an
-            expected cost.
+        data: The problem's data, whose costs define the loss; None if the loss is not an expected cost.
         result: The result, which contains the name of the mechanism and the loss of the release.
 
     Returns:
@@ -254,7 +253,7 @@ def _maps_section(figures: Mapping[str, Figure], noun: str) -> Section:
 
 
 def space_features(space: Space, columns: Mapping[str, Any]) -> list[Feature]:
-    """Return a map feature, which is a point with properties, for each place in a space.
+    """Return a map feature (a point with properties) for each place in a space.
 
     Args:
         space: The records or outputs.
@@ -334,8 +333,9 @@ def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> S
 def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ...]]:
     """Return up to ten pairs of records that an attacker can distinguish best relative to their distance.
 
-    The measure is the total variation distance between the output distributions of the two records. An attacker who
-    must choose between two equally likely records is right with probability (1 + total variation) / 2.
+    Pairs are ranked by the total variation distance between the output distributions of their two records, divided by
+    the distance between these. An attacker who must choose between two equally likely records is right with probability
+    (1 + total variation) / 2.
 
     Returns:
         For each pair, the labels of both records, their distance, their total variation, and the largest total
@@ -370,8 +370,7 @@ def _show_comparison(data: MetricData | None, result: Result, unit: str, chart: 
     """Return a section that compares the loss with the lower bound and with mechanisms that need no solver.
 
     Args:
-        data: The data of the problem with the costs from which the loss is computed; None if the loss is not an
-            expected cost.
+        data: The problem's data, whose costs define the loss; None if the loss is not an expected cost.
         result: The result.
         unit: The unit of the loss.
         chart: The figure that shows the losses.

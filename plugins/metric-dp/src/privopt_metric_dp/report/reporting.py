@@ -54,7 +54,7 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
         return [*sections[:1], pages.meaning_section(sentences, problem.data.records, result, relation), *sections[1:]]
 
     def in_readers_unit(self, problem: MetricInstance[Any], result: Result, value: float) -> str:
-        """Convert a loss in km to text in the unit that ``[utility] per_km`` declares; "" if there is none."""
+        """Format a loss in km in the unit that ``[utility] per_km`` declares; an empty string if there is none."""
         return in_readers_unit(problem.data, result.objective, value)
 
     def report_check(self, release: MatrixRelease, result: Result, folder: Path) -> Section | None:

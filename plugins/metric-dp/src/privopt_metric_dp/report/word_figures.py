@@ -1,4 +1,4 @@
-"""Figures about a release of words: how often words stay unchanged, and which words replace them at what distance.
+"""Statistics about a release of words: how often words stay unchanged, and which words replace them at what distance.
 
 Source:
     Feyisetan, Balle, Drake, Diethe: Privacy- and Utility-Preserving Textual Analysis via Calibrated Multivariate
@@ -21,10 +21,10 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["WordFigures", "word_figures", "word_section"]
 
 DRAWS_PER_WORD: Final = 1_000
-"""Number of reports of a word among which distinct words are counted, as in the paper."""
+"""Number of reports per word among which distinct words are counted, as in the paper."""
 
 LISTED_WORDS: Final = 12
-"""Number of words, those with the largest prior, that are listed with their replacements."""
+"""Number of words that are listed with their replacements. The words with the largest prior are listed."""
 
 LISTED_REPLACEMENTS: Final = 5
 """Maximum number of replacements that are listed for a word."""
@@ -33,12 +33,12 @@ BLOCK: Final = 1 << 22
 """Maximum number of probabilities that are in memory as doubles at a time."""
 
 SHARES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""The quantile levels at which figures are shown."""
+"""The levels of the quantiles that are shown for each statistic."""
 
 
 @frozen(kw_only=True, eq=False)
 class WordFigures:
-    """Figures about each of the N words in a release.
+    """Statistics about each of the N words in a release.
 
     Attributes:
         stays: Array of shape (N,) with the probability that each word is reported as itself (N_w in the paper). It is 0
@@ -55,7 +55,7 @@ class WordFigures:
 
 
 def word_figures(release: MatrixRelease, data: MetricData) -> WordFigures:
-    """Compute the figures about each word from the probabilities in a release, without drawing reports.
+    """Compute the statistics about each word from the probabilities in a release, without drawing reports.
 
     Args:
         release: The release, with a row for each of N words.
@@ -82,7 +82,7 @@ def word_figures(release: MatrixRelease, data: MetricData) -> WordFigures:
 
 
 def word_section(release: MatrixRelease, data: MetricData) -> Section:
-    """Return a section with quantiles of the figures over all words, and with replacements for the commonest words."""
+    """Return a section with quantiles of the statistics over all words, and replacements for the commonest words."""
     figures = word_figures(release, data)
     rows = [
         ("stays as it is", *_format_quantiles(100.0 * figures.stays, "\u00a0%")),
@@ -115,16 +115,16 @@ def word_section(release: MatrixRelease, data: MetricData) -> Section:
 
 
 def _format_quantiles(values: Floats, unit: str) -> list[str]:
-    """Compute the quantiles of values at the levels in ``SHARES``, and format each with a unit."""
+    """Return the quantiles of the values at the levels in ``SHARES`` as strings, each with the unit."""
     return [f"{value:.3g}{unit}" for value in np.quantile(values, SHARES).tolist()]
 
 
 def _name_replacements(release: MatrixRelease, name: str, row: int) -> str:
-    """Return the likeliest replacements for a word as text, with their probabilities as percentages.
+    """Return a string with the likeliest replacements for a word, and their probabilities as percentages.
 
     Args:
         release: The release.
-        name: The word, which is not listed itself.
+        name: The word itself, which is omitted from the list.
         row: The row index of the word in the release.
     """
     weights = release.weights[row]

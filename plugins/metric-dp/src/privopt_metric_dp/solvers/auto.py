@@ -254,7 +254,7 @@ def run_ladder(
 
 
 def _offer_quick_bound(part: Part, offers: PartOffers) -> None:
-    """Offer bounds that take little time.
+    """Offer lower bounds that take little time to compute.
 
     If an idle machine would need at most the share `AT_ONCE` of the granted time, all of them are computed, even past a
     deadline. Otherwise, the computation ends when that share of the remaining time is used up, without an error.

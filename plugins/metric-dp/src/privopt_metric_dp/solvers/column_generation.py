@@ -60,7 +60,7 @@ def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats
 
 
 class ColumnGeneration:
-    """Improves a mixture of rays from the privacy cone by column generation, until the gap is reached.
+    """A solver that improves a mixture of rays from the privacy cone by column generation, until the gap is reached.
 
     The first rays are those of the star. So on parts for which the star is a mechanism, this solver runs after
     :class:`StarSolver`. On other parts, it runs if it is requested by name, or if earlier methods failed.

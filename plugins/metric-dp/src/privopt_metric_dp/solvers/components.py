@@ -308,7 +308,7 @@ class ReducedInstance:
     def views(self, offers: PartOffers) -> list[PartOffers]:
         """Return a receiver of offers for each part, which turns each offer into one for the whole instance.
 
-        The other parts contribute their best offers so far. At first, this is a single output for all records.
+        The other parts contribute their best offers so far. A part's first offer is a single output for all records.
 
         Args:
             offers: Receives the offers for the whole instance.
@@ -348,7 +348,7 @@ class ReducedInstance:
 
 
 def _join_results(join: Any, results: Sequence[Any]) -> Any:
-    """Join the results for all parts, after computing those that are given as functions to evaluate later.
+    """Join the results for all parts, after computing those that are deferred.
 
     Args:
         join: Function that joins the parts' candidates, or their proofs, given as a list.
@@ -401,6 +401,6 @@ class _PartOffers(Offers[Floats, Multipliers]):
 
         Args:
             step: The step, in words.
-            figures: Figures to record, by name.
+            figures: Statistics to record, by name.
         """
         self._outer.note(step, **figures)

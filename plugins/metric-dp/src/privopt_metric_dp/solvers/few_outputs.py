@@ -47,7 +47,7 @@ def sample_outputs(instance: Instance, count: int) -> Ints:
 
 
 class FewOutputs:
-    """Solves the program over a sample of outputs whose costs differ as much as possible.
+    """A solver for the program over a sample of outputs whose costs differ as much as possible.
 
     Attributes:
         count: Number of outputs in the sample.

@@ -155,12 +155,12 @@ class Instance:
 
     @property
     def noise(self) -> float:
-        """Largest difference between two losses that may be due to rounding in a sum of costs over all records."""
+        """Largest difference between two losses that rounding in a sum of costs over all records may cause."""
         # For each record, 45 times the resolution of a double (2.2e-16), relative to the largest cost.
         return 1e-14 * self.records * float(np.abs(self.cost).max())
 
     def is_gap_reached(self, loss: float, bound: float, gap: float) -> bool:
-        """Return whether loss and bound are within a relative gap, or differ by no more than :attr:`noise`.
+        """Return whether a loss exceeds a bound by at most a relative gap, or by at most :attr:`noise`.
 
         Args:
             loss: Expected loss of a mechanism.
@@ -188,7 +188,7 @@ class Solution:
         trajectory: Tuples ``(seconds, lower bound, loss)`` in chronological order.
         status: "optimal" (the requested gap was reached), "feasible" (it was not), or "stopped" (a time limit or an
             interrupt ended the search before that).
-        details: Figures that the methods noted, by name.
+        details: Statistics that the methods recorded, by name.
     """
 
     z: Floats

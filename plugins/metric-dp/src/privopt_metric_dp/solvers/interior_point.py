@@ -66,7 +66,7 @@ RECORDS_PER_FEW_OUTPUTS = 8
 
 @frozen
 class _IterateStatus:
-    """Figures that describe an iterate.
+    """The quantities that describe an iterate.
 
     Attributes:
         loss, bound: Loss and lower bound, both divided by the scale of the costs.
@@ -108,7 +108,7 @@ def _save_best(state: State, status: _IterateStatus, *, last: bool = False) -> b
     Args:
         state: The iterate. Its groups of outputs save the mechanism and the multipliers; the state itself stores their
             loss (``saved_loss``) and bound.
-        status: Figures that describe the iterate.
+        status: The quantities that describe the iterate.
         last: Whether to save the mechanism even if its loss is larger, because its row sums were restored.
 
     Returns:
@@ -383,7 +383,7 @@ def _must_restore(state: State, status: _IterateStatus, gap: float) -> bool:
 
     Args:
         state: The iterate, with the loss of the saved mechanism and the best bound.
-        status: Figures that describe the iterate.
+        status: The quantities that describe the iterate.
         gap: Requested relative gap.
     """
     is_halved = not state.formed and status.loss - state.bound <= (state.saved_loss - state.bound) / 2
@@ -411,7 +411,7 @@ def _forms_coupling(part: Part, gap: float) -> bool:
 
 
 class InteriorPoint:
-    """Solves the optimal mechanism's program by a structured primal-dual interior point method.
+    """A solver for the optimal mechanism's program, by a structured primal-dual interior point method.
 
     Attributes:
         symmetry: Whether to search for symmetries and use them.

@@ -35,7 +35,7 @@ PARTIAL_SUMS = 8
 """Number of partial sums that make up the coupling. It is fixed so that the result does not depend on the number of
 threads."""
 MAX_RECYCLED = 64
-"""Largest number of directions that are stored."""
+"""Largest number of conjugate gradient directions that are stored."""
 MAX_STEPS = 80
 """Default limit on conjugate gradient steps. If it is not enough, a solve with a formed coupling fails. If the coupling
 was completed instead, the result is used as it is."""
@@ -245,7 +245,7 @@ def form(state: State, scale: Floats) -> Singles:
     n = state.instance.records
 
     def panels(groups: Sequence[Outputs]) -> Singles:
-        """Return some groups' contribution, (panels, N * PANEL). A panel holds `PANEL` columns, row by row."""
+        """Return some groups' part of the coupling, (panels, N * PANEL). A panel holds `PANEL` columns, row by row."""
         sums = np.zeros((-(-n // PANEL), n * PANEL), dtype=np.float32)
         for group in groups:
             group.couple(scale, sums)

@@ -82,7 +82,7 @@ class Outputs:
         self._other_z, self._other_f = np.zeros_like(z), np.zeros_like(s)
 
     def _lane_indices(self, records: Ints, outputs: Ints) -> tuple[Ints, Ints]:
-        """Return the indices (batch, position) of entries in the arrays that have eight values for each record.
+        """Return the batches and positions of matrix entries in the arrays that have eight values for each record.
 
         Args:
             records, outputs: (M,) indices of the records, and of the outputs within the group.
@@ -114,7 +114,7 @@ class Outputs:
         lanes[:, last + 1 :] = lanes[:, last : last + 1]
 
     def measure(self) -> tuple[float, float, Floats, Floats]:
-        """Compute the figures that describe the current iterate.
+        """Compute the quantities that describe the current iterate.
 
         Returns:
             The loss, the sum of ``f s``, (N,) sums of the mechanism's rows over the group's outputs, and (N,) smallest
@@ -227,7 +227,7 @@ class Outputs:
             prices: (N,) prices of the records, which all outputs share.
 
         Returns:
-            (6,) figures: the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``,
+            (6,) array: the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``,
             ``df s`` and ``df ds``.
         """
         self._solve_batches(prices, -1.0, self.arrays.cost, self.arrays.dz)
@@ -293,14 +293,14 @@ class Outputs:
         row_kernels.advance(self.arrays, 1.0)
 
     def mechanism(self) -> Callable[[], Floats]:
-        """Return a function that gives the saved mechanism, shape (N, R), with records in the instance's order."""
+        """Return a function that returns the saved mechanism, shape (N, R), with records in the instance's order."""
         # (N, G, 8): each record has G batches of eight outputs.
         columns = self._best_z.reshape(len(self._best_z), -1, DOUBLE_LANES).transpose(1, 0, 2)
         position, width = self.pattern.place, self.width
         return lambda: np.asarray(columns[position].reshape(len(position), -1)[:, :width])
 
     def proof(self) -> Callable[[], Floats]:
-        """Return a function that gives the saved multipliers, shape (R, P).
+        """Return a function that returns the saved multipliers, shape (R, P).
 
         The entry for a pair is the multiplier of the pair's first row minus that of its second row.
         """

@@ -73,7 +73,7 @@ def predict(a: Arrays) -> Floats:
         a: The arrays, of which ``dz`` is read and ``df`` is set.
 
     Returns:
-        (6,) figures: the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``, ``df s``
+        (6,) array: the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``, ``df s``
         and ``df ds``.
     """
     pair_ends, root, s, f, dz, df = a.ends, a.root, a.s, a.f, a.dz, a.df
@@ -243,7 +243,7 @@ def move(a: Arrays, add: tuple[float, float], step: tuple[float, float], new_z: 
 
 @_compiled
 def measure(a: Arrays) -> tuple[float, float, Floats, Floats]:
-    """Compute the figures that describe the current iterate.
+    """Compute the quantities that describe the current iterate.
 
     Args:
         a: The arrays, which are only read.

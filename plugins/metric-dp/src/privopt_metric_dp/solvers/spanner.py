@@ -101,7 +101,7 @@ def make_spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
 
 
 class FewPairs:
-    """Solves the program over finer and finer spanners of the required pairs, until the gap is reached.
+    """A solver for the program over finer and finer spanners of the required pairs, until the gap is reached.
 
     Another solver solves the program over each spanner. Spanners save time if most pairs of records are required and a
     few of them nearly imply the others.

@@ -276,7 +276,7 @@ def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
 
 
 def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pivots: bool = True) -> Multipliers:
-    """Return multipliers from trees, either as they are or after pricing again at the true log-ratios.
+    """Return the multipliers that trees give, either as they are or after pricing again at the true log-ratios.
 
     With pricing, an output gets the better of the two trees. A tree whose accumulated reduced costs have the right
     signs is a proof even if its ray is not feasible. So ties between paths do no harm, nor do outputs that pricing does
@@ -304,10 +304,11 @@ def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pi
 
 
 def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> float:
-    """Return the Lagrangian bound from prices. Since rows sum to one, the sum of any valid prices is a lower bound.
+    """Return the Lagrangian lower bound that prices give: the sum of the prices, after making them valid.
 
     Prices are valid if no ray of the privacy cone has a negative value at them. They become valid if each is reduced by
-    its largest deficit over the outputs. A relative 1e-12 is subtracted for rounding errors.
+    its largest deficit over the outputs. Since rows sum to one, the sum of any valid prices is a lower bound. A
+    relative 1e-12 is subtracted for rounding errors.
 
     Args:
         symmetry: The symmetries. All prices in an orbit are reduced by the same amount.
@@ -380,7 +381,7 @@ def quick_bound_operations(instance: Instance) -> float:
 
 
 class StarSolver:
-    """Offers the star mechanism, a closed form that exists for some instances, and proves its gap by pricing."""
+    """A solver that offers the star mechanism, a closed form that exists for some instances, and bounds by pricing."""
 
     name = "star"
 
