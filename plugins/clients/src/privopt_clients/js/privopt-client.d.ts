@@ -1,7 +1,7 @@
-/** Id of a record, or a position: latitude and longitude in degrees, or x and y in km. */
+/** The id of a record, or a position: latitude and longitude in degrees, or x and y in km. */
 export type Input = string | [number, number];
 
-/** An output: its id, with coordinates where outputs have any. */
+/** A report: the id of an output and, if outputs have coordinates, those of the output. */
 export interface Report {
   id: string;
   lat?: number;
@@ -10,54 +10,68 @@ export interface Report {
   y?: number;
 }
 
-/** What draws reports: of an artefact, or of `fromEpsilon` in privopt-sphere.mjs. */
+/** A client that draws reports, from an artefact or from `fromEpsilon` in privopt-sphere.mjs. */
 export interface Client {
   /** The guarantee in one sentence. */
   readonly promise: string;
-  /** SHA-256 of the SHA256SUMS of the release that was exported; of `fromEpsilon` its arguments. */
+  /** The SHA-256 of the exported release's SHA256SUMS; for `fromEpsilon`, a string that contains its arguments. */
   readonly release: string;
-  /** SHA-256 of its proof.npz; empty where there is none. */
+  /** The SHA-256 of the release's proof.npz; an empty string if there is no proof. */
   readonly proof: string;
-  /** Ids of the records; of `fromEpsilon` those of its points, if it has any. */
+  /** The ids of the records; for `fromEpsilon`, the ids of its points, if there are any. */
   readonly ids: string[];
-  /** Names of the records' coordinates: lat and lon, x and y, or none. */
+  /** The names of the records' coordinates: lat and lon, or x and y; empty if records have no coordinates. */
   readonly names: string[];
-  /** Positions of the records, degrees or km; none where they have none. */
+  /** The positions of the records, in degrees or km; empty if records have no coordinates. */
   readonly positions: [number, number][];
-  /** Bytes of entropy that report() takes; of `fromEpsilon` nearly always. */
+  /** The number of bytes of entropy that report() reads per draw. With `fromEpsilon`, a few draws need more. */
   readonly entropy: number;
-  /** Whether report() takes an input: false outside the region, and for what is neither an id nor a position. */
+  /** Whether report() accepts an input: false if it is outside the region, or neither an id nor a position. */
   covers(input: Input): boolean;
-  /** The id of the record nearest to an input, or a square of `fromEpsilon`: a public cell, as secret as the input. */
+  /**
+   * Returns the cell that contains an input: the id of the nearest record or, for `fromEpsilon`, a square. The cells
+   * are public, but the one that contains an input is as secret as the input.
+   */
   cell(input: Input): string;
-  /** Draws a report from crypto.getRandomValues. Throws OutsideRegionError, and RangeError for what is no input. */
+  /**
+   * Draws a report, using crypto.getRandomValues.
+   *
+   * Throws OutsideRegionError if the position is outside the region, and RangeError if the input is invalid.
+   */
   report(input: Input): Report;
-  /** The same from given bytes: uniform and never used again, or nothing is promised. */
+  /** Draws a report from the given bytes. They must be uniform and never be reused, or the guarantee is void. */
   reportFrom(input: Input, entropy: Uint8Array): Report;
 }
 
-/** The mechanism of an artefact. */
+/** The client for an artefact. */
 export interface Mechanism extends Client {
-  /** Numbers of the test whether a last report is still good, in steps; undefined if the release is not predictive. */
+  /**
+   * The parameters of the test that decides whether to repeat the last report, with distances in steps; undefined if
+   * the release is not predictive.
+   */
   readonly prediction?: {
     readonly good: bigint;
     readonly threshold: [bigint, bigint];
     readonly test: [bigint, bigint];
     readonly steps: Uint32Array;
   };
-  /** Steps from the record of an input to an output, which that test goes by. They are as secret as the input. */
+  /**
+   * Returns the distance, in steps, from an input's record to an output, which that test compares with a threshold. It
+   * is as secret as the input.
+   */
   steps(input: Input, output: string): bigint;
 }
 
-/** A position outside the region that the release is about. No report was drawn. */
+/** Thrown if a position is outside the region that the release covers. No report was drawn. */
 export class OutsideRegionError extends RangeError {}
 
-/** Bytes that are no artefact, or not as they were written. */
+/** Thrown if the bytes are not an artefact, or were changed after the export. */
 export class DamagedArtefactError extends Error {}
 
 /**
- * Reads mechanism.bin; a change of any bit is found before anything can be drawn.
+ * Opens mechanism.bin, after checking its digest. A file with a damaged bit is rejected before any report is drawn.
  *
- * @param sha256 of the whole file, as `privopt export` said it.
+ * @param bytes The contents of the file.
+ * @param sha256 The SHA-256 of the whole file in hexadecimal digits, as `privopt export` prints it.
  */
 export function open(bytes: ArrayBuffer | Uint8Array, sha256?: string): Promise<Mechanism>;

@@ -1,8 +1,10 @@
 import type { Rounding } from "./privopt-sphere.mjs";
 
 /**
- * Outputs for `fromEpsilon`: reports are the nearest of these points. Ids and places must be distinct.
- * With `remap`, a point's id may have the id of another point, which is reported in its place.
+ * Returns outputs for `fromEpsilon`, with which the point nearest to the drawn position is reported.
+ *
+ * @param points The points, whose ids and positions must be distinct.
+ * @param remap Maps the ids of points to the ids of the points that are reported instead; by default, none is replaced.
  */
 export function nearestOf(
   points: { id: string; lat: number; lon: number }[],
