@@ -230,7 +230,7 @@ class ExactSearch:
         return population_loss(all_rows, self.data), all_rows
 
     def prove(self, proof: Multipliers, value: float) -> tuple[float, None]:
-        """Return the lower bound on the loss that dual multipliers prove, rounded down, and None as no proof is stored.
+        """Return the lower bound that dual multipliers prove, rounded down, and None, because no proof is stored.
 
         Args:
             proof: Multipliers for the pairs in ``data.needed``.

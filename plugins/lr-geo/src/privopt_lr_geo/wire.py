@@ -185,10 +185,8 @@ class UploadRound:
 def _cut_after(seconds: float, connection: socket.socket) -> Iterator[threading.Event]:
     """Shut down a connection if the ``with`` block takes longer than ``seconds``.
 
-    The yielded event is set before the connection is shut down.
-
-    Pending reads and writes on the connection then end at once. A socket timeout would not suffice, because it restarts
-    with each byte.
+    Pending reads and writes on the connection then end at once, and the yielded event is set. A socket timeout would
+    not suffice, because it restarts with each byte.
 
     Args:
         seconds: The time limit for the block.

@@ -28,7 +28,7 @@ __all__ = ["channel_of_points", "distances_of_points", "nearest_probabilities", 
 _STEPS: Final = 256
 """The number of equally probable intervals of distance along a ray; the nearest point is found at each midpoint."""
 _TAIL_STEPS: Final = 29
-"""The number of additional distances in the tail. Each next one halves the probability of a larger distance."""
+"""The number of additional distances in the tail. From one to the next, the probability of a larger distance halves."""
 _BEARINGS: Final = 360
 """The number of rays from each point."""
 

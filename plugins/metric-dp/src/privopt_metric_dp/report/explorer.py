@@ -96,7 +96,7 @@ def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) ->
 
 
 def _count_near(graph: csr_array, limits: Floats) -> Ints:
-    """Count the other nodes within each of several distances of every node in a graph.
+    """Count, for each node of a graph, the other nodes within each of several distances.
 
     Args:
         graph: Sparse matrix of shape (N, N) with edge lengths, in both directions.

@@ -39,7 +39,7 @@ CORRECTOR_STEPS = 2
 LAST_ITERATION = 150
 """Number of steps after which the solver gives up."""
 MAX_ROW_SUM_ERROR = 1e-7
-"""If a row sum is farther than this from one, the iterate has broken down numerically."""
+"""Largest distance of a row sum from one at which an iterate is still sound. Beyond it, numerics have broken down."""
 ROW_SUM_TOLERANCE = 1e-9
 """If a step leaves a row sum farther than this from one, row sums are restored."""
 RESIDUAL_SHARE = 1e-8
@@ -264,7 +264,7 @@ def _restore_sums(state: State, coupling: SchurComplement, within: float) -> Non
 
 
 def _lift_mechanism(symmetry: Symmetry, parts: Sequence[Callable[[], Floats]]) -> Floats:
-    """Return the mechanism from the columns that the groups saved, with rows divided by their sums.
+    """Return the mechanism that consists of the groups' saved columns, with rows divided by their sums.
 
     Args:
         symmetry: The symmetries, which turn the columns for representatives into those for all outputs.

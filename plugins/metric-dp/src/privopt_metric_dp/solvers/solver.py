@@ -36,8 +36,8 @@ TRIANGLE_TOLERANCE = 1e-9
 class Graph:
     """The graph of required pairs, in CSR form: two entries for each pair, one for each direction.
 
-    The log-ratio of a pair is ``epsilon * distance``, which the log of the ratio between the probabilities of its two
-    records must not exceed.
+    The log-ratio of a pair is ``epsilon * distance``. For each output, the logarithms of the two records' probabilities
+    may differ by at most this much.
 
     Attributes:
         start: (N + 1,) offsets at which each record's entries start.

@@ -38,14 +38,14 @@ from privopt_metric_dp.space.pairs import reduce_pairs
 __all__ = ["FewPairs", "make_spanner"]
 
 COARSE: Final = (0.3, 0.1, 0.03, 0.01, 0.003)
-"""Stretches minus 1 of the spanners that come first, so that there is a result early."""
+"""Slacks (stretches minus 1) of the spanners that come first, so that there is a result early."""
 MIN_STRETCH_RATIO: Final = 20.0
-"""Without a time limit, a coarse spanner comes first only if its stretch minus 1 is more than this many times that of
-the program that follows. It then takes about a thirtieth of that program's time (see `TIME_FACTOR`)."""
+"""Without a time limit, a coarse spanner comes first only if its slack is more than this many times that of the program
+that follows. It then takes about a thirtieth of that program's time (see `TIME_FACTOR`)."""
 TIME_FACTOR: Final = 4.0
 """Approximate factor by which each spanner takes longer than the coarser one before it."""
 SHARES: Final = (1.0, 0.25)
-"""Stretches minus 1 that are tried after the coarse ones, as multiples of the one that suits the requested gap."""
+"""Slacks that are tried after the coarse ones, as multiples of the slack that suits the requested gap."""
 INNER_GAP_SHARE: Final = 0.5
 """The program over a spanner is solved to this share of the gap that the spanner is expected to reach."""
 MAX_SPANNER_SHARE: Final = 0.6
@@ -53,7 +53,7 @@ MAX_SPANNER_SHARE: Final = 0.6
 
 
 def _stretch_of_gap(gap: float) -> float:
-    """Return the stretch minus 1 at which using a spanner costs about half of the given relative gap.
+    """Return the slack (stretch minus 1) at which using a spanner costs about half of the given relative gap.
 
     The formula was fitted to measurements with 200 and 300 points and gaps from 1e-4 to 1e-2.
     """
@@ -61,12 +61,12 @@ def _stretch_of_gap(gap: float) -> float:
 
 
 def _gap_of_stretch(slack: float) -> float:
-    """Return the gap that suits a given stretch minus 1 (``slack``). This is the inverse of `_stretch_of_gap`."""
+    """Return the relative gap that suits a slack (stretch minus 1). This is the inverse of `_stretch_of_gap`."""
     return math.pow(slack / 1.6, 4 / 3)
 
 
 def _list_stretches(gap: float, *, has_limit: bool) -> list[float]:
-    """Return the stretches minus 1 of the spanners to use, from coarse to fine.
+    """Return the slacks (stretches minus 1) of the spanners to use, from coarse to fine.
 
     Args:
         gap: Requested relative gap.

@@ -136,7 +136,7 @@ def solve_street_bound(
     seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Multipliers | None:
-    """Solve for multipliers for the pairs in ``data.needed``, with the priced records in place of the outputs.
+    """Compute multipliers for the pairs in ``data.needed``, using the priced records in place of the outputs.
 
     Args:
         data: The data of a problem whose outputs are chosen among records on streets.

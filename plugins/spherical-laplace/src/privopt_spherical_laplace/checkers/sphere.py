@@ -170,7 +170,7 @@ class Sphere:
         """Check that the points have distinct ids and that remap.csv, if required, maps each point to a point.
 
         Raises:
-            RefusedError: An id is repeated, or remap.csv lists other points.
+            RefusedError: An id is repeated, or remap.csv does not map exactly the problem's points to such points.
         """
         table = self.problem.columns(self.output)
         names = self.columns.get("id", "id")
