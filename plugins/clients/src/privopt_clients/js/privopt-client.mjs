@@ -1,8 +1,7 @@
 // privopt client: opens mechanism.bin and draws reports on the device.
 //
-// The format and the rules of drawing are documented in docs/reference/client.md. All arithmetic is on whole numbers:
-// doubles below 2^53, and what is larger is a BigInt. A draw looks at every entry of its row and at every place,
-// whichever the secret is.
+// docs/reference/client.md documents the format and how reports are drawn. All arithmetic is on integers: doubles below
+// 2^53, and BigInts for larger ones. A draw visits every entry of its row and every place, whatever the secret is.
 
 const MAGIC = [0x50, 0x52, 0x49, 0x56, 0x4f, 0x50, 0x54, 2]; // "PRIVOPT" and the version
 const DIGEST = 32; // bytes of SHA-256
@@ -18,23 +17,23 @@ const ROOM = 2 ** -49; // relative, around squares in doubles
 const NEAR = 2 ** -40; // the same, around squared distances from sides
 const HALF_TURN = 1800000000; // 180 degrees in units of 1e-7
 
-// By kind of places: 0 ids alone, 1 degrees, 2 a plane.
+// These are indexed by the kind of places: 0 for ids alone, 1 for degrees, 2 for a plane.
 const DEGREES = 1;
 const UNITS = [0, 10000000, 1000000]; // integer units in a degree, in a kilometre
 const NAMES = [[], ["lat", "lon"], ["x", "y"]];
 const LIMITS = [[], [[-90, 90], [-180, 360]], [[-1000, 1000], [-1000, 1000]]];
 
-/** Bytes that are no artefact, or not as they were written. */
+/** Thrown if the bytes are not an artefact, or were changed after the export. */
 export class DamagedArtefactError extends Error {}
 
-/** A position outside the region that the release is about: a report would say nothing of where it is. */
+/** Thrown if a position is outside the region that the release covers, where a report would be useless. */
 export class OutsideRegionError extends RangeError {}
 
 /**
- * Reads an artefact; a change of any bit is found before anything can be drawn.
+ * Opens an artefact, after checking its digest. A damaged file is rejected before any report is drawn.
  *
- * `sha256` is that of the whole file as `privopt export` said it: whoever changes the file can make its inner sum fit
- * again, but not this one.
+ * `sha256` is the digest of the whole file, as `privopt export` prints it. An attacker who changes the file can adapt
+ * the digest inside it, but not this one.
  */
 export async function open(bytes, sha256) {
   const data = new Uint8Array(bytes).slice(); // a copy: nobody can change the bytes after they were checked
@@ -75,29 +74,29 @@ class Mechanism {
     Object.freeze(this);
   }
 
-  /** Ids of the records. */
+  /** The ids of the records. */
   get ids() {
     return [...this.#records.ids];
   }
 
-  /** Names of the records' coordinates: lat and lon, x and y, or none. */
+  /** The names of the records' coordinates: lat and lon, or x and y; empty if records have no coordinates. */
   get names() {
     return [...NAMES[this.#records.kind]];
   }
 
-  /** Positions of the records, degrees or km; none where they have none. */
+  /** The positions of the records, in degrees or km; empty if records have no coordinates. */
   get positions() {
     const { ids, kind, points } = this.#records;
     const unit = UNITS[kind];
     return kind === 0 ? [] : ids.map((_, row) => [points[2 * row] / unit, points[2 * row + 1] / unit]);
   }
 
-  /** Bytes of entropy that report() takes. */
+  /** The number of bytes of entropy that report() reads per attempt. */
   get entropy() {
     return this.#mechanism.entropy;
   }
 
-  /** Whether `report` takes an input: the id of a record, or a position of the region, as far as the artefact says. */
+  /** Returns whether report() accepts an input: the id of a record, or a position within the artefact's reach. */
   covers(input) {
     try {
       return this.#where(input).length > 0;
@@ -106,21 +105,21 @@ class Mechanism {
     }
   }
 
-  /** Id of the record nearest to an input: its public cell. It is as secret as the input. */
+  /** Returns the id of the record nearest to an input, which names a public cell. It is as secret as the input. */
   cell(input) {
     this.#where(input); // refuses what is outside
     if (typeof input === "string") return input.normalize("NFC");
     return this.#records.ids[nearest(this.#records, ...this.#inUnits(input)).row];
   }
 
-  /** Steps from the record of an input to an output, which `prediction`'s test goes by; as secret as the input. */
+  /** Returns the distance, in steps, from an input's record to an output. It is as secret as the input. */
   steps(input, output) {
     const { ids } = this.#outputs, column = ids.indexOf(output);
     if (column < 0) throw new RangeError("a kept report must be one of this artefact's, got another: remove it");
     return BigInt(this.prediction.steps[this.#where(input)[0][0] * ids.length + column]);
   }
 
-  /** Draws a report for the id of a record or for a position, from the device's generator. */
+  /** Draws a report for the id of a record or for a position, using the device's random generator. */
   report(input) {
     const where = this.#where(input);
     let output;
@@ -130,7 +129,7 @@ class Mechanism {
     return this.#reported(output);
   }
 
-  /** The same from given bytes, which must be uniform and never used again, or nothing is promised. */
+  /** Draws a report from the given bytes. They must be uniform and never be reused, or the guarantee is void. */
   reportFrom(input, entropy) {
     const where = this.#where(input);
     const least = this.#mechanism.block;
@@ -144,7 +143,7 @@ class Mechanism {
     return this.#reported(output);
   }
 
-  /** Returns rows and shares: of a record, of the record nearest to a position, or those that a position mixes. */
+  /** Returns the rows from which an input's report is drawn, with their shares: one, or those around a position. */
   #where(input) {
     if (typeof input === "string") {
       const row = this.#numbers.get(input.normalize("NFC")); // the form of all ids
@@ -158,7 +157,7 @@ class Mechanism {
     return [[row, 1n]];
   }
 
-  /** Returns a position as whole numbers of units. */
+  /** Converts a position to the artefact's integer units. */
   #inUnits(position) {
     const { kind } = this.#records;
     if (kind === 0) {
@@ -181,7 +180,7 @@ class Mechanism {
   }
 }
 
-/** Whole rows of weights that sum to 2^63. */
+/** A mechanism stored as whole rows, whose weights sum to 2^63. */
 class Rows {
   constructor(reader, records, outputs) {
     this.entropy = this.block = WORD;
@@ -191,14 +190,14 @@ class Rows {
     }
   }
 
-  /** Returns the output that a word of 63 bits answers to. */
+  /** Returns the index of the output that the upper 63 bits of a word select. */
   draw([[row]], entropy) {
     const word = new DataView(entropy.buffer, entropy.byteOffset, WORD).getBigUint64(0, true);
     return indexBelow(word >> 1n, this.rows[row]); // the lowest bit is dropped
   }
 }
 
-/** One weight a place: row i has weight X_k T[D_ik], D in steps along a graph. */
+/** A mechanism with one weight per place: row i has weights X_k T[D_ik], where D_ik are path lengths in steps. */
 class Columns {
   #weights; #after; #table;
 
@@ -228,13 +227,13 @@ class Columns {
     this.entropy = this.block * tries;
   }
 
-  /** Returns the output that the first block below the row's sum answers to; -1 where no block is. */
+  /** Returns the output that the first block below the row's sum selects, or -1 if there is no such block. */
   draw([[row]], entropy) {
     const steps = this.#stepsFrom(row);
     return drawByBlocks(steps.map((step, place) => this.#weights[place] * this.#table[step]), this.block, entropy, 1n);
   }
 
-  /** Returns the steps of the shortest way to each place; a place is looked at again when a shorter way is found. */
+  /** Returns the length of the shortest path to each place. A place is revisited whenever a shorter path is found. */
   #stepsFrom(row) {
     const found = new Array(this.#after.length).fill(Infinity);
     found[row] = 0;
@@ -255,7 +254,7 @@ class Columns {
   }
 }
 
-/** Whole rows of a region's vertices: the row of a position is a sum of the rows around it, times whole numbers. */
+/** A mechanism for a region: a position's row is the sum of the rows for the vertices around it, times integers. */
 class Everywhere {
   #rows; #steps; #earth; #triangles; #sides; #whole; #reaches; #reach;
 
@@ -278,7 +277,7 @@ class Everywhere {
     this.#reaches = this.#steps ? simplices.map(() => reader.large()) : [];
   }
 
-  /** Returns the rows that a position in units mixes, and the share of each, a whole number. */
+  /** Returns the rows that are mixed at a position in integer units, each with its integer share. */
   at(first, second) {
     const at = this.#inMillimetres(first, second);
     for (const corners of this.#triangles) {
@@ -310,7 +309,7 @@ class Everywhere {
     return { x: scaled(second - middle - 2 * HALF_TURN * turns, east), y: scaled(first - south, north) };
   }
 
-  /** Turns the part of a street that is gone into the share of its far end: S-shaped, and a ratio of whole numbers. */
+  /** Converts a position along a street to the S-shaped share of its far end, a ratio of integers. */
   #curved(gone, length, reach) {
     if (2n * gone > length) {
       const [near, of] = this.#curved(length - gone, length, reach);
@@ -329,7 +328,7 @@ class Everywhere {
   }
 }
 
-/** Returns barycentric coordinates of a point times twice a triangle's area; nothing outside it. */
+/** Returns a point's barycentric coordinates times twice the triangle's area; undefined outside the triangle. */
 function insideShares([a, b, c], at) {
   const beyond = (axis) =>
     at[axis] < Math.min(a[axis], b[axis], c[axis]) || at[axis] > Math.max(a[axis], b[axis], c[axis]);
@@ -341,7 +340,7 @@ function insideShares([a, b, c], at) {
   return shares.every((share) => share >= 0n) ? shares : undefined;
 }
 
-/** Returns the side nearest to a point, the first of several, and how far along it the nearest of its points is. */
+/** Returns the side nearest to a point, the first if several tie, and the position of the nearest point along it. */
 function nearestSide(sides, at) {
   let reach = 0;
   const squares = sides.map(([a, b]) => { // in doubles
@@ -364,7 +363,7 @@ function nearestSide(sides, at) {
   return best;
 }
 
-/** Returns how far along a side a point's nearest one is, the side's length, and their distance: squares, times it. */
+/** Returns the position of a side's nearest point as a fraction, and the squared distance times its denominator. */
 function footOn([a, b], at) {
   const [tx, ty, wx, wy] = [a.x - at.x, a.y - at.y, b.x - a.x, b.y - a.y].map(BigInt);
   const [length, along, square] = [wx * wx + wy * wy, -(tx * wx + ty * wy), tx * tx + ty * ty];
@@ -376,8 +375,8 @@ function footOn([a, b], at) {
 }
 
 /**
- * Returns the output that the first block of entropy that counts answers to, -1 where none does. So many numbers of a
- * block stand for each unit of weight, and the others do not count.
+ * Returns the output that the first accepted block of entropy selects, or -1 if all are rejected. Each unit of weight
+ * corresponds to the same number of block values; all further values are rejected.
  */
 function drawByBlocks(weights, size, entropy, each) {
   const sum = weights.reduce((so, weight) => so + weight, 0n);
@@ -394,7 +393,7 @@ function drawByBlocks(weights, size, entropy, each) {
   return -1;
 }
 
-/** Returns how many cumulated weights are at most a number below their sum; all are looked at. */
+/** Returns the number of cumulative weights that are at most a number below their sum. All weights are visited. */
 function indexBelow(number, weights) {
   let [above, index] = [0n, 0];
   for (const weight of weights) {
@@ -404,7 +403,7 @@ function indexBelow(number, weights) {
   return index;
 }
 
-/** Returns the place nearest to a position in units, the first of several, and its squared distance. */
+/** Returns the place nearest to a position in integer units, the first if several tie, and its squared distance. */
 function nearest(places, a, b) {
   const { ids, kind, points, cosines } = places;
   let best = 0;
@@ -433,7 +432,7 @@ function squared(up, across) {
   return BigInt(up) * BigInt(up) + BigInt(across) * BigInt(across);
 }
 
-/** Reads one thing after another, little-endian. */
+/** A sequential reader for the parts of an artefact, which are little-endian. */
 class Reader {
   #view; #at = 0;
 
@@ -466,20 +465,20 @@ class Reader {
     return this.#view.getInt32(this.#take(4), true);
   }
 
-  /** A whole number of any size: how many bytes it takes, a byte, and these. */
+  /** Reads an integer of arbitrary size, stored as a one-byte length followed by that many bytes. */
   large() {
     const size = this.byte();
     return Array.from({ length: size }, () => BigInt(this.byte())).reduceRight((sum, byte) => sum * 256n + byte, 0n);
   }
 
-  /** A text: its length in bytes, then UTF-8. */
+  /** Reads a string, stored as its length in bytes followed by UTF-8. */
   text() {
     const count = this.whole();
     const bytes = new Uint8Array(this.#view.buffer, this.#view.byteOffset + this.#take(count), count);
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   }
 
-  /** Ids, then two coordinates each where there are any, then cosines of latitudes where these are degrees. */
+  /** Reads places: their ids, two coordinates each unless they are ids alone, and for degrees cosines of latitudes. */
   places(kind, count) {
     const ids = Array.from({ length: count }, () => this.text());
     const points = Array.from({ length: kind === 0 ? 0 : 2 * count }, () => this.signed());
@@ -487,7 +486,7 @@ class Reader {
     return { ids, kind, points, cosines };
   }
 
-  /** How good a last report must be, and how wide the noise of the test is, in steps: docs/guide/repeated.md. */
+  /** Reads the parameters, in steps, of the test that decides whether to repeat the last report. */
   prediction(count) {
     const [good, ...rates] = Array.from({ length: 5 }, () => this.long());
     const steps = Uint32Array.from({ length: count }, () => this.whole());

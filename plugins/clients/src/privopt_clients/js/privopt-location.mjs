@@ -1,7 +1,7 @@
-// <privopt-location>: asks the browser for the position, keeps it here, and gives the app a report and the promise.
+// <privopt-location> asks the browser for the position, which stays inside, and gives the app a report and the promise.
 //
-// Attributes: src and sha256 of mechanism.bin, or epsilon, and digits or grid, for any position on Earth; keep, hours,
-// km, limit and per of the policy; place="none": no button.
+// Attributes: src and sha256 of mechanism.bin or, for any position on Earth, epsilon with digits or grid; keep, hours,
+// km, limit and per for the policy; place="none" to hide the button.
 // Events: "report" with detail { report, promise, drawn, left }, "refused" with detail { message, outside }.
 
 import { open, OutsideRegionError } from "./privopt-client.mjs";
@@ -36,7 +36,7 @@ export class PrivoptLocation extends HTMLElement {
     this.attachShadow({ mode: "open" }).append(style, this.#promise, this.#button, this.#said);
   }
 
-  /** Reads the artefact of `src`, or takes `epsilon`; a page that has an artefact's bytes calls `start` itself. */
+  /** Loads the artefact from `src`, or uses `epsilon`. A page that has loaded an artefact itself calls `start`. */
   connectedCallback() {
     this.#button.hidden = this.getAttribute("place") === "none";
     if (this.hasAttribute("epsilon") && !this.#ready) {
@@ -47,7 +47,7 @@ export class PrivoptLocation extends HTMLElement {
     }
   }
 
-  /** Opens an artefact; returns the mechanism. */
+  /** Opens an artefact, and returns its client. */
   start(bytes, storage) {
     return this.#use(open(bytes, this.getAttribute("sha256") ?? undefined), storage);
   }
@@ -73,7 +73,7 @@ export class PrivoptLocation extends HTMLElement {
     return this.#ready;
   }
 
-  /** Gives the report of an id or a position, as the policy decides, and tells the app by an event. */
+  /** Returns the report for an id or a position, as the policy decides, and dispatches an event for the app. */
   async report(input) {
     try {
       await this.#ready;

@@ -1,10 +1,10 @@
-// privopt points: reports of privopt sphere that are the nearest of some points, such as towns.
+// privopt points: a rounding for privopt sphere that reports the nearest of given points, such as towns.
 
 import { cached, exactly, isPosition, min, sineCosineOfDegrees, squareRoot } from "./privopt-sphere.mjs";
 
 /**
- * Returns outputs for fromEpsilon: the nearest of `points`, a list of { id, lat, lon }; with `remap` the point that it
- * maps this one to, an object or Map of ids such as the rows of remap.csv. What is not in it stays.
+ * Returns outputs for fromEpsilon: the nearest of `points`, a list of { id, lat, lon }. With `remap`, an object or Map
+ * of ids such as the rows of remap.csv, that point is replaced by the one it is mapped to, if any.
  */
 export function nearestOf(points, remap) {
   return new NearestPoint(points, remap);
@@ -16,7 +16,7 @@ class NearestPoint {
     const table = remap instanceof Map ? remap : new Map(Object.entries(remap ?? {}));
     const rows = new Map(this.points.map(({ id }, row) => [id, row]));
     this.reports = this.points.map(({ id }) => rows.get(table.get(id) ?? id));
-    // Reports that are remapped must not be taken for those of another table: a policy stores them under this name.
+    // A policy stores reports under this name, which must therefore differ for different remaps.
     this.name = JSON.stringify(remap === undefined ? this.points : [this.points, this.reports]);
     this.vectors = cached((w) => this.points.map(({ lat, lon }) => {
       const [sine, cosine] = sineCosineOfDegrees(exactly(lat), w);

@@ -1,5 +1,5 @@
-// privopt policy: one person's reports over years. Which report is drawn and which is given again, with a limit a
-// period; what was drawn is stored before it is told. The theorem: docs/reference/client.md.
+// privopt policy: decides, for one person over years, when a new report is drawn and when an old one is repeated, with
+// a limit per period. A report is stored before it is returned. The theorem is in docs/reference/client.md.
 
 import { nextReport } from "./privopt-prediction.mjs";
 
@@ -7,10 +7,10 @@ const HOUR = 3600000; // milliseconds
 const LAST_TIME = Date.UTC(9999, 11, 31); // later times are of another unit: microseconds, nanoseconds
 const KM_PER_DEGREE = 111.19;
 
-/** Storage that has only part of what was stored, or was changed, or belongs to another release. */
+/** Thrown if the stored state is incomplete, was changed, or belongs to another release. */
 export class LostReportsError extends Error {}
 
-/** Storage for as long as the page is open. */
+/** Returns a storage that lasts as long as the page is open. */
 export function inMemory() {
   let held;
   return {
@@ -23,7 +23,7 @@ export function inMemory() {
 
 const sealedStorages = new Map();
 
-/** Storage in IndexedDB, sealed by a key that the browser keeps and never shows; one object for each name. */
+/** Returns the storage of a given name in IndexedDB, encrypted with a key that the browser hides from scripts. */
 export function sealed(name) {
   if (!sealedStorages.has(name)) {
     sealedStorages.set(name, makeSealed(name));
@@ -58,7 +58,7 @@ function makeSealed(name) {
   };
 }
 
-/** Does what is asked of a database in one transaction; ends when that is durable. */
+/** Runs the requests that `act` makes in one transaction, and resolves to their results once they are durable. */
 async function within(name, mode, act) {
   const base = await new Promise((done, failed) => {
     const asked = indexedDB.open(name, 1);
@@ -78,20 +78,20 @@ async function within(name, mode, act) {
   }
 }
 
-// Storages that a policy of this page has, where pages and policies cannot wait for one another.
+// The storages in use by this page's policies, if pages and policies cannot wait for one another.
 const takenStorages = new WeakSet();
 
 /**
- * Decides which reports are drawn.
+ * A policy that decides when to draw a new report and when to repeat an old one.
  *
- * `keep` is "predictive", the default of a predictive release: the last report again while a private test finds it
- * good; "time", the default of others: one report for each `hours`, by the clock alone; "place": a cell's first report
- * for good, and while the position is within `km` of the cell's centre; "nothing": each call draws. No more than
- * `limit` reports are drawn in a `per` ("day", "week", "month", of UTC); after that the last one is given again. The
- * clock may be set back by `backHours` at most, which opens no period again.
+ * With `keep` "predictive", the default for predictive releases, the last report is repeated as long as a private test
+ * finds it accurate enough. With "time", the default for others, one report is drawn per slot of `hours` hours. With
+ * "place", a cell's first report is repeated whenever the position is in the cell or within `km` of its centre. With
+ * "nothing", each call draws. At most `limit` reports are drawn per period `per` ("day", "week" or "month", in UTC);
+ * after that, the last one is repeated. The clock may be set back by at most `backHours`, which reopens no period.
  *
- * Policies of one storage wait for one another by `navigator.locks`. Where there is none, `canShareStorage` is false,
- * and a second policy on a storage is refused.
+ * Policies with the same storage wait for one another by means of `navigator.locks`. If this is missing,
+ * `canShareStorage` is false, and a second policy with the same storage is rejected.
  */
 export class Policy {
   #mechanism;
@@ -128,15 +128,16 @@ export class Policy {
     }
   }
 
-  /** Whether other policies and pages may use the storage: they wait for one another where `navigator.locks` is. */
+  /** Whether other policies and pages may use the storage too, because `navigator.locks` makes them wait. */
   get canShareStorage() {
     return globalThis.navigator?.locks !== undefined;
   }
 
   /**
-   * Gives a report, `{ report, drawn, left }`: whether it was drawn now, and how many may be in this period.
+   * Returns a report as `{ report, drawn, left }`: `drawn` is whether it is new, and `left` is the number of reports
+   * that may still be drawn in this period.
    *
-   * `now` is the time in milliseconds since 1970. A RangeError says that it is no such time, or too far back.
+   * `now` is the time in milliseconds since 1970. A RangeError is thrown if it is invalid or too far back.
    */
   report(input, now = Date.now()) {
     if (typeof now !== "number" || !(now >= 0 && now <= LAST_TIME)) {
@@ -178,7 +179,7 @@ export class Policy {
     return { report, drawn: true, left: limit - drawn - 1 };
   }
 
-  /** Goes on with the period's trace; a segment is counted before its first test, with the report that ends it. */
+  /** Continues the period's trace. A segment is counted before its first test, with the report that ends it. */
   async #predicted(input, state, time, drawn) {
     const { storage, limit } = this.#options;
     const before = drawn > 0 ? state.kept.at(-1) : {}; // each period begins with a new report
@@ -188,12 +189,12 @@ export class Policy {
     }
     const { report, level } = nextReport(this.#mechanism, before, input);
     const counted = drawn + begins;
-    // At each call, whatever came out: a storage that refuses to write must not show what the test found.
+    // This is written at each call, so that a storage that fails to write does not reveal the test's result.
     await storage.set({ release: state.release, time, drawn: counted, kept: [{ report, level }] });
     return { report, drawn: level === undefined, left: limit - counted };
   }
 
-  /** Whether an input is in a kept cell, or near its centre: public cells, so that no circle is drawn around a home. */
+  /** Returns whether an input is in a stored cell or near its centre. Cells are public, so no home is a centre. */
   #near(kept, input, cell) {
     const { ids, positions, names } = this.#mechanism;
     if (kept === cell || typeof input === "string" || !this.#options.km) {
@@ -210,9 +211,9 @@ export class Policy {
 }
 
 /**
- * Refuses a state that no policy of this release has stored: what it says of drawn reports could not be believed.
+ * Rejects a state that no policy for this release has stored, because its count of drawn reports may be wrong.
  *
- * A report that was counted is always kept, so that it can be given again when the limit is reached.
+ * A report that was counted is always stored, so that it can be repeated once the limit is reached.
  */
 function checkState(state, mechanism) {
   const names = ["release", "time", "drawn", "kept"];
@@ -228,7 +229,7 @@ function checkState(state, mechanism) {
   }
 }
 
-/** Whether an entry is a report with the cell that it was drawn in, or with the threshold of its segment. */
+/** Returns whether an entry is a report, with the cell in which it was drawn or with its segment's threshold. */
 function isKept(entry, mechanism) {
   if (!isPlain(entry) || !hasOnly(entry, ["report", "cell", "level"]) || !isPlain(entry.report)) {
     return false;
@@ -249,7 +250,7 @@ function hasOnly(value, names) {
   return Object.keys(value).every((name) => names.includes(name));
 }
 
-/** Returns the number of the day, week (from Monday) or month of UTC. */
+/** Returns the index of the day, week (from Monday) or month in UTC that contains a time. */
 function periodOf(now, per) {
   const day = Math.floor(now / (24 * HOUR));
   const date = new Date(now);

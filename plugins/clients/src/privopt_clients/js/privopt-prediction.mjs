@@ -1,17 +1,18 @@
-// privopt prediction: gives the last report again while a private test finds it good, else draws a new one.
+// privopt prediction: repeats the last report as long as a private test finds it accurate enough, else draws a new one.
 //
-// The test is the sparse vector technique: a segment has one noisy threshold, and each test noise of its own. Whole
-// numbers, comparisons and rejection alone (Canonne, Kamath and Steinke 2020, Algorithms 1 and 2). The same bytes lead
-// to the same reports as in `privopt apply`. What it promises: docs/guide/repeated.md, Prediction.
+// The test is the sparse vector technique: a segment has one noisy threshold, and each test has noise of its own. Noise
+// is sampled exactly in integers (Canonne, Kamath and Steinke 2020, Algorithms 1 and 2). The same bytes lead to the
+// same reports as in `privopt apply`. The guarantee is in docs/guide/repeated.md, "Prediction".
 
 const BYTES = 8; // of a word, the least first
 const WORDS = 1n << 64n; // so many words there are
 
 /**
- * Goes on with a trace, `{ report, level }`: the last report, undefined before the first, and the noisy threshold of
- * the running segment, undefined where none runs. Returns the trace after a report for `input`.
+ * Returns the trace after the next report, which is the last report again or a new one drawn for `input`.
  *
- * `read` gives so many bytes, each time new ones: uniform and never used again, or nothing is promised.
+ * A trace is `{ report, level }`: the last report, undefined before the first one, and the noisy threshold of the
+ * current segment, undefined between segments. `read` returns the requested number of bytes. They must be uniform and
+ * never be reused, or the guarantee is void.
  */
 export function nextReport(mechanism, { report, level }, input, read = fromDevice) {
   const { good, threshold, test } = mechanism.prediction;
@@ -29,7 +30,7 @@ function fromDevice(count) {
   return crypto.getRandomValues(new Uint8Array(count));
 }
 
-/** A uniform number from 0 to bound - 1, without a bias: words that do not divide evenly are refused. */
+/** Draws a uniform integer from 0 to bound - 1. The lowest words are rejected, so that there is no bias. */
 function below(read, bound) {
   const refused = WORDS % bound;
   for (;;) {
@@ -40,7 +41,7 @@ function below(read, bound) {
   }
 }
 
-/** Whether an event of probability exp(-u / t) happens, for 0 <= u <= t (Algorithm 1). */
+/** Returns true with probability exp(-u / t), for 0 <= u <= t (Algorithm 1). */
 function survives(read, u, t) {
   for (let k = 1n; ; k += 1n) {
     if (below(read, t * k) >= u) {
@@ -49,7 +50,7 @@ function survives(read, u, t) {
   }
 }
 
-/** Whether an event of probability exp(-steps s / t) happens: a product, and the first factor that fails ends it. */
+/** Returns true with probability exp(-steps s / t), as a product of events of which the first failure decides. */
 function falls(read, steps, [s, t]) {
   const each = t / s;
   for (let left = steps; left > 0n; left -= each) {
@@ -60,7 +61,7 @@ function falls(read, steps, [s, t]) {
   return true;
 }
 
-/** A draw with P(m) proportional to exp(-m s / t), m >= 0 (Algorithm 2 without the sign). */
+/** Draws m >= 0 with a probability proportional to exp(-m s / t) (Algorithm 2 without the sign). */
 function geometric(read, [s, t]) {
   for (;;) {
     const u = below(read, t);
