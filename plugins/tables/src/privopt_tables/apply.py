@@ -48,7 +48,7 @@ _OPTION_NAMES: Final = {
     "positions": "--position",
     "forms": "--time-format and --null-names",
 }
-"""Names in messages for attributes of :class:`ApplyOptions` that differ from the names of their options."""
+"""The names that messages use for attributes of :class:`ApplyOptions` that are not named like their options."""
 
 
 def apply(
@@ -71,8 +71,8 @@ def apply(
         secret: The columns that hold the secret, including those of every position.
         options: How the release is applied. None for the default options.
         force: Whether ``out`` may be replaced if it exists.
-        progress: Called with a text on the progress so far, such as the number of protected rows.
-        announce: Called with a sentence that states what a row costs its subject, before anything is charged.
+        progress: Called with the progress so far, such as the number of protected rows.
+        announce: Called, before anything is charged, with a sentence that states what a row costs its subject.
 
     Returns:
         A summary with the number of rows, the number of reports, and notes and warnings for the table's owner.
@@ -180,10 +180,10 @@ def _describe_options(secret: Secret, options: ApplyOptions) -> dict[str, Any]:
 
 
 def _describe_source(folder: Path, table: Path) -> str:
-    """Return a text that identifies a batch's inputs: the release, and the table file's name, size and time of change.
+    """Return a string that identifies a batch's inputs: the release, and the table file's name, size and change time.
 
-    A finished batch can be repeated only with the same text. The text contains no digest of the table, because anyone
-    who reads a digest could use it to test guesses at a row's secret.
+    A finished batch can be repeated only if this string is unchanged. It contains no digest of the table, because
+    anyone who reads a digest could use it to test guesses at a row's secret.
     """
     status = table.stat()
     return f"{sha256(folder / SUMS)} {table.name} {status.st_size} {status.st_mtime_ns}"
@@ -223,7 +223,7 @@ def apply_in_memory(
         opened: The verified release.
         table: A table from any library that :mod:`narwhals` supports, or an array of ids or positions.
         columns: The columns that hold the secret, keyed by what they contain: ``id``, ``lat``, ``lon``, ``x``, ``y`` or
-            ``geometry``.
+            ``geometry``. None means that the table has no such column.
         options: How the release is applied.
 
     Returns:
@@ -328,6 +328,8 @@ def _remove_metadata(table: T) -> T:
 
 def _restore_geometry(table: object, frame: T, column: str, protector: PositionProtector) -> T:
     """Return a GeoDataFrame whose geometries are the positions of the reports.
+
+    If the outputs have no coordinates, ``frame`` is returned unchanged.
 
     Args:
         table: The GeoDataFrame that was protected.

@@ -132,8 +132,8 @@ def apply_parts(
         purpose: The purpose of the charges in words, for the ledger.
         dashes: The prefix of option names in messages, such as ``--``.
         batch: The batch, with which an interrupted run can be continued. None if there is no batch.
-        progress: Called with a text on the progress so far, such as the number of protected rows.
-        announce: Called with a sentence that states what a row costs its subject, before anything is charged.
+        progress: Called with the progress so far, such as the number of protected rows.
+        announce: Called, before anything is charged, with a sentence that states what a row costs its subject.
 
     Raises:
         DoesNotHoldError: The ledger or the batch fails verification, or the table changed while it was being read.
@@ -231,7 +231,7 @@ def _protect_parts(
         write: Writes a part with its reports.
         digest: A second digest, to which the rows are added as they are read. The caller compares it with the digest of
             the first reading. None if there is no batch.
-        progress: Called after each part with a text that states the number of protected rows.
+        progress: Called after each part with the number of protected rows so far.
     """
     rows, start = 0, time.perf_counter()
     for frame in parts:
@@ -259,7 +259,7 @@ def _begin_batch(batch: Batch, charger: RowCharger, digest: Digest) -> None:
 
     Raises:
         DoesNotHoldError: The batch has charges, but its record is missing.
-        UsageError: The batch was begun with another table, release or options.
+        UsageError: The batch was started with another table, release or options.
     """
     charger.begin(batch)
     # Without this record, the batch could be continued with another table, for whose reports nobody was charged.
@@ -355,7 +355,7 @@ def drop_columns(protector: P, search: ColumnSearch, names: Sequence[str], optio
 def _read_through(
     source: GeoSource, charger: RowCharger, protector: RowProtector, digest: Digest | None, progress: Progress | None
 ) -> int:
-    """Read the whole table, so that any malformed row is found before anybody is charged, and return its row count.
+    """Read the whole table to find malformed rows before anybody is charged, and return the number of rows.
 
     Args:
         source: The table.
@@ -462,7 +462,7 @@ def combine_secret(
         dashes: The prefix of option names in messages, such as ``--``.
 
     Raises:
-        UsageError: None of the three is given, or more than one.
+        UsageError: Not exactly one of the three is given.
     """
     if text is not None:
         # An empty mapping means that no positions are named, and must not count as a choice.

@@ -86,7 +86,7 @@ class CellNumbers:
 
 
 def flatten_cell(value: object) -> str:
-    """Convert a cell to text: elements of lists and structures one after another, and bytes as hexadecimal digits."""
+    """Convert a cell to a string. Elements of lists and structures are joined, and bytes become hexadecimal digits."""
     if value is None:
         return ""
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -159,10 +159,10 @@ def _single_numbers(values: Floats, errors: Floats, cells: Ints) -> CellNumbers:
 
 
 def numbers_of_texts(texts: pl.Series, max_cells: int) -> CellNumbers:
-    """Extract the numbers in cells of text.
+    """Extract the numbers in a column of strings.
 
-    Every cell that consists of a single number is read. Of the other cells with digits, at most ``max_cells`` are read,
-    evenly spaced.
+    Every cell that consists of a single number is read. From the other cells with digits, at most ``max_cells`` evenly
+    spaced ones are read.
 
     Args:
         texts: The cells.
@@ -251,7 +251,7 @@ def _tokens(cells: pl.Series, pattern: str) -> tuple[pl.Series, Ints, Ints, Ints
 
 
 def _parse(tokens: pl.Series) -> tuple[Floats, Floats]:
-    """Return the doubles that numbers in text represent, and the place value of each number's last digit."""
+    """Return the values of numbers that are given as strings, and the place value of each number's last digit."""
     return tokens.cast(pl.Float64, strict=False).fill_null(0.0).to_numpy(), _last_decimals(tokens)
 
 

@@ -57,8 +57,8 @@ class RowCharger:
         cost: The cost of one row.
         time: The column with the time of each row, which determines the period to charge if the ledger has a calendar
             limit.
-        earlier_charges: In a batch, the amounts that earlier runs charged to each account and that have not been
-            matched with a row yet, in order. None if there is no batch.
+        earlier_charges: In a batch, the amounts that earlier runs charged to each account, in order. An amount is
+            removed when it is matched with a row. None if there is no batch.
         forms: The formats of subjects and times.
         charged_count: The number of rows charged so far.
         first_without_subject: The index of the first row without a subject. None until such a row is read.
@@ -67,7 +67,7 @@ class RowCharger:
         _stack: Closes the ledger and the file of stored reports at the end of that block.
         _stored_reports: The file of stored reports. None until the first row is charged, or if reports are not stored.
         _calendar: The calendar of the ledger's limit. None if the limit does not count by calendar periods.
-        _refused_counts: In a batch, the smallest multiple of the row cost that was refused to each account.
+        _refused_counts: In a batch, the smallest multiple of the row cost that was refused, per account.
     """
 
     charge: Charge
@@ -348,7 +348,7 @@ class RowCharger:
         draw: Callable[[Ints], RowOutputs],
         find_places: Callable[[Ints], RowPlaces],
     ) -> RowOutputs:
-        """Repeat the report stored for each row's place, and charge first visits to a place, which get a new report.
+        """Repeat the report stored for each row's place. A first visit to a place is charged and gets a new report.
 
         Args:
             stored_reports: The file of stored reports.
@@ -393,7 +393,7 @@ class RowCharger:
         return outputs[:, None], np.where(is_refused, _BUDGET_SPENT, reason)
 
     def price(self, counted: str, cost: Cost | None = None) -> str:
-        """Return a sentence that states what a row or other item costs its subject, and how many the limit allows.
+        """Return a sentence that states what an item, such as a row, costs its subject, and how many the limit allows.
 
         Args:
             counted: The noun for the item that is charged, such as "row".
@@ -412,7 +412,7 @@ class RowCharger:
 
     @property
     def sequence_of_words(self) -> str:
-        """A sentence that states the guarantee for all of a subject's words, if known words are charged."""
+        """A sentence that states the guarantee for all of a subject's words, for tables charged per known word."""
         return (
             f"the guarantee for all words of a subject: that of one word, at {unit_price(self.cost)} times their "
             "number; each row with a subject is charged for its known words, so charges and refusals show how many "
@@ -421,11 +421,11 @@ class RowCharger:
 
 
 def check_no_calendar(ledger: Ledger, account: str) -> None:
-    """Refuse a ledger with a calendar limit, for tables whose rows have no time.
+    """Check that a ledger has no calendar limit, which requires a time for each row.
 
     Args:
         ledger: The ledger to charge.
-        account: The unit in which it is charged.
+        account: The unit in which subjects are charged.
 
     Raises:
         UsageError: The ledger has a calendar limit.

@@ -1,4 +1,4 @@
-"""Handle columns that remain beside the reports: hash them on request, and warn about unhashed ids of people."""
+"""Handle the columns that remain in a protected table: hash them on request, and warn about unhashed ids of people."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ class ColumnHashes:
     key: bytes = field(repr=False)
 
     def replace(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
-        """Return rows of the table with hashes in place of the cells in these columns.
+        """Return ``frame`` with the cells of these columns replaced by their hashes.
 
-        Missing cells, and cells without a visible character, become missing. Columns that ``frame`` lacks are skipped.
+        Missing cells, and cells without a visible character, become missing. Columns missing from ``frame`` are
+        skipped.
         """
         backend = frame.implementation
         # Some of the columns may already have been dropped because they contain the secret.
@@ -61,7 +62,7 @@ class ColumnHashes:
 
 
 def read_column_key(path: Path) -> bytes:
-    """Return the key for hashing columns, derived from the key in a file, which is created if it is missing.
+    """Return the key for hashing columns, derived from the key in a file. If the file is missing, it is created.
 
     Raises:
         InputError: The file does not contain a key.
@@ -82,8 +83,8 @@ def check_column_options(
         dashes: The prefix of option names in messages, such as ``--``.
 
     Raises:
-        UsageError: A column to drop or hash is missing, options contradict one another, a column of the secret is to be
-            hashed, or columns are to be hashed without a key.
+        UsageError: A column to drop or hash is missing, a column to hash holds the secret, options contradict one
+            another, or columns are to be hashed but no key is given.
     """
     for option, columns in (("drop", options.drop), ("hash", options.hashed)):
         for name in columns:
@@ -114,7 +115,7 @@ def check_column_options(
 
 
 def describe_hashes(columns: Sequence[str], dashes: str = "") -> tuple[str, ...]:
-    """Return notes on what hashed columns still reveal, or nothing if no columns are hashed.
+    """Return notes on what hashed columns still reveal, or an empty tuple if no columns are hashed.
 
     Args:
         columns: The names of the hashed columns in the protected table.
@@ -139,11 +140,11 @@ def describe_hashes(columns: Sequence[str], dashes: str = "") -> tuple[str, ...]
 
 
 def describe_clear_ids(names: Sequence[str], options: ApplyOptions, dashes: str = "") -> tuple[str, ...]:
-    """Return a note on columns that look like ids of people and are not hashed, or nothing if there are none.
+    """Return a note on unhashed columns that look like ids of people, or an empty tuple if there are none.
 
     Args:
         names: The names of the columns in the protected table.
-        options: How the release is applied. Its subject column identifies people, whatever its name.
+        options: How the release is applied. Its subject column counts as a column of ids, whatever its name.
         dashes: The prefix of option names in messages, such as ``--``.
     """
     is_subject = {name for name in names if name == options.subject_column}

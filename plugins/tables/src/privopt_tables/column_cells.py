@@ -38,7 +38,7 @@ class ColumnPart:
         numbers: The numbers in the cells. Their ``cells`` are row indices.
         is_filled: (B,) Whether each row has a non-empty cell. False for rows that were not read.
         column: The column.
-        texts: (C,) The cells as text. None for a column of numbers.
+        texts: (C,) The cells as strings. None for a column of numbers.
     """
 
     rows: Ints
@@ -51,7 +51,7 @@ class ColumnPart:
     def of(cls, column: nw.Series[Any]) -> Self:
         """Read the cells of a column, and the numbers that they contain.
 
-        In a column of text, numbers are read from every cell that consists of one, and from an evenly spaced sample of
+        In a column of strings, numbers are read from every cell that consists of one, and from an evenly spaced sample of
         the other cells.
         """
         # A column of numbers is not converted to text, and is read completely.
@@ -71,7 +71,7 @@ class ColumnPart:
         return cls(rows, numbers, is_filled, column, texts)
 
     def texts_of(self, rows: Ints) -> pl.Series:
-        """Return the cells of the given rows as text. The rows must already have been read."""
+        """Return the cells of the given rows as strings. The rows must already have been read."""
         if self.texts is None:
             return cell_texts(self.column[rows.tolist()])
         return self.texts.gather(np.searchsorted(self.rows, rows))

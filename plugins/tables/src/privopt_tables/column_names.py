@@ -20,13 +20,13 @@ __all__ = ["LeakyColumns", "is_of_report", "select_person_names", "select_place_
 
 
 def _strip_accents(text: str) -> str:
-    """Remove accents from a text, and replace the German sharp s with ``ss``."""
+    """Remove accents from a string, and replace the German sharp s with ``ss``."""
     decomposed = unicodedata.normalize("NFKD", text.replace("ß", "ss"))
     return "".join(sign for sign in decomposed if not unicodedata.combining(sign))
 
 
 def _read_word_table() -> dict[str, Any]:
-    """Read the lists of words from column_words.toml, and remove their accents.
+    """Read the lists of words from column_words.toml, and remove the words' accents.
 
     Returns:
         The words, keyed by the name of the list: a set of words, or a tuple of two-word sets for a list of pairs.
@@ -221,7 +221,7 @@ def _field_paths(column: nw.Series[Any], name: str) -> Iterator[str]:
 
 
 def _is_comparable(column: nw.Series[Any]) -> bool:
-    """Return whether the values of a column can be compared one by one, as numbers, text or bytes."""
+    """Return whether the values of a column can be compared one by one, as numbers, strings or bytes."""
     if column.dtype == nw.Object:
         first = next((value for value in column if value is not None), None)
         return isinstance(first, (str, bytes))

@@ -91,7 +91,7 @@ class RowSecrets:
         texts: Ids, names or sentences, one sequence for each kind of text. An entry is None for a row without a text of
             this kind.
         text_rows: (T,) The indices of the rows to which ``texts`` belong. None if they belong to all rows.
-        text_chance: The probability that a cell with the text of some row contains its own row's text by coincidence.
+        text_chance: The probability that a cell that contains some row's text contains its own row's by coincidence.
     """
 
     positions: Floats | None
@@ -167,7 +167,7 @@ class ColumnSearch:
                 )
 
     def to_json(self) -> list[list[Any]]:
-        """Return the evidence so far as JSON data, for :meth:`add_json` of another search in the same table."""
+        """Return the evidence so far as JSON data, for :meth:`add_json` of another search of the same table."""
         return [
             [*key, evidence.logs.tolist(), evidence.matches, evidence.searched]
             for key, evidence in self._evidence.items()
@@ -212,7 +212,7 @@ class _SecretPart:
         positions: (B, 2) The positions of the rows, with longitudes from -180 to 180. Shape (0, 2) if the secrets are
             not positions.
         has_position: (B,) Whether each row has a position.
-        corners: (2, 2) The smallest absolute values of the two coordinates, and the largest ones.
+        corners: (2, 2) The smallest absolute values of the two coordinates, then the largest ones.
         texts: The texts of the rows, with one entry for each kind of text.
         _controls: A cache of the coordinates of all rows, keyed by form and axis (see :meth:`_control`).
     """
@@ -240,8 +240,8 @@ class _SecretPart:
     def search(self, column: ColumnPart) -> Iterator[tuple[str, Evidence]]:
         """Yield, for each form, a key and the evidence that a column contains the secret in that form.
 
-        The key consists of a word for the kind of form with its index, which distinguishes forms of the same name, and
-        the form's name.
+        The key is the form's name after a word with the form's kind and index, because several forms may have the
+        same name.
         """
         for kind, row_texts in enumerate(self.texts):
             if (evidence := row_texts.search(column, self.secret.text_chance)) is not None:
@@ -261,7 +261,7 @@ class _SecretPart:
     def _search_numbers(self, numbers: CellNumbers, form: NumberForm) -> Iterator[tuple[str, Evidence]]:
         """Yield the evidence that numbers in cells represent both coordinates in a form, or either coordinate alone.
 
-        Each item is a pair of a word that names the coordinates and the evidence.
+        Each item is a pair: a word that names the coordinates, and the evidence.
 
         Args:
             numbers: The numbers in the cells of a column.
@@ -315,11 +315,11 @@ class _SecretPart:
     def _search_codes(self, column: ColumnPart, rows: Ints) -> Iterator[tuple[str, Evidence]]:
         """Yield the evidence that cells contain positions as codes such as geohashes, or as words of an address system.
 
-        Each item is a pair of a form's key and the evidence.
+        Each item is a pair: the key of a form, and the evidence.
 
         Args:
             column: The column.
-            rows: The indices of the rows that have both a cell and a position.
+            rows: The indices of the rows that have both a filled cell and a position.
         """
         sample = rows[spread_rows(len(rows), SAMPLE_ROWS)]
         if column.texts is not None:
@@ -375,7 +375,7 @@ class _SecretPart:
         Args:
             values: (R,) The numbers.
             errors: (R,) The maximum errors of the numbers.
-            cells: (R,) The index of each number's cell in ``targets``.
+            cells: (R,) The index in ``targets`` of the cell that contains each number.
             targets: (C, 2) The position of each cell's row, in the given form.
             form: The form in which the numbers may represent a position, such as degrees or a code.
             axis: The index of the coordinate, 0 or 1.

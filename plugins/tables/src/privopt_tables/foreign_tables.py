@@ -26,7 +26,7 @@ from privopt_tables.position_texts import read_position, read_positions
 __all__ = ["FOREIGN_ENDINGS", "find_position_column", "read_foreign_table", "split_positions"]
 
 FOREIGN_ENDINGS: Final = (".geojson", ".json", ".gpx", ".txt", ".tsv")
-"""Endings of the names of files in these formats."""
+"""File name endings of these formats."""
 
 MIN_POSITION_SHARE: Final = 0.9
 """Minimum fraction of a column's cells that must be positions for ``init`` to treat it as a column of positions."""
@@ -210,7 +210,7 @@ def _read_tab_separated(file: File, name: str) -> pl.DataFrame:
 
 
 def find_position_column(frame: pl.DataFrame) -> str | None:
-    """Return the first column of text in which at least 90 % of the filled cells are positions, or None.
+    """Return the first string column in which at least 90 % of the filled cells are positions, or None.
 
     Only the first 1,000 rows are considered.
     """

@@ -88,7 +88,7 @@ class Strays:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A note for the owner of the positions, or nothing if there are no strays."""
+        """A note for the owner of the positions. Empty if there are no strays."""
         if not self.stray_count:
             return ()
         is_majority = 2 * self.stray_count > self.position_count
@@ -132,7 +132,7 @@ class Snap:
         """Check that the kind of the secret matches the records.
 
         Raises:
-            UsageError: The secret is of another kind than the records, or a maximum distance is given for ids.
+            UsageError: The kind of the secret does not match the records, or a maximum distance is given for ids.
         """
         kinds = {"none" if self.places is None else self.places.kind}
         if self.region is not None:
@@ -296,7 +296,7 @@ class Snap:
 
     @cached_property
     def _release_rows(self) -> Ints:
-        """The index of each place's matrix row in the release, -1 for a place without one, with an entry per place."""
+        """For each place, the index of its matrix row in the release, or -1 if it has none."""
         assert self.places is not None  # check() refuses positions otherwise
         row_by_id = {name: number for number, name in enumerate(self.ids.tolist())}
         return np.array([row_by_id.get(name, -1) for name in self.places.ids], dtype=np.int64)

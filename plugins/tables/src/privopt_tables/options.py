@@ -102,7 +102,7 @@ def format_counts(refused: Mapping[str, int]) -> str:
 
 
 def describe_limits(guarantee: Guarantee) -> tuple[str, ...]:
-    """Return notes on the pairs of records that a guarantee does not cover, or nothing if it covers all pairs."""
+    """Return notes on the pairs of records that a guarantee does not cover, or an empty tuple if it covers all."""
     # If there is no guarantee, the only note says so.
     if guarantee.kind == NOTHING:
         return ("no guarantee: reports of this release may reveal what they were drawn for",)
@@ -124,7 +124,7 @@ def describe_limits(guarantee: Guarantee) -> tuple[str, ...]:
 def list_positions(
     secret: Secret, options: ApplyOptions, data: MetricData | None
 ) -> tuple[tuple[str | None, Secret], ...]:
-    """Return the positions in each row, as pairs of the prefix of their report columns (or None) and their columns.
+    """Return, for each position in a row, the prefix of its report columns (None for no prefix) and its columns.
 
     Args:
         secret: The secret, which is used if a row has a single position.
@@ -148,8 +148,7 @@ def check_options(positions: Sequence[tuple[str | None, Secret]], options: Apply
     """Check that options are valid and do not exclude one another.
 
     Args:
-        positions: The positions in each row, as pairs of the prefix of their report columns (or None) and their
-            columns.
+        positions: For each position in a row, the prefix of its report columns (None for no prefix) and its columns.
         options: The options.
         traces: Whether the release reports traces.
 

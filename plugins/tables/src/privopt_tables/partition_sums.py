@@ -98,8 +98,11 @@ class ChargedRows:
     def sums_of(self, key: bytes, subject: str) -> RowSums:
         """Return the sums of a subject's charged rows, which are 0 for a subject that was not charged.
 
-        The result's number of rows is always 0. ``key`` is the batch's key, under which the subjects' names were
-        hashed.
+        The number of rows is not stored, so it is 0 in every result.
+
+        Args:
+            key: The batch's key, under which the subjects' names were hashed.
+            subject: The name of the subject.
         """
         mark = np.uint64(_hash_subject(key, subject))
         # The marks are sorted, so a binary search finds a subject without a dictionary of millions of objects.

@@ -40,7 +40,7 @@ __all__ = ["PartitionedBatch"]
 
 @define(kw_only=True, eq=False)
 class PartitionedBatch:
-    """The driver's side of a batch over a partitioned table, which charges subjects between the two passes.
+    """The driver's side of a batch over a partitioned table: charges subjects between the two passes.
 
     The first pass (:meth:`tally`) computes keyed sums over each subject's rows, and the second pass draws the reports.
 
@@ -78,8 +78,8 @@ class PartitionedBatch:
             charge: The ledger, and the column of subjects.
             row: The column of row ids, which must be distinct among the rows of a subject.
             secret: The columns that hold the secret.
-            options: The options, of which the positions, their maximum distance from a record and the columns to keep
-                are used.
+            options: The options. Only the positions, their maximum distance from a record and the columns to keep are
+                used.
 
         Raises:
             UsageError: The release has no matrix or reports traces, the batch has already ended, or the ledger has a
@@ -116,7 +116,7 @@ class PartitionedBatch:
 
     @property
     def tally(self) -> Callable[[Any], Any]:
-        """The function for the first pass over a partition, :meth:`Partitions.tally`."""
+        """The function to apply to each partition in the first pass, :meth:`Partitions.tally`."""
         return self.partitions.tally
 
     def charge(self, tallies: object) -> Partitions:
@@ -131,8 +131,8 @@ class PartitionedBatch:
             secret are dropped unless they are to be kept, and a :class:`PrivoptWarning` names each of them.
 
         Raises:
-            UsageError: The tables are not results of the first pass, a subject has rows in more than one partition, or
-                the batch was begun with another table or other options.
+            UsageError: The tallies are not results of the first pass, a subject has rows in more than one partition, or
+                the batch was started with another table or other options.
             DoesNotHoldError: The batch has charges, but its record is missing.
         """
         table = frame_of(tallies, "tallies")

@@ -134,7 +134,7 @@ class Partitions:
 
         Args:
             partition: An iterator of Arrow batches, or a pandas frame. A frame is passed as a single batch. If the
-                result has its rows, they keep their order and index.
+                result contains the frame's rows, they keep their order and index.
             transform: The function from Arrow batches to Arrow tables.
         """
         import pyarrow as pa
@@ -387,7 +387,7 @@ def _fits_arrow(column: Any) -> bool:
 
 
 def _to_columns(sums: RowSums) -> dict[str, Any]:
-    """Return the cells of a subject's row in the tally, keyed by column."""
+    """Return a subject's sums as a row of the tally, keyed by column."""
     return {"rows": sums.rows, "total": sums.total, "squares": sums.squares, "digest": None, "search": None}
 
 

@@ -87,7 +87,7 @@ def privopt_handle(release: object) -> type | None:
 def privopt_checks() -> Sequence[TraitSpec | CheckSpec]:
     """Register the conformance check for releases that report traces, and the trait by which these are recognised.
 
-    The check is skipped for a release without the trait, with the reason ``missing``.
+    For a release without the trait, the check is skipped, and ``missing`` states the reason.
     """
     module = "privopt_tables.kit.check_traces"
     return [

@@ -1,7 +1,7 @@
-"""Decode positions that a text contains as codes, such as geohashes, map tiles, polylines and WKB.
+"""Decode codes for positions in a string, such as geohashes, map tiles, polylines and WKB.
 
-Readers yield every position that a text might encode, and :mod:`.find_positions` decides from many rows whether it does
-encode one. docs/adr/0035-own-readers-of-positions.md explains why privopt has its own readers.
+Readers yield every position that a string might encode, and :mod:`.find_positions` decides from many rows whether it
+does encode one. docs/adr/0035-own-readers-of-positions.md explains why privopt has its own readers.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _read_plus_code(text: str) -> Iterator[Reading]:
 def _read_short_plus_code(text: str) -> Iterator[Reading]:
     """Yield the positions, modulo whole degrees, that the short plus codes in a text encode.
 
-    A short plus code lacks the first four characters, which select multiples of 20 degrees and of 1 degree.
+    A short plus code omits the first four characters, which select multiples of 20 degrees and of 1 degree.
     """
     for code in re.findall(rf"(?<![A-Z0-9])([{_PLUS}]{{4}})\+([{_PLUS}]{{2,5}})", text.upper()):
         # Three pairs of characters are left, which stand for 1/20, 1/400 and 1/8000 of a degree.

@@ -24,7 +24,7 @@ MAX_MATCHES: Final = 1_000
 """Maximum number of matches per part of a table that are weighed. If there are more, evenly spaced rows are used."""
 
 MIN_EVIDENCE: Final = 1e4
-"""The mean stake from which on a column is considered to contain the secret."""
+"""Minimum mean stake at which a column is considered to contain the secret."""
 
 BETS: Final = np.array([1e-6, 1e-5, 1e-4, 1e-3, 0.005, 0.02, 0.1, 0.3, 0.9])
 """The fractions f of the stake that are bet on each row. Each of them has its own stake, and the mean of these stakes
@@ -40,7 +40,7 @@ class Evidence:
 
     Attributes:
         logs: The logarithm of the stake for each of :data:`BETS`, in an array of the same shape. A stake is a product
-            over rows, and 1 without rows.
+            over rows, and 1 if there are none.
         matches: The number of rows that contain the secret. It may be extrapolated from a sample.
         searched: The number of rows that were searched.
     """
@@ -57,7 +57,7 @@ class Evidence:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the mean stake over all bets is at least `MIN_EVIDENCE`, which chance cannot explain."""
+        """Whether the mean stake over all bets is at least `MIN_EVIDENCE`, which is very unlikely by chance."""
         return bool(np.logaddexp.reduce(self.logs) - np.log(len(BETS)) >= np.log(MIN_EVIDENCE))
 
 
@@ -65,7 +65,7 @@ def weigh_rows(near: Bools, matched: Bools, chances: Floats, scale: float) -> Ev
     """Return the evidence from a set of C rows.
 
     Args:
-        near: (C,) Whether each row is a bet.
+        near: (C,) Whether each row is a bet, because its cell could contain the secret.
         matched: (C,) Whether each row's cell contains the secret.
         chances: (C,) The probability c that the cell of an unrelated column matches the secret.
         scale: The number of table rows that each of these rows represents. It only scales the counted matches.

@@ -46,7 +46,7 @@ class NumberForm:
         """Return a lower and an upper bound on the numbers in this form, widened by :attr:`width`.
 
         Args:
-            corners: (2, 2) The smallest absolute values of the two coordinates, and the largest ones.
+            corners: (2, 2) The smallest absolute values of the two coordinates, then the largest ones.
         """
         if self.max_numbers is not None:
             return -self.width, self.max_numbers
@@ -59,7 +59,7 @@ class CodeForm(NumberForm):
     """A form in which a code, such as a geohash, represents a position.
 
     Attributes:
-        reader: A function that yields the positions encoded in a text, as numbers of the kind that ``transform``
+        reader: A function that yields the positions encoded in a string, as numbers of the kind that ``transform``
             returns.
     """
 

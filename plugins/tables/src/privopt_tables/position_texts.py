@@ -1,6 +1,6 @@
 """Parse cells that consist of a position: "lat, lon", geo: URIs, WKT and GeoJSON points, or tracks as JSON lists.
 
-Unlike :mod:`.position_codes`, this module does not search inside a text: the whole cell must be a position.
+Unlike :mod:`.position_codes`, this module does not search inside a longer string: the whole cell must be a position.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ EMPTY: Final = (math.nan, math.nan)
 
 
 def read_position(text: str) -> tuple[float, float] | None:
-    """Parse a position, and return its latitude and longitude in degrees, or None if the text is not a position.
+    """Parse a position, and return its latitude and longitude in degrees, or None if ``text`` is not a position.
 
-    For a track, a JSON list of [longitude, latitude], the first position is returned, or two NaNs if it is empty.
+    A track is a JSON list of [longitude, latitude] pairs. Its first position is returned, or two NaNs if it is empty.
 
     >>> read_position("45.5, -7.25"), read_position("geo:45.5,-7.25"), read_position("45.5°, -7.25°")
     ((45.5, -7.25), (45.5, -7.25), (45.5, -7.25))
@@ -62,8 +62,8 @@ def read_position(text: str) -> tuple[float, float] | None:
 def _read_json(value: Any) -> tuple[float, float] | None:
     """Return the latitude and longitude in a JSON value: a GeoJSON point, an object with lat and lon, or a track.
 
-    A track is a list of [longitude, latitude], each with an optional altitude. For a track, the first position is
-    returned, or two NaNs if it is empty. For any other value, None is returned.
+    A track is a list of [longitude, latitude] pairs, each of which may have an altitude as well. Its first position is
+    returned, or two NaNs if it is empty. None is returned for any other value.
     """
     if isinstance(value, list):
         if not value:
@@ -100,13 +100,13 @@ def _check_degrees(lat: Any, lon: Any) -> tuple[float, float] | None:
 
 
 def read_positions(texts: pl.Series) -> tuple[Floats, Floats]:
-    """Parse the positions in a column of text with B cells.
+    """Parse each of the B strings in a column as a position.
 
     Args:
         texts: The cells.
 
     Returns:
-        (B, 2) latitudes and longitudes in degrees, NaN for a cell without a position; and (B,) 1.0 for a text that is
+        (B, 2) latitudes and longitudes in degrees, NaN for a cell without a position; and (B,) 1.0 for a string that is
         not a position, and 0.0 for a position, an empty cell or a word for a missing value.
     """
     # NULL, NA and similar words count as empty cells rather than wrong ones.

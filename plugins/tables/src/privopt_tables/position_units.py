@@ -1,4 +1,4 @@
-"""Recognise positions that are not in the unit of the records, but for example in degrees times 1e7 or in metres."""
+"""Recognise positions in another unit than that of the records, such as degrees times 1e7 or metres."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class UnitSearch:
         columns: The names of the two columns of a position.
         records: (N, 2) The positions of the records, in degrees or km.
         is_geographic: Whether the records' positions are in degrees.
-        position_count: The number of rows with two numbers so far.
-        fitting_counts: The number of these rows that are among the records if their numbers are in a certain unit,
+        position_count: The number of rows so far in which both coordinates are numbers.
+        fitting_counts: The number of these rows whose position is among the records if the numbers are in a given unit,
             keyed by unit. The key for the records' own unit is "".
-        possible_counts: The number of these rows that are positions on the Earth if their numbers are in a certain
-            unit, with the same keys.
+        possible_counts: The number of these rows whose numbers can be a position on the Earth at all if they are in a
+            given unit, with the same keys.
     """
 
     columns: tuple[str, ...]
@@ -94,7 +94,7 @@ class UnitSearch:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A note for the owner on likely units, or nothing if most positions fit the records' unit or no unit fits."""
+        """A note for the owner on likely units. Empty if most positions fit the records' unit or if no unit fits."""
         least = MIN_SHARE * max(1, self.position_count)
         if self.fitting_counts[""] >= least:
             return ()

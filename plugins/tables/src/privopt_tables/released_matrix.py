@@ -1,4 +1,4 @@
-"""Python handles for releases that protect the rows of tables in memory, DuckDB, Polars, Spark and Dask.
+"""Python handles of releases, which protect tables in memory and in DuckDB, Polars, Spark and Dask.
 
 :class:`ReleasedRows` is the handle of any release that can draw a report for a row, and :class:`ReleasedMatrix` that of
 an obfuscation matrix. They share the code in :mod:`.apply` with the command ``apply``. For DuckDB, Polars, Spark and
@@ -208,7 +208,7 @@ class ReleasedRows(OpenRelease):
 
         Args:
             position: The latitude and longitude.
-            degrees: Whether the position is in degrees, as it must be.
+            degrees: Whether the position is in degrees. It must be True.
             note: A function for notes. It is not used, because no position is replaced by a record.
 
         Raises:
@@ -410,7 +410,7 @@ class ReleasedMatrix(ReleasedRows):
 
 
 def _to_pair(position: object, name: str) -> tuple[float, float]:
-    """Convert a position that the user gave to two numbers.
+    """Convert a position given by the user to a pair of numbers.
 
     Args:
         position: The position, which may be any value.

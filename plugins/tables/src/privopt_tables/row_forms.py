@@ -1,4 +1,4 @@
-"""Read the subjects and times of rows in commonly used formats.
+"""Read the subject and the time of each row, in commonly used formats.
 
 Subjects' names are normalised, so that all rows of a subject are charged to one account. A time that cannot be read is
 never guessed.
@@ -24,7 +24,7 @@ NULL_WORDS: Final = frozenset({"null", "na", "n/a", "#n/a", "none", "nan", "nil"
 """Words, in lower case, that programs write for a missing value."""
 
 UNIX_UNITS: Final = {"unix": 0, "unix-ms": 3, "unix-us": 6, "unix-ns": 9}
-"""Formats of times as numbers since 1970, each with the power of ten of its unit: 3 for 10**-3 seconds."""
+"""Formats of times given as numbers counted from 1970, each with the power p of its unit, 10**-p seconds."""
 
 # MM is not in this table, because it means the month or, after the hour, minutes.
 _TOKENS: Final = {"YYYY": "%Y", "YY": "%y", "DD": "%d", "HH": "%H", "SS": "%S"}
@@ -33,7 +33,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def is_null_word(texts: pl.Series) -> pl.Series:
-    """Return a mask of the texts that are words for a missing value, such as NULL or NA. It is False for null."""
+    """Return a mask of the strings that stand for a missing value, such as NULL or NA. The mask is False for null."""
     return texts.str.to_lowercase().is_in(list(NULL_WORDS)).fill_null(False)
 
 
@@ -56,10 +56,10 @@ def _time_pattern(time_format: str) -> str:
 
 
 def _check_time_format(instance: object, attribute: object, value: str | None) -> None:
-    """Check that dates can be written and read back in a format, as an attrs validator.
+    """Validate a time format, for attrs: a date written in the format must be the same when it is read back.
 
     Args:
-        instance, attribute: The object and its attribute, which attrs passes to validators. They are not used.
+        instance, attribute: The object and its attribute, which attrs passes to every validator. They are not used.
         value: The format.
 
     Raises:
@@ -103,7 +103,7 @@ class RowForms:
     def times(self, column: nw.Series[Any]) -> nw.Series[Any]:
         """Convert a column of times to ISO 8601 strings.
 
-        The column is returned unchanged if no format is set or if it already has a type of dates or times. A text in
+        The column is returned unchanged if no format is set or if it already has a date or time type. A string in
         another format becomes ``?``, which no reader of times accepts.
         """
         if self.time_format is None or column.dtype.is_temporal():
@@ -116,14 +116,14 @@ class RowForms:
 
 
 def _iso_text(text: str, time_format: str) -> str:
-    """Convert a time to ISO 8601 text.
+    """Convert a time to an ISO 8601 string.
 
     Args:
-        text: The time as text.
-        time_format: The format of the text, such as ``DD/MM/YYYY HH:MM``, or a name in :data:`UNIX_UNITS`.
+        text: The time.
+        time_format: The format of ``text``, such as ``DD/MM/YYYY HH:MM``, or a name in :data:`UNIX_UNITS`.
 
     Returns:
-        The ISO 8601 text, or ``?`` if the text has another format.
+        The ISO 8601 string, or ``?`` if ``text`` has another format.
     """
     try:
         if time_format not in UNIX_UNITS:

@@ -42,7 +42,7 @@ SUBJECT: Final = "subject"
 
 @define(kw_only=True, eq=False)
 class _InOneThread(RowCharger):
-    """Charges rows in the thread in which the ledger is open, whichever thread the method is called in.
+    """Charges rows in the thread in which the ledger is open, whichever thread makes the call.
 
     Everything else runs in the calling thread. Polars threads wait for one another, so giving them work from the
     ledger's thread while they wait for that thread would cause a deadlock.
@@ -81,7 +81,7 @@ class RowReports:
             opened: The verified release.
             purpose: The purpose of the charges in words, for the ledger.
             ledger: The ledger to which each row is charged, whatever its position. An open ledger is opened a second
-                time. None to charge nothing.
+                time, in the dedicated thread. None to charge nothing.
 
         Raises:
             UsageError: The release has no matrix, reports traces or cannot be charged, or the ledger has a calendar

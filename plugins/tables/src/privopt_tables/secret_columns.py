@@ -33,7 +33,7 @@ __all__ = ["DECIMAL_COMMA", "GeoSource", "Secret", "is_box", "positions_of"]
 Kind = Literal["id", "geographic", "planar"]
 
 DECIMAL_COMMA: Final = 2.0
-"""The value in an array of faults that marks a position with a decimal comma in a number."""
+"""The value that marks, in an array of faults, a position one of whose numbers has a decimal comma."""
 
 # GeoParquet 1.1 stores the bounding box of a geometry in a structure with these fields.
 _BOX_FIELDS: Final = frozenset({"xmin", "ymin", "xmax", "ymax"})
@@ -70,13 +70,13 @@ class Secret:
         y: str | None = None,
         geometry: str | None = None,
     ) -> Secret:
-        """Return the secret for one choice of columns: ids, ``lat`` and ``lon``, ``x`` and ``y``, or geometries.
+        """Make a secret from one choice of columns: ``id``, ``lat`` and ``lon``, ``x`` and ``y``, or ``geometry``.
 
         Args:
             id: The column of record ids.
             lat, lon: The columns of latitudes and longitudes in degrees.
             x, y: The columns of planar coordinates in km.
-            geometry: The column of points, as text or as geometries.
+            geometry: The column of points, either strings or geometries.
 
         Raises:
             UsageError: None of these choices or more than one is named, only one coordinate of a pair is named, or both
@@ -107,7 +107,7 @@ class Secret:
 
     @classmethod
     def at(cls, columns: Sequence[str], *, planar: bool) -> Secret:
-        """Return the secret for two columns of coordinates, or for one column of ids.
+        """Make a secret from two columns of coordinates or one column of ids.
 
         Args:
             columns: The names of the columns: latitude and longitude, x and y, or one column of ids.
@@ -134,7 +134,7 @@ class Secret:
         return (*self.also, *self.unwanted)
 
     def with_geometries(self, geometries: Mapping[str, Sequence[str]], *, active: str | None = None) -> Secret:
-        """Return a secret that includes other columns that reveal it, such as the bounding boxes of geometries.
+        """Return this secret extended by other columns that reveal it, such as the bounding boxes of geometries.
 
         If the secret is a geometry column, other geometries remain, such as a trip's other end, but not their bounding
         boxes.
@@ -160,10 +160,10 @@ class Secret:
         return evolve(self, also=tuple(also), geometries=remaining)
 
     def without(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
-        """Return rows of the table without the columns that hold or reveal the secret and without unwanted columns.
+        """Return ``frame`` without the columns that hold or reveal the secret and without unwanted columns.
 
         Raises:
-            InputError: A column of bounding boxes would remain, because no metadata state to which geometry it belongs.
+            InputError: A column of bounding boxes would remain, because no metadata assign it to a geometry.
         """
         public_frame = frame.drop([name for name in frame.columns if name in self.columns or name in self.omitted])
         # The bounding box of a point is the point itself. Without metadata, it is not known to which geometry a box
@@ -183,7 +183,7 @@ class Secret:
             table: The name of the table, for error messages.
 
         Raises:
-            InputError: Columns are missing or ambiguous. There is a fault for each column.
+            InputError: Columns are missing or ambiguous. The error has one fault per column.
         """
         available_columns = list_columns(names)
         faults = [
@@ -205,7 +205,7 @@ class Secret:
             raise InputError(faults)
 
     def bytes_of(self, frame: nw.DataFrame[Any]) -> list[bytes]:
-        """Return each row's secret, the text of an id or two doubles, as canonical bytes for keyed hashes."""
+        """Return each row's secret (an id, or two doubles) as canonical bytes for keyed hashing."""
         if self.kind == "id":
             return secrets_of([texts_of(frame[name]).to_list() for name in self.columns])
         return secrets_of(positions_of(frame, self)[0].T.tolist())
@@ -219,7 +219,7 @@ class Secret:
             table: The table's name, for error messages.
 
         Raises:
-            InputError: Columns are missing, or hold or reveal the secret. There is a fault for each column.
+            InputError: Columns are missing, or hold or reveal the secret. The error has one fault per column.
         """
         faults = [
             Fault(
@@ -250,12 +250,12 @@ def is_box(column: nw.Series[Any]) -> bool:
 
 
 def _read_numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
-    """Read a column of B numbers, which may be written as text.
+    """Read a column of B numbers, which may be stored as strings.
 
     Returns:
         (B,) doubles, NaN for a cell that is empty, is a word for a missing value, or is not a number; and (B,)
-        :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any other text that is neither a number nor a
-        word for a missing value, and 0 otherwise.
+        :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any other string that is neither a number nor
+        a word for a missing value, and 0 otherwise.
     """
     if column.dtype.is_numeric():
         values = column.cast(nw.Float64).to_numpy().astype(np.float64)
@@ -269,7 +269,7 @@ def _read_numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
 
 
 def _has_text(column: nw.Series[Any]) -> bool:
-    """Return whether the first value of a column of Python objects is text."""
+    """Return whether the first value that is not None in a column of Python objects is a string."""
     return isinstance(next((value for value in column if value is not None), None), str)
 
 
@@ -302,7 +302,7 @@ class GeoSource(TableSource):
 
     Attributes:
         place: The name of the table in messages that concern the whole table, such as the path of a file.
-        geo: The GeoParquet metadata. None if there are none.
+        geo: The GeoParquet metadata. None if the table has none.
         geometries: The geometry columns, each with the columns that hold its bounding boxes.
         active: The name of the active geometry of a GeoDataFrame. None for other tables.
         index: The names of the levels of a pandas index, which are not columns.
@@ -366,7 +366,7 @@ class GeoSource(TableSource):
         )
 
     def complete_secret(self, secret: Secret) -> Secret:
-        """Return a secret that includes all columns that reveal it, such as the bounding boxes of geometries.
+        """Return ``secret`` extended by all columns that reveal it, such as the bounding boxes of geometries.
 
         Raises:
             InputError: Geometries would remain next to ids or coordinates, or the metadata name a reference system

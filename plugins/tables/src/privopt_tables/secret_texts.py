@@ -22,7 +22,7 @@ MAX_TEXT_ROWS: Final = 10_000
 """Maximum number of rows per part of a table in which ids, names and sentences are searched for."""
 
 MAX_CONTROL_TEXTS: Final = 1_000
-"""Number of most frequent texts that are searched for in all cells, to estimate the probability of chance matches."""
+"""Maximum number of frequent texts that are searched for in all cells, to estimate how likely chance matches are."""
 
 TEXT_CAUTION: Final = 1.2
 """The factor by which the estimated probabilities of chance matches between texts are raised, as a precaution."""
@@ -46,11 +46,11 @@ class RowTexts:
 
     @classmethod
     def of(cls, row_texts: Sequence[str | None], rows: Ints | None) -> Self:
-        """Collect the texts of rows that have one or, if there are too many, of an evenly spaced sample of them.
+        """Collect the texts of the rows that have one, or of an evenly spaced sample if there are too many such rows.
 
         Args:
             row_texts: The text of each row, or None for a row without one.
-            rows: The indices of the rows. None means 0, 1, ...
+            rows: The index of each of these rows. None means 0, 1, ...
         """
         numbers = np.arange(len(row_texts)) if rows is None else rows
         # Each distinct text is normalised once.
@@ -65,11 +65,11 @@ class RowTexts:
         return cls(numbers[indices], selected, counts, common)
 
     def search(self, column: ColumnPart, chance: float) -> Evidence | None:
-        """Return the evidence from cells that contain their row's text as a separate word.
+        """Return the evidence that the cells of a column contain their row's text as a separate word.
 
         Args:
             column: The column to search.
-            chance: Lower limit for the estimated probability that a cell contains its row's text by chance.
+            chance: The least value to assume for the probability that a cell contains its row's text by chance.
 
         Returns:
             The evidence, or None if no row has both a text and a filled cell.

@@ -1,4 +1,4 @@
-"""Draw reports along traces: for each subject's rows in order of time, repeating the last report while it is near.
+"""Draw reports along traces: a subject's rows are taken in order of time, and a report is repeated while it is near.
 
 Charges depend only on which rows a subject has and on its earlier reports, and the published table shows both. A row
 without a position is charged like any other row, and its charge pays for the subject's next row.
@@ -48,7 +48,7 @@ def rank_times(column: nw.Series[Any]) -> Ints:
     """Return the rank of each row's time, shape (B,). Equal times have equal ranks.
 
     Texts are ordered by the times that they represent, not alphabetically. Different times have different ranks,
-    however close they are, and no time is guessed.
+    however close they are.
 
     Args:
         column: The times of B rows: numbers, dates, or texts in one format.
@@ -95,7 +95,7 @@ def _row_error(column: nw.Series[Any], row: int, actual: str, expectation: str) 
 
 
 def _read_time(text: str) -> tuple[str, Fraction] | None:
-    """Return a time's format and a number that orders times of this format, or None if the text is not a time."""
+    """Return a time's format and a number that orders times of this format, or None if ``text`` is not a time."""
     if _WHOLE_NUMBER.fullmatch(text):
         return "number", Fraction(int(text))
     time = read_iso_time(text)
@@ -155,11 +155,11 @@ class Tracer:
         source: The source of random bytes.
         unit: The unit of distances.
         slack_mm: The number of millimetres that the guarantee adds to the distance between two different positions,
-            because tests measure distances in steps of a millimetre. 0 if traces go from record to record.
+            because tests measure distances in steps of a millimetre. 0 if traces pass through records only.
         charger: The charger that also charges each segment to a ledger. None to count in memory only.
         forms: The formats of subjects and times.
         limit: The budget that each subject has spent in this table, and the limit on it.
-        _state: The last report and the current segment of each trace, indexed by the trace's number.
+        _state: The last report and the current segment of each trace, indexed by trace number.
         _trace_numbers: The number of each trace, keyed by subject and period, in the order in which the traces first
             occurred.
     """
@@ -191,7 +191,7 @@ class Tracer:
         charger: RowCharger | None = None,
         forms: RowForms | None = None,
     ) -> Self | None:
-        """Return a tracer for a release that reports traces, or None for other releases or without a subject.
+        """Return a tracer, or None if the release reports no traces or ``subject`` is None.
 
         Args:
             release: The release.
@@ -203,7 +203,7 @@ class Tracer:
             forms: The formats of subjects and times.
 
         Raises:
-            UsageError: Stored reports were requested, although traces repeat reports in another way.
+            UsageError: Stored reports were requested, but this release repeats reports along traces instead.
         """
         if release.walker is None or subject is None:
             return None
@@ -240,8 +240,8 @@ class Tracer:
                 from their positions to the K outputs. None if tests measure distances from the rows' records.
 
         Returns:
-            The reports, as described in :data:`.charge_rows.RowOutputs`; (B,) whether each repeats the subject's last
-            report; and (B,) whether each is the first of its trace.
+            The reports, as described in :data:`.charge_rows.RowOutputs`; (B,) whether each repeats the subject's
+            previous report; and (B,) whether each is the first of its trace.
 
         Raises:
             InputError: The times have no order (see :func:`rank_times`).
@@ -284,7 +284,7 @@ class Tracer:
         return (outputs[:, None], report_reason), is_repeated, is_first
 
     def _measure_part(self, part: Ints, has_position: Bools, measure_steps: Callable[[Ints], Ints]) -> Ints:
-        """Return the distances (M, K), in steps, from rows' positions to the outputs, 0 for rows without a position.
+        """Return the distances (M, K), in steps, from rows' positions to the outputs. They are 0 without a position.
 
         Args:
             part: (M,) The indices of the rows.
@@ -296,7 +296,7 @@ class Tracer:
         return steps
 
     def _number_traces(self, frame: nw.DataFrame[Any]) -> Ints:
-        """Return the number of each row's trace, shape (B,). A subject has one trace in each calendar period.
+        """Return the trace number of each row, shape (B,). A subject has one trace per calendar period.
 
         The number is -1 for a row without a subject, and :data:`_NO_PERIOD` for a row without a usable time. Traces are
         numbered from 0, in the order in which their first rows are read in any part of the table.
@@ -350,7 +350,7 @@ class Tracer:
 
     @property
     def sequence(self) -> str:
-        """A sentence that states the guarantee for all of a subject's reports, and what is charged for them."""
+        """A sentence that states the guarantee for all of a subject's reports and what is charged for them."""
         terms = self.walker.terms
         first, segment, stay, total = (
             "" if epsilon is None else f"{exact_text(epsilon)} per {self.unit}"

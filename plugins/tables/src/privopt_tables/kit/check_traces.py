@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["draws_traces", "traces"]
 
 TRACE_LENGTH: Final = 4
-"""Number of rows in a trace. It is 3 instead if there would be too many sequences of reports."""
+"""Number of rows in a trace. Three rows are used instead if there would be too many sequences of reports."""
 
 TRACE_DRAWS: Final = 20_000
 """Number of subjects, all with the same trace, for whom reports are drawn."""
@@ -92,7 +92,7 @@ def traces(trial: Trial) -> None:
 
 
 def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
-    """Check one release: its noise, its probability distribution and its draws.
+    """Check one release: the noise of its tests, the probabilities of its report sequences, and its draws.
 
     Args:
         trial: The trial of a mechanism, which collects failures.
@@ -126,9 +126,10 @@ def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
 
 
 def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, setting: _TraceSetting) -> None:
-    """Check that the tests' noise hides the distance between any two places, and that a segment is charged for fully.
+    """Check that the tests' noise hides the distance between any two places, and that segments are charged for fully.
 
-    A segment must cost at least the sum of its parts: a fresh report, the threshold and twice a test.
+    A segment must cost at least the sum of its parts' epsilons: those of a fresh report, of the threshold, and twice
+    that of a test.
 
     Args:
         trial: The trial, which collects failures.
@@ -171,9 +172,9 @@ def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, sett
 def _compare_traces(
     trial: Trial, problem: GeneratedProblem, walker: Walker, setting: _TraceSetting, length: int, random: Random
 ) -> None:
-    """Check for pairs of traces that no sequence of reports has a larger log ratio than its charges allow.
+    """Check, for pairs of traces, that the charges for each sequence of reports cover what the sequence reveals.
 
-    The log ratio is that of the sequence's probabilities along the two traces.
+    They must bound the log ratio of the sequence's probabilities along the two traces.
 
     Args:
         trial: The trial, which collects failures.
@@ -213,7 +214,7 @@ def _compare_traces(
 
 
 def _neighbouring_place(place_number: int, count: int) -> int:
-    """Return the other index of a place's pair (2k, 2k + 1), or the place's own index if the other one is too large."""
+    """Return the index paired with a place's index (2k with 2k + 1), or the place's own index if it has no partner."""
     return min(place_number ^ 1, count - 1)
 
 
@@ -236,7 +237,7 @@ def _compare_draws(
     length: int,
     random: Random,
 ) -> None:
-    """Check that reports drawn along a trace follow the distribution, and that subjects were charged for them.
+    """Check that reports drawn along a trace follow the stated distribution, and that subjects were charged for them.
 
     Args:
         trial: The trial, which collects failures.
@@ -279,7 +280,7 @@ def _compare_draws(
 def _count_draws(
     release: Any, data: MetricData, setting: _TraceSetting, trace: list[int], seed: int
 ) -> tuple[Counter[Reports], dict[Reports, Fraction]]:
-    """Draw reports along one trace for `TRACE_DRAWS` subjects.
+    """Draw reports along one trace for `TRACE_DRAWS` subjects, and count the sequences of reports.
 
     Args:
         release: The release.
@@ -317,7 +318,7 @@ def _count_draws(
 
 
 def _tail_probability(observed: Counter[Reports], law: Mapping[Reports, float]) -> float:
-    """Return the p-value of a chi-square test that compares the draws with the distribution.
+    """Return the p-value of a chi-square test that compares drawn sequences of reports with their distribution.
 
     Rare sequences are pooled, because the chi-square approximation fails for small expected counts.
 

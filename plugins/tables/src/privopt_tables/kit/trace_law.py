@@ -23,7 +23,7 @@ from privopt_metric_dp.traces.prediction import Prediction, Terms
 __all__ = ["MIN_PROBABILITY", "Law", "Reports", "max_log_ratio", "segment_probability"]
 
 Reports = tuple[tuple[bool, int], ...]
-"""The observable part of a trace: for each row, whether its report repeats the last one, and its output's index."""
+"""The observable part of a trace: for each row, whether its report repeats the previous one, and the output's index."""
 
 MIN_PROBABILITY: Final = 1e-280
 """The probability below which the relative error of a computed probability may be large."""
@@ -31,12 +31,13 @@ MIN_PROBABILITY: Final = 1e-280
 
 @frozen(kw_only=True, eq=False, slots=False)
 class Law:
-    """The probabilities of reports along traces through a set of places.
+    """The distribution of reports along traces through a set of P places.
 
     Attributes:
         fresh: (P, K) The probability of each output in a fresh report (one that is not a repetition) from each place.
         steps: (P, K) The distance from each place to each output, in the steps in which the tests measure distances.
-        prediction: The distance (level) up to which a report is repeated without noise, and the rates of the noise.
+        prediction: The distance (level) up to which a report would be repeated if there were no noise, and the rates of
+            the noise.
     """
 
     fresh: Floats
@@ -52,7 +53,7 @@ class Law:
         """Return the probability of every sequence of reports along a trace.
 
         There are K (K + 1)^(n - 1) sequences of n reports: each report after the first is either a fresh output or a
-        repetition of the last report.
+        repetition of the previous report.
 
         Args:
             trace: The indices of the places along the trace.
@@ -69,13 +70,13 @@ class Law:
         return probabilities
 
     def probability(self, trace: Sequence[int], reports: Sequence[tuple[bool, int]]) -> float:
-        """Return the probability of a sequence of reports: the product over its fresh reports and segments.
+        """Return the probability of a sequence of reports along a trace, a product over fresh reports and segments.
 
         A segment consists of a report, the rows that repeat it, and the row that renews it.
 
         Args:
             trace: The indices of the places along the trace.
-            reports: The sequence, as in :data:`Reports`.
+            reports: The sequence, as described in :data:`Reports`.
         """
         last_output, probability = reports[0][1], float(self.fresh[trace[0], reports[0][1]])
         repeated_places: tuple[int, ...] = ()

@@ -124,20 +124,22 @@ class AnywhereProtector(RowProtector):
         return self.replace_secret(frame, columns)
 
     def _read_positions(self, frame: nw.DataFrame[Any], columns: Secret) -> tuple[Floats, Ints]:
-        """Return the latitudes and longitudes in rows (B, 2), and the reason why a row has no position (B,).
-
-        A reason is an index into :data:`.nearest_record.REASONS`, or -1 for a row with a position.
+        """Read one position in each row of a table.
 
         Args:
             frame: B rows of the table.
-            columns: The columns of one position.
+            columns: The columns of the position.
+
+        Returns:
+            (B, 2) latitudes and longitudes; and (B,) the reason why a row has no position, as an index into
+            :data:`.nearest_record.REASONS`, or -1 if it has one.
         """
         positions, fault = positions_of(frame, columns)
         reason = unusable_reasons(positions, fault, geographic=True)
         return np.column_stack([positions[:, 0], wrap_longitudes(positions[:, 1])]), reason
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
-        """Return the positions in all rows, for which other columns are searched."""
+        """Return the positions in all rows, which other columns must not contain."""
         secrets = []
         for _, columns in self.positions:
             positions, reason = self._read_positions(frame, columns)

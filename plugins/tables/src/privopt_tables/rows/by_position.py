@@ -169,7 +169,7 @@ class PositionProtector(RowProtector):
         return tuple(prefix_name(prefix, name) for name in names)
 
     def coordinate_columns(self, report: str) -> tuple[str, ...]:
-        """Return the names of the columns with the coordinates of the reports in column ``report``, empty if none."""
+        """Return the names of the coordinate columns for the reports in column ``report``. Empty if there are none."""
         axes = () if self.outputs is None else COORDINATES[self.outputs.kind]
         return tuple(f"{report}_{axis}" for axis in axes)
 
@@ -453,7 +453,7 @@ class PositionProtector(RowProtector):
         return None if counter is None else counter.sequence
 
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the base class's warnings, after those on positions far from every record or in other units."""
+        """Return warnings about distant positions, other units and look-alike ids, then the base class's warnings."""
         return (*self.strays.notes, *self._spelling_notes, *super().warnings(names))
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
@@ -477,11 +477,11 @@ class PositionProtector(RowProtector):
 
 
 def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: Space | None) -> tuple[UnitSearch, ...]:
-    """Return a search for other units for each position that is given by two columns.
+    """Return, for each position given by two columns, a search for other units.
 
     Args:
         positions: The prefix and the columns of each position.
-        places: The records. A position is searched only if they have coordinates of the same kind.
+        places: The records. Positions whose kind differs from that of the records are left out.
     """
     if places is None or places.on_map is None:
         return ()
@@ -495,16 +495,17 @@ def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: 
 def _make_neighbour_finder(
     options: ApplyOptions, snap: Snap, kind: str
 ) -> Callable[[Floats, Ints], list[list[int]]] | None:
-    """Return a function that finds nearby places with stored reports to repeat, or None if the option is not given.
+    """Return a function that finds nearby places whose stored reports may be repeated, or None if none may.
 
     Args:
-        options: How the release is applied. ``charge.within`` is the maximum distance of these places in km.
+        options: How the release is applied. ``charge.within`` is the maximum distance of these places in km. None means
+            that no such reports are repeated.
         snap: Finds the record for each row.
         kind: The kind of secret (:class:`Secret`).
 
     Raises:
-        UsageError: The distance is not a number above 0, or is less than half the diagonal of a cell; or it is given
-            although reports are not stored or the secret is an id.
+        UsageError: The distance is not a number above 0 or is too small (see :meth:`.Snap.make_neighbour_finder`), or
+            is given although reports are not stored or the secret is an id.
     """
     if options.charge is None or options.charge.within is None:
         return None

@@ -73,7 +73,7 @@ def split_words(text: str) -> list[str]:
 def vocabulary(ids: Iterable[str]) -> dict[str, int]:
     """Return a mapping from words to the indices of the records that they name.
 
-    The words are the ids in Unicode normal form C, and their case-folded forms, except those that are another id.
+    The words are the ids in Unicode normal form C, and their case-folded forms unless these are other ids.
 
     Args:
         ids: The ids of the records, in order.
@@ -99,7 +99,7 @@ def word_number(numbers: Mapping[str, int], word: str) -> int:
 
 
 MASK: Final = "[mask]"
-"""The text that replaces an unknown word if unknown words are masked (``--unknown mask``)."""
+"""The string that replaces an unknown word if unknown words are masked (``--unknown mask``)."""
 
 _NO_TEXT, _NO_WORD = map(REASONS.index, ("no text", "no known word"))
 
@@ -172,7 +172,7 @@ class WordProtector(RowProtector):
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """The name of the column that marks a seeded table, or nothing. Protected sentences stay in their column."""
+        """The column that marks a seeded table. Empty if the table is not seeded, as sentences stay in their column."""
         return (SEEDED,) if self.is_seeded else ()
 
     @property
@@ -187,7 +187,7 @@ class WordProtector(RowProtector):
 
     @property
     def counts(self) -> dict[str, int]:
-        """The numbers of reported, dropped and (only if unknown words are masked) masked words, keyed by kind."""
+        """The numbers of reported and dropped words, and of masked words if words are masked, keyed by kind."""
         return {name: count for name, count in self.word_counts.items() if name != "masked" or self.is_masking}
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:

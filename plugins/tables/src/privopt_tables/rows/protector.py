@@ -47,8 +47,8 @@ class RowProtector(ABC):
 
     Attributes:
         secret: The columns that hold or reveal the secret, which are dropped.
-        positions: The positions in each row, as pairs of the prefix of their report columns (or None) and their
-            columns.
+        positions: The positions in each row. For each, the prefix of its report columns (None for no prefix) and the
+            columns that hold it.
         source: The source of random bytes.
         is_seeded: Whether the source is seeded. Seeded reports are not private.
         coins: The source of a batch's random bytes, with a separate stream for each draw. None to use ``source``.
@@ -93,7 +93,7 @@ class RowProtector(ABC):
         """
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
-        """Return the secrets of rows, for which other columns are searched, with one entry for each position in a row.
+        """Return the secrets that other columns must not contain, with one entry per position in a row.
 
         The base class returns the ids or sentences in an evenly spaced sample of the rows.
         """
@@ -139,7 +139,7 @@ class RowProtector(ABC):
             table: The name of the table, for error messages.
 
         Raises:
-            InputError: Columns are missing or already exist. There is a fault for each column.
+            InputError: Columns are missing or already exist. The error has one fault per column.
         """
         self.secret.check(names, table)
         if self.charger is not None:
@@ -286,7 +286,7 @@ class RowProtector(ABC):
 
 
 def _describe_several_positions(count: int, guarantee: Guarantee) -> tuple[str, ...]:
-    """Return a note on how the guarantee adds up over the positions in a row, or nothing for a single position.
+    """Return a note on how the guarantee adds up over a row's positions, or an empty tuple for a single one.
 
     Args:
         count: The number of positions.
@@ -315,11 +315,11 @@ def _leak_warning(leak: PositionColumn, *, is_dropped: bool) -> str:
 
 
 def _exposed_columns_warning(names: Sequence[str], reason: str) -> tuple[str, ...]:
-    """Return a warning about remaining columns that may reveal the secret, or nothing if there are none.
+    """Return a warning about remaining columns that may reveal the secret, or an empty tuple if there are none.
 
     Args:
         names: The names of the columns, of which the warning lists at most ten.
-        reason: A predicate that says why the columns may reveal the secret, in words that follow "is" or "are".
+        reason: Why the columns may reveal the secret, in words that follow "is" or "are".
     """
     if not names:
         return ()

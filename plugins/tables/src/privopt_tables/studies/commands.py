@@ -270,7 +270,7 @@ def explore(
 
 
 def _describe_stop(curves: Curves) -> str:
-    """Return a clause that states how many points of the curves a limit or an interrupt stopped."""
+    """Return a clause that states how many points were stopped by a limit or an interrupt."""
     return f"stopped early, {curves.stopped_count} of {number_of(len(curves.points), 'point')} missing or unfinished"
 
 

@@ -55,7 +55,7 @@ class Curves:
         unit: The unit of losses and bounds.
         distance_unit: The unit of distances between records and reports. Epsilon is stated per this unit.
         setting: The attacker's knowledge before any report, computed from the first mechanism's problem.
-        per_km: The cost of one km of loss in a unit that readers know. None if the problem does not state it.
+        per_km: The cost of one km of loss in a familiar unit, such as minutes. None if the problem does not state it.
     """
 
     points: tuple[Point, ...]
@@ -82,7 +82,7 @@ def curve(
     epsilon: str | tuple[float | str, float | str, int],
     **options: object,
 ) -> CurveTable:
-    """Solve every mechanism at every epsilon, and return losses and proved bounds as a table with a ``plot`` method.
+    """Solve a problem with each mechanism at each epsilon, and return a table of losses and proved bounds.
 
     Args:
         problem: A problem in memory, or a problem file. The epsilon in it is not used.
@@ -109,7 +109,7 @@ def draw_curves(
     announce: Callable[[str], object] | None = None,
     stored: PointsFile | None = None,
 ) -> Curves:
-    """Solve every mechanism at every epsilon, and certify the releases.
+    """Solve a problem with each mechanism at each epsilon, and certify the releases.
 
     Points that a mechanism cannot solve have the status "refused".
 
@@ -117,8 +117,8 @@ def draw_curves(
         source: The problem file.
         mechanisms: The names of mechanisms over places.
         epsilons: The epsilons, in ascending order.
-        options: The options, of which gap (None for each method's default), solver, jobs, progress and time_limit are
-            used. Points that are not solved within the time limit, or before an interrupt, are "stopped".
+        options: The options. Gap (None for each method's default), solver, jobs, progress and time_limit are used.
+            Points that are not solved within the time limit, or before an interrupt, are "stopped".
         announce: Called with each note in :attr:`Curves.refused`, before anything is solved if the reason is known
             then. Mechanisms that check the problem only while solving it are announced at the end.
         stored: The file with the points from earlier runs, which are not solved again. New points are written to it
@@ -205,7 +205,7 @@ def _solve_points(
     points: dict[Key, Point],
     stored: PointsFile | None,
 ) -> None:
-    """Solve the points that no earlier run has reached, and then those that were stopped, until an interrupt.
+    """Solve the points that no earlier run has reached, then those that were stopped. An interrupt ends the loop.
 
     Args:
         lines: The lines of the curve.
@@ -252,7 +252,7 @@ def _solve_points(
 
 
 def _solve_point(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
-    """Solve and certify one mechanism at one epsilon.
+    """Solve the problem with one mechanism at one epsilon, and certify the release.
 
     Args:
         line: The mechanism, with the problem.

@@ -27,20 +27,20 @@ Key = tuple[str, Fraction]
 """The key of a point: the name of its mechanism and its epsilon."""
 
 _TEXTS: Final = {"mechanism", "epsilon", "status"}
-"""The attributes of :class:`Point` that become columns of text. All others become columns of numbers."""
+"""The attributes of :class:`Point` that become string columns. All others become columns of numbers."""
 
 SCHEMA: Final = {attribute.name: pl.String if attribute.name in _TEXTS else pl.Float64 for attribute in fields(Point)}
 """The columns of a table of points, with their polars types."""
 
 
 class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into polars
-    """A table of points, with the attributes of :class:`Point` as columns and ``epsilon`` as exact text.
+    """A table of points, with the attributes of :class:`Point` as columns. Epsilons are exact strings.
 
     Selecting from the table may give a plain polars table, which has no units and no ``plot``.
 
     Attributes:
         unit: The unit of losses, bounds and the attacker's errors.
-        distance_unit: The unit of distances, for the other errors. Epsilon is stated per this unit.
+        distance_unit: The unit of distances and their quantiles. Epsilon is stated per this unit.
     """
 
     unit: str = ""
@@ -53,7 +53,7 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
         Args:
             points: The points.
             unit: The unit of losses, bounds and the attacker's errors.
-            distance_unit: The unit of distances, for the other errors. Epsilon is stated per this unit.
+            distance_unit: The unit of distances and their quantiles. Epsilon is stated per this unit.
         """
         rows = [
             [exact_text(point.epsilon) if name == "epsilon" else getattr(point, name) for name in SCHEMA]
@@ -110,11 +110,11 @@ class PointsFile:
 
     @property
     def is_begun(self) -> bool:
-        """Whether to continue a file that an earlier run began. False if ``force`` is set."""
+        """Whether to continue a file that an earlier run started. False if ``force`` is set."""
         return not self.force and self.path.is_file() and self.mark_path.is_file()
 
     def begin(self, digest: str, names: Sequence[str], epsilons: Sequence[Fraction]) -> dict[Key, Point]:
-        """Return the points from earlier runs, or prepare to begin the file with the first new point.
+        """Return the points from earlier runs, or prepare to start the file with the first new point.
 
         Points that were stopped without a release are not returned.
 
@@ -124,7 +124,7 @@ class PointsFile:
             epsilons: The epsilons of the curve.
 
         Raises:
-            UsageError: The file was begun with another problem or other options, or contains points that were not
+            UsageError: The file was started with another problem or other options, or contains points that were not
                 requested.
             InputError: The file does not contain a table of points.
         """
@@ -184,7 +184,7 @@ class PointsFile:
             self._digest = None
 
     def append(self, point: Point) -> None:
-        """Append a point to the file durably. Unless a file is being continued, the first point replaces an old one."""
+        """Append a point to the file durably. The first point replaces an old file unless it is being continued."""
         line = CurveTable.of([point])
         self.replace_old_file()
         with self.path.open("ab") as file:

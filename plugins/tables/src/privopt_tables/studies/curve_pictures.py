@@ -68,7 +68,7 @@ def draw_figures(points: Sequence[Point], unit: str, distance_unit: str) -> dict
 
 
 def _parenthesize(unit: str) -> str:
-    """Return a unit in parentheses after a space, or an empty text if there is no unit."""
+    """Return a unit in parentheses after a space, or an empty string if there is no unit."""
     return f" ({unit})" if unit else ""
 
 

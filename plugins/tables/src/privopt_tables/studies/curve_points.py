@@ -100,7 +100,7 @@ def make_point(
     loss: UtilityLoss[MatrixRelease],
     achieved: float | None,
 ) -> Point:
-    """Return the point for a certified release, without a lower bound, gap and solving time.
+    """Return the point for a certified release, without a lower bound, gap or solving time.
 
     Args:
         name: The name of the mechanism.
@@ -282,13 +282,13 @@ class Line:
 
     @property
     def per_km(self) -> PerKm | None:
-        """The cost of one km of loss in a unit that readers know, or None if the problem does not state it."""
+        """The cost of one km of loss in a familiar unit, such as minutes. None if the problem does not state it."""
         return self.problem.data.per_km
 
     def make_point(
         self, epsilon: Fraction, release: Any, problem: Any, loss: UtilityLoss[Any], achieved: float | None
     ) -> Point:
-        """Return the point for a certified release, without a lower bound, gap and solving time.
+        """Return the point for a certified release, without a lower bound, gap or solving time.
 
         Args:
             epsilon: The point's epsilon.
@@ -425,7 +425,7 @@ class Refusals:
         return key in self._errors
 
     def add(self, name: str, errors: Mapping[Fraction, PrivoptError]) -> None:
-        """Record why a mechanism refuses some epsilons, and add a sentence on the first one unless there is one.
+        """Record why a mechanism refuses some epsilons, and add a sentence on its first refusal.
 
         Args:
             name: The name of the mechanism.
@@ -445,7 +445,7 @@ class Refusals:
         return all((name, epsilon) in self for epsilon in self.epsilons)
 
     def point(self, name: str, epsilon: Fraction) -> Point:
-        """Return a point without results: "refused" if the mechanism refuses it, otherwise "stopped"."""
+        """Return a point without results, whose status is "refused" if the mechanism refuses it, else "stopped"."""
         is_refused = (name, epsilon) in self
         return Point(mechanism=name, epsilon=epsilon, status="refused" if is_refused else "stopped")
 

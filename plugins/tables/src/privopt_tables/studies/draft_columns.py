@@ -91,7 +91,7 @@ class ColumnChoice:
     Attributes:
         lat, lon: The columns of latitudes and longitudes.
         id: The column of ids.
-        point: The column of positions as text or geometries.
+        point: The column of positions, either strings or geometries.
     """
 
     lat: str | None = None
@@ -109,7 +109,7 @@ class ColumnChoice:
         Raises:
             UsageError: The columns exclude one another, one column is named by two options, or only one of the two
                 coordinates is given.
-            InputError: The table lacks a column.
+            InputError: A named column is missing from the table.
         """
         # Only one of the two is given.
         if (self.lat is None) != (self.lon is None):
@@ -128,7 +128,7 @@ class ColumnChoice:
 
 
 def convert_table(points: Path, choice: ColumnChoice) -> pl.DataFrame | None:
-    """Convert a table in a foreign format (GeoJSON, GPX, ...) or with a column of positions to columns lat and lon.
+    """Convert a table in a foreign format (GeoJSON, GPX, ...) or with positions in one column to columns lat and lon.
 
     Args:
         points: The table's file.

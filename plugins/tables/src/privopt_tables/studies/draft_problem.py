@@ -124,7 +124,7 @@ def init(
             roads.
         within: The radius in km within which a person is hidden. None for three times the median distance between
             neighbours.
-        factor: The maximum factor by which one report may change the odds between two places at that distance.
+        factor: The maximum factor by which one report may change the odds between two places within this radius.
         choice: The columns of ``points`` that the user named. The others are recognised by their names.
         force: Whether to replace existing files.
 
@@ -177,7 +177,7 @@ def init(
 
 
 def write_together(contents_by_target: Mapping[Path, bytes | Path], *, force: bool) -> None:
-    """Write several files, which get their names only after all of them are complete on disk.
+    """Write several files. None gets its final name before all of them are complete on disk.
 
     Args:
         contents_by_target: The contents of each file, or a file to copy.
@@ -200,7 +200,7 @@ def write_together(contents_by_target: Mapping[Path, bytes | Path], *, force: bo
 
 @contextmanager
 def _rename_faults(table: str, name: str) -> Iterator[None]:
-    """Rename the file in faults that are raised in the ``with`` block, from the converted table to the user's table.
+    """In faults that the ``with`` block raises, replace the name of the converted table with that of the user's.
 
     Args:
         table: The name of the converted table.
@@ -230,10 +230,10 @@ def init_from_map(
         mechanism: The name of the mechanism for which the problem is drafted.
         streets: The street map.
         out: The problem file.
-        source: The file of the map, which is not overwritten. None if there is none.
+        source: The map's file, which must not be overwritten. None if the map was not read from a file.
         within: The radius in km within which a person is hidden. None for a radius within which there are enough
             addresses.
-        factor: The maximum factor by which one report may change the odds between two places at that distance.
+        factor: The maximum factor by which one report may change the odds between two places within this radius.
         force: Whether to replace existing files.
 
     Raises:
@@ -286,7 +286,7 @@ def draft(
         roads: The roads between the ids in ``points``. None if there are no roads.
         within: The radius in km within which a person is hidden. If addresses are given instead, the radius is chosen
             such that it includes enough of them. None for three times the median distance between neighbours.
-        factor: The maximum factor by which one report may change the odds between two places at that distance.
+        factor: The maximum factor by which one report may change the odds between two places within this radius.
         choice: The columns of ``points`` that the user named. The others are recognised by their names.
         stored_points: The file to which ``points`` will be moved, and which the problem file names. None if it stays.
 
@@ -396,7 +396,7 @@ def load_drafted_problem(cls: type[Any], tables: dict[str, dict[str, object]], f
 def _median_spacing(data: MetricData) -> float:
     """Return the median distance from a record to the nearest record at another place.
 
-    At most `MAX_SEARCHED_RECORDS` records are considered, and all records as their neighbours.
+    The median is taken over at most `MAX_SEARCHED_RECORDS` records, and neighbours are searched for among all records.
 
     Raises:
         InputError: All records are at the same place, or at infinite distances from one another.
@@ -473,7 +473,7 @@ def suggest_tables(cls: type[MetricProblem], radius: float) -> dict[str, dict[st
 
 
 def _suggest_keys(table: type[Any], radius: float) -> Iterator[tuple[str, object]]:
-    """Yield each key of a TOML table that has no default, with a suggested value: the radius, or all records.
+    """Yield each key that a TOML table requires, with a suggested value: the radius, or "all" (records).
 
     Args:
         table: The class of the table.

@@ -129,7 +129,7 @@ def _problem_class_of(mechanism: str) -> type[MetricProblem]:
     """Return the problem class of a mechanism over places or words.
 
     Raises:
-        UsageError: The mechanism is of another kind.
+        UsageError: The mechanism is not over places or words.
     """
     problem_class: type[object] = registry().get(mechanism).load().problem_class
     if not issubclass(problem_class, MetricProblem):

@@ -29,7 +29,7 @@ def parse_epsilons(grid: str | tuple[float | str, float | str, int]) -> list[Fra
     ['1/2', '1', '2']
 
     Args:
-        grid: The text ``"LO:HI:N"``, or a tuple of these three values.
+        grid: The string ``"LO:HI:N"``, or a tuple of these three values.
 
     Raises:
         UsageError: The ends are not positive numbers in ascending order, the number of values is out of range, or there

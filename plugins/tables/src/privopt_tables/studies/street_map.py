@@ -124,7 +124,7 @@ def box_area(text: str) -> Area:
     """Parse a box ``S,W,N,E`` in degrees, and return a function that tests which positions are inside.
 
     Raises:
-        UsageError: The text is not four numbers, or the numbers are out of order or out of range.
+        UsageError: ``text`` is not four numbers, or the numbers are out of order or out of range.
     """
     try:
         south, west, north, east = map(float, text.split(","))
@@ -317,7 +317,7 @@ def _takes_passengers(tags: Mapping[str, str], walk: bool) -> bool:
 
 
 def _directed_way(nodes: tuple[str, ...], tags: Mapping[str, str], walk: bool) -> _Way:
-    """Return a way with the directions in which it can be used, which are both for pedestrians.
+    """Return a way with the directions in which it can be used. Pedestrians can use both directions.
 
     Args:
         nodes: The ids of the way's nodes, in order.
