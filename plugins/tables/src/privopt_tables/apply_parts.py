@@ -284,7 +284,7 @@ def _drop_leaks(
 
     Raises:
         UsageError: ``keep`` names a column that the table does not have.
-        InputError: A column to hash has a type that cannot be converted to text.
+        InputError: A column to hash has a type that cannot be converted to strings.
     """
     # A misspelt name is refused, because the column that the owner meant to keep would be dropped.
     for name in options.keep:

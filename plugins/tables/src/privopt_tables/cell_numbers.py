@@ -1,4 +1,4 @@
-"""Convert cells of any type to text, and extract the numbers and angles in them, one column at a time."""
+"""Convert cells of any type to strings, and extract the numbers and angles in them, one column at a time."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def _extract(cells: pl.Series, rows: Ints) -> list[CellNumbers]:
     """Extract plain numbers, numbers with decimal commas, and angles in degrees, minutes and seconds from cells.
 
     Args:
-        cells: The cells as text.
+        cells: The cells as strings.
         rows: The row index of each cell in the column.
 
     Returns:
@@ -227,7 +227,7 @@ def _tokens(cells: pl.Series, pattern: str) -> tuple[pl.Series, Ints, Ints, Ints
     If a cell has more than `MAX_READINGS` matches, only the first and the last `MAX_READINGS` / 2 are returned.
 
     Args:
-        cells: The cells as text.
+        cells: The cells as strings.
         pattern: A regular expression.
 
     Returns:
@@ -275,7 +275,7 @@ def _parse_angles(tokens: pl.Series, pattern: str) -> tuple[Floats, Floats, Bool
     """Convert angles in degrees, minutes and seconds to degrees.
 
     Args:
-        tokens: The angles as text.
+        tokens: The angles as strings.
         pattern: A regular expression with a group for each of the three parts.
 
     Returns:

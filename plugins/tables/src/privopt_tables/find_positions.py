@@ -124,7 +124,7 @@ class ColumnSearch:
     Attributes:
         names: The names of the columns to examine.
         _evidence: The evidence, keyed by column and form. The key of a form consists of the secret's index within the
-            row, a word for the kind of form with its index, and the form's name.
+            row, a word with the form's kind and index, and the form's name.
     """
 
     names: Sequence[str]

@@ -1,6 +1,6 @@
 """Readers for foreign table formats: GeoJSON, GPX, Google Timeline, tab-separated fields, and columns of positions.
 
-Each file becomes a table with columns of text, like a table read from CSV. No error message quotes a cell, because
+Each file becomes a table of string columns, like a table read from CSV. No error message quotes a cell, because
 cells may be secret.
 """
 
@@ -41,7 +41,7 @@ _GPX_POINTS: Final = ("wpt", "rtept", "trkpt")
 
 
 def read_foreign_table(path: Path) -> pl.DataFrame | None:
-    """Read GeoJSON, GPX, Google Timeline or tab-separated fields as a table of text.
+    """Read GeoJSON, GPX, Google Timeline or tab-separated fields as a table of strings.
 
     Args:
         path: The file. Its first characters, not its ending, determine the format.
@@ -69,7 +69,7 @@ def read_foreign_table(path: Path) -> pl.DataFrame | None:
 def _read_geojson(file: File, name: str) -> pl.DataFrame:
     """Read a GeoJSON FeatureCollection of points (RFC 7946), or an export of Google Timeline.
 
-    Properties become columns of text, and the points become the columns lat and lon.
+    Properties become string columns, and the points become the columns lat and lon.
 
     Args:
         file: The file.
@@ -238,7 +238,7 @@ def split_positions(frame: pl.DataFrame, column: str, file: str) -> pl.DataFrame
 
     Args:
         frame: The table.
-        column: The name of the column, which contains positions as text.
+        column: The name of the column, which contains positions as strings.
         file: The name of the table, for error messages.
 
     Raises:

@@ -55,7 +55,7 @@ def _box_reading(south: float, west: float, height: float, width: float) -> Read
 
 
 def _read_geohash(text: str) -> Iterator[Reading]:
-    """Yield the boxes that the geohashes in a text encode.
+    """Yield the boxes that the geohashes in a string encode.
 
     A geohash has five bits per character. Even bits (counted from 0) belong to the longitude, odd bits to the latitude.
     """
@@ -72,7 +72,7 @@ def _decode_bits(bits: str, size: float) -> tuple[float, float]:
 
 
 def _read_plus_code(text: str) -> Iterator[Reading]:
-    """Yield the boxes that the full plus codes in a text encode.
+    """Yield the boxes that the full plus codes in a string encode.
 
     Characters after the tenth, which would refine the box further, are ignored. This only makes the box larger.
     """
@@ -88,7 +88,7 @@ def _read_plus_code(text: str) -> Iterator[Reading]:
 
 
 def _read_short_plus_code(text: str) -> Iterator[Reading]:
-    """Yield the positions, modulo whole degrees, that the short plus codes in a text encode.
+    """Yield the positions, modulo whole degrees, that the short plus codes in a string encode.
 
     A short plus code omits the first four characters, which select multiples of 20 degrees and of 1 degree.
     """
@@ -104,7 +104,7 @@ def _read_short_plus_code(text: str) -> Iterator[Reading]:
 
 
 def _read_quadkey(text: str) -> Iterator[Reading]:
-    """Yield the boxes that the quadkeys in a text encode.
+    """Yield the boxes that the quadkeys in a string encode.
 
     Each digit combines a bit of the tile's x (value 1) with a bit of its y (value 2).
     """
@@ -114,7 +114,7 @@ def _read_quadkey(text: str) -> Iterator[Reading]:
 
 
 def _read_tile(text: str) -> Iterator[Reading]:
-    """Yield the boxes of the map tiles in a text.
+    """Yield the boxes of the map tiles in a string.
 
     Tiles are read both as zoom/x/y and as zoom/y/x, because both orders are in use.
     """
@@ -138,7 +138,7 @@ def _tile_reading(zoom: int, x: int, y: int) -> Reading:
 
 
 def _read_maidenhead(text: str) -> Iterator[Reading]:
-    """Yield the boxes that the Maidenhead locators in a text encode.
+    """Yield the boxes that the Maidenhead locators in a string encode.
 
     Each pair of characters, longitude first, divides the sides of the box by 18, 10, 24, 10 and 24 in turn.
     """
@@ -156,7 +156,7 @@ def _read_maidenhead(text: str) -> Iterator[Reading]:
 
 
 def _read_polyline(text: str) -> Iterator[Reading]:
-    """Yield the points of the encoded polylines (Google's format) in a text, with 5, 6 and 7 assumed decimals."""
+    """Yield the points of the encoded polylines (Google's format) in a string, assuming 5, 6 and 7 decimals."""
     # JSON writes a backslash in the code as two.
     for code in re.findall(r"[?-~]{4,}", text.replace("\\\\", "\\")):
         numbers, value, shift = [0, 0], 0, 0
@@ -177,7 +177,7 @@ def _read_polyline(text: str) -> Iterator[Reading]:
 
 
 def _read_binary(text: str) -> Iterator[Reading]:
-    """Yield the absolute values of the doubles at every byte offset in the hexadecimal digits of a text.
+    """Yield the absolute values of the doubles at every byte offset in the hexadecimal digits of a string.
 
     Well-known binary (WKB), a format for geometries, contains coordinates as doubles. It is not known to which axis a
     double belongs, so each number is yielded as both coordinates.
@@ -196,7 +196,7 @@ def _read_binary(text: str) -> Iterator[Reading]:
 
 
 def read_mgrs(text: str) -> Iterator[Reading]:
-    """Yield the positions that references of the Military Grid Reference System (MGRS) in a text encode.
+    """Yield the positions that references of the Military Grid Reference System (MGRS) in a string encode.
 
     Each reading consists of a northing and an easting in metres within a 100 km square. The letters that identify the
     square are ignored.

@@ -47,14 +47,14 @@ MAX_HELD_STEPS: Final = 1 << 22
 def rank_times(column: nw.Series[Any]) -> Ints:
     """Return the rank of each row's time, shape (B,). Equal times have equal ranks.
 
-    Texts are ordered by the times that they represent, not alphabetically. Different times have different ranks,
+    Strings are ordered by the times that they represent, not alphabetically. Different times have different ranks,
     however close they are.
 
     Args:
-        column: The times of B rows: numbers, dates, or texts in one format.
+        column: The times of B rows: numbers, dates, or strings in one format.
 
     Raises:
-        InputError: A row has no time, a text is not a time, or times have several formats and therefore no order.
+        InputError: A row has no time, a string is not a time, or times have several formats and therefore no order.
     """
     texts = texts_of(column)
     if texts.null_count():

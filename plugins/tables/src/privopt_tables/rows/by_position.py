@@ -161,9 +161,9 @@ class PositionProtector(RowProtector):
         return self.positions[0][1]
 
     def _prefix_names(self, *names: str) -> tuple[str, ...]:
-        """Return the names of added columns that concern a whole row.
+        """Add the position's prefix to the names of columns that concern a whole row.
 
-        The names get the prefix of the row's position if it has a single one, and otherwise no prefix.
+        If rows have several positions, the names get no prefix.
         """
         prefix = self.positions[0][0] if len(self.positions) == 1 else None
         return tuple(prefix_name(prefix, name) for name in names)

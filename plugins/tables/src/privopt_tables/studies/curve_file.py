@@ -110,7 +110,7 @@ class PointsFile:
 
     @property
     def is_begun(self) -> bool:
-        """Whether to continue a file that an earlier run started. False if ``force`` is set."""
+        """Whether an earlier run started the file, so that it is continued. False if ``force`` is set."""
         return not self.force and self.path.is_file() and self.mark_path.is_file()
 
     def begin(self, digest: str, names: Sequence[str], epsilons: Sequence[Fraction]) -> dict[Key, Point]:

@@ -408,7 +408,7 @@ def _distances_of(channel: Channel) -> Floats | None:
 
 @frozen(eq=False)
 class Refusals:
-    """The points that mechanisms refuse because they cannot solve the problem at that epsilon, and the reasons.
+    """The points that mechanisms refuse because they cannot solve the problem at that epsilon, with the reasons.
 
     Attributes:
         epsilons: The epsilons of the curve, ascending.

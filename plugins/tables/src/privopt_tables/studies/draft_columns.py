@@ -128,7 +128,7 @@ class ColumnChoice:
 
 
 def convert_table(points: Path, choice: ColumnChoice) -> pl.DataFrame | None:
-    """Convert a table in a foreign format (GeoJSON, GPX, ...) or with positions in one column to columns lat and lon.
+    """Convert a table in a foreign format (GeoJSON, GPX, ...), or with a single column of positions, to lat and lon.
 
     Args:
         points: The table's file.
@@ -399,7 +399,7 @@ def _find_people_column(names: Sequence[str], ids: Sequence[str]) -> str | None:
 
 
 def _may_be_ids(column: pl.Series) -> bool:
-    """Return whether a column may hold ids: text or whole numbers without missing or blank cells."""
+    """Return whether a column may hold ids: strings or whole numbers, without missing or blank cells."""
     is_text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
     is_complete_integers = column.dtype.is_integer() and not column.has_nulls()
     return is_complete_integers or (
