@@ -223,7 +223,7 @@ def apply_in_memory(
         opened: The verified release.
         table: A table from any library that :mod:`narwhals` supports, or an array of ids or positions.
         columns: The columns that hold the secret, keyed by what they contain: ``id``, ``lat``, ``lon``, ``x``, ``y`` or
-            ``geometry``. None means that the table has no such column.
+            ``geometry``. None for each that is not given.
         options: How the release is applied.
 
     Returns:

@@ -91,7 +91,7 @@ class RowSecrets:
         texts: Ids, names or sentences, one sequence for each kind of text. An entry is None for a row without a text of
             this kind.
         text_rows: (T,) The indices of the rows to which ``texts`` belong. None if they belong to all rows.
-        text_chance: The probability that a cell that contains some row's text contains its own row's by coincidence.
+        text_chance: For a cell that contains some row's text, the probability that it is its own row's by coincidence.
     """
 
     positions: Floats | None

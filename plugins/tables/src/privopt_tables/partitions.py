@@ -273,7 +273,7 @@ class Partitions:
     def _describe_change(
         self, frames: Sequence[nw.DataFrame[Any]], digest: Digest, subject: str, charged: RowSums
     ) -> str:
-        """Return a description of how a subject's rows differ from the charged ones, with the ids of rows.
+        """Return a description of how a subject's rows differ from the charged ones. It names rows by id.
 
         Args:
             frames: All rows of a partition.

@@ -33,7 +33,7 @@ EMPTY: Final = (math.nan, math.nan)
 def read_position(text: str) -> tuple[float, float] | None:
     """Parse a position, and return its latitude and longitude in degrees, or None if ``text`` is not a position.
 
-    A track is a JSON list of [longitude, latitude] pairs. Its first position is returned, or two NaNs if it is empty.
+    A track (a JSON list of [longitude, latitude] pairs) counts as its first position, or as two NaNs if it is empty.
 
     >>> read_position("45.5, -7.25"), read_position("geo:45.5,-7.25"), read_position("45.5°, -7.25°")
     ((45.5, -7.25), (45.5, -7.25), (45.5, -7.25))

@@ -284,7 +284,9 @@ class Tracer:
         return (outputs[:, None], report_reason), is_repeated, is_first
 
     def _measure_part(self, part: Ints, has_position: Bools, measure_steps: Callable[[Ints], Ints]) -> Ints:
-        """Return the distances (M, K), in steps, from rows' positions to the outputs. They are 0 without a position.
+        """Return the distances, in steps, from rows' positions to the outputs, shape (M, K).
+
+        The distances are 0 for a row without a position.
 
         Args:
             part: (M,) The indices of the rows.

@@ -68,7 +68,7 @@ class Curves:
 
     @property
     def stopped_count(self) -> int:
-        """The number of points that were stopped or never begun because of a limit or an interrupt."""
+        """The number of points that were stopped or never started because of a limit or an interrupt."""
         return sum(point.status == "stopped" for point in self.points)
 
     def table(self) -> CurveTable:
@@ -205,7 +205,7 @@ def _solve_points(
     points: dict[Key, Point],
     stored: PointsFile | None,
 ) -> None:
-    """Solve the points that no earlier run has reached, then those that were stopped. An interrupt ends the loop.
+    """Solve points until an interrupt: first those that no earlier run has reached, then those that were stopped.
 
     Args:
         lines: The lines of the curve.

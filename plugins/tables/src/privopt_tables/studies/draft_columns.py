@@ -376,7 +376,7 @@ def _repeated_fault(file: str, column: str, row: int) -> Fault:
 
 
 def _explain_missing_ids(frame: pl.DataFrame, used_columns: set[str]) -> str:
-    """Return a clause that explains why no column contains the ids of places, and names a column that could."""
+    """Return a clause that explains why no column contains the ids of places, and suggests a column if one could."""
     for name in frame.columns:
         if name not in used_columns and _may_be_ids(frame[name]) and frame[name].n_unique() == frame.height:
             return f"column {name} has no name of ids: rename it to id if its rows are public places"

@@ -215,7 +215,7 @@ class _Way:
 
 @frozen(kw_only=True, eq=False)
 class _Extract:
-    """The part of a map file that is used.
+    """The parts of a map file that :func:`read_streets` uses.
 
     Attributes:
         ways: The streets and ferry lines to use, in the order of the file.
