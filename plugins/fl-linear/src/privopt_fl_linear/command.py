@@ -31,14 +31,14 @@ cli = program("privopt-fl-linear", "Facility location from counts under local di
 
 
 def _parse_epsilon(context: click.Context, parameter: click.Parameter, value: str) -> Fraction:
-    """Convert the text of the option --epsilon to an exact fraction, as a click callback.
+    """Convert the value of the option --epsilon to an exact fraction, as a click callback.
 
     Args:
         context, parameter: The command's context and the option, which click passes to callbacks. They are not used.
-        value: The text of the option.
+        value: The value of the option.
 
     Raises:
-        click.BadParameter: The text is not a valid epsilon.
+        click.BadParameter: The value is not a valid epsilon.
     """
     from privopt_fl_linear.messages import parse_epsilon
 

@@ -106,7 +106,7 @@ def _has_ties(problem: GeneratedProblem) -> bool:
 
 
 def _change_units(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return the problem with all lengths and costs multiplied by 4, to check that units do not matter.
+    """Return the problem with all lengths and costs multiplied by 4, to check that results do not depend on units.
 
     Multiplication by a power of two is exact in doubles. The result is None for a problem on the sphere, whose unit is
     always km. ``chance``, the kit's random generator, is not used.
@@ -138,7 +138,7 @@ def _draw_reports(problem: Any, method: str, count: int) -> Any:
 def _sum_distribution(epsilon: float, k: int) -> Any:
     """Return the probabilities of the sum of k discrete Laplace draws of rate ``epsilon``, by repeated convolution.
 
-    The middle entry of the array is the probability of 0, and the entries beside it are those of -1 and 1.
+    The middle entry of the array is the probability of 0, and the entries next to it are those of -1 and 1.
     """
     # One draw exceeds 40 / epsilon with a probability of only e**-40. The factor tanh(epsilon / 2) makes the
     # probabilities of all integers sum to 1.
@@ -159,7 +159,7 @@ def _check_release(problem: Any, release: Any, result: Result) -> Iterator[str]:
     Args:
         problem: The problem, with its public data and the server's choices.
         release: The release to check.
-        result: The stated result, with the method and the details.
+        result: The result from result.json, with the method and the details.
     """
     if result.method == "optimal":
         return

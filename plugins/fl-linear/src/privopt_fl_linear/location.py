@@ -1,4 +1,4 @@
-"""The location's side of the protocol: add noise to the location's count, of which only the noisy value is sent."""
+"""The location's side of the protocol: add noise to the location's count. Only the noisy count is sent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_NOISY: Final = 2 * MOST_CLIENTS
 
 
 def compute_noise_budget(epsilon: Fraction) -> Fraction:
-    """Return the budget for which noise is drawn: epsilon, or a slightly smaller fraction with smaller terms.
+    """Return the budget for which noise is drawn: epsilon, or a simpler fraction slightly below it.
 
     The budget depends only on epsilon, which is public. So both the location and the server know the scale of the
     noise, which is the reciprocal of the budget.

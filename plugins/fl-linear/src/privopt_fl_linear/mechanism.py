@@ -79,7 +79,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     def bytes_needed(self, problem: FLInstance, method: str) -> float:
         """Estimate the memory for the locations and the matrix of distances, if there is one, in bytes.
 
-        `choose_facilities` requires the memory for solving over (facility, location) pairs separately.
+        The memory for solving over (facility, location) pairs is checked separately, in `choose_facilities`.
         """
         size = problem.data.site.size
         entries = size**2 if isinstance(problem.data.site.metric, Matrix) else 0
@@ -215,7 +215,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         Args:
             problem: The published problem.
             release: The release as it was read from its folder.
-            result: The stated result. Its method determines what is compared.
+            result: The result from result.json. Its method determines what is compared.
 
         Returns:
             The differences, one sentence each. Empty if there are none.
@@ -259,7 +259,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         Args:
             problem: The problem, with epsilon and the kind of noise.
             release: The release, with its counts.
-            result: The stated result, which records who drew the noise.
+            result: The result from result.json, which states whether `solve` drew the noise.
         """
         if result.method == "optimal":
             return {"epsilon": {"claimed": None, "achieved": math.inf}}
@@ -303,7 +303,7 @@ def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> lis
     Args:
         problem: The published problem, with noisy counts.
         release: The release as it was read from its folder.
-        result: The stated result, which records how the plan was chosen.
+        result: The result from result.json, which records how the plan was chosen.
 
     Returns:
         The difference, as one sentence. Empty if there is none.
@@ -421,7 +421,7 @@ def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, A
 def _round_down(value: float) -> float:
     """Return a lower bound on an exact cost, given the value computed for it in doubles.
 
-    A relative error of 2**-48 is subtracted, which is at least 16 units in the last place. Each product and each
+    The value is reduced by a factor of 1 - 2**-48, which is at least 16 units in the last place. Each product and each
     correctly rounded sum is off by at most half a unit.
     """
     return value * (1.0 - 2.0**-48)

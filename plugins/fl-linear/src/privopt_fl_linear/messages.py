@@ -50,7 +50,7 @@ APPLICATION_ID: Final = 0x666C6D31
 
 
 def _strip_blanks(text: str) -> str:
-    """Return the text without leading and trailing blanks."""
+    """Return a string without its leading and trailing blanks."""
     return text.strip()
 
 
@@ -95,7 +95,7 @@ class Message:
         """Parse a message from a line of JSON, and check all of its fields.
 
         Raises:
-            ValueError: The line is not a message. The error's text says why.
+            ValueError: The line is not a message. The error message says why.
         """
         fields = json.loads(line)
         names = {"format", "location", "round", "epsilon", "noise", "noisy_clients"}
@@ -120,7 +120,7 @@ def parse_epsilon(text: str) -> Fraction:
     """Parse an epsilon, written as a decimal number, into an exact fraction.
 
     Raises:
-        ValueError: The text is not a decimal number between 1e-10 and 1e6.
+        ValueError: ``text`` is not a decimal number between 1e-10 and 1e6.
     """
     if not re.fullmatch(r"\d{1,7}(\.\d{1,20})?", text, re.ASCII):
         raise ValueError(f"epsilon must be a decimal like 0.1, got {cut(text)}")
@@ -144,7 +144,7 @@ def format_epsilon(epsilon: Fraction) -> str:
 def draw_report(location: str, clients: int, epsilon: Fraction, round_: str, noise: Noise = "discrete") -> Message:
     """Draw a location's report, with entropy from the operating system.
 
-    A location runs no other part of the mechanism.
+    This is the only part of the mechanism that a location runs.
 
     Args:
         location: The location's id, which is public.

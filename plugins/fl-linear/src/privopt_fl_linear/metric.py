@@ -52,7 +52,7 @@ class Metric(ABC):
     def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
         """Return a function that finds the locations in ``among`` within ``radius`` of a location.
 
-        The function takes a location index and returns positions in the array ``among``, not location indices.
+        The function takes a location index and returns indices into the array ``among``, not location indices.
         """
 
     @abstractmethod
@@ -100,7 +100,7 @@ class Metric(ABC):
             count: Number of facilities per place, at most F.
 
         Returns:
-            The positions of the facilities in ``facilities`` (M, count), and the sums (M, count), ascending for each
+            The indices of the facilities in ``facilities`` (M, count), and the sums (M, count), ascending for each
             place. Ties go to the first facility.
         """
         which = np.empty((len(places), count), dtype=np.int64)
@@ -225,13 +225,13 @@ class _PointSet(Metric):
     def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
         """Return a function that finds the locations in ``among`` within ``radius`` of a location.
 
-        The function takes a location index and returns positions in the array ``among``. Each call searches a tree of
+        The function takes a location index and returns indices into the array ``among``. Each call searches a tree of
         the locations ``among``.
         """
         tree, straight = self._make_tree(among), self._straight_radius(radius)
 
         def find_neighbours(point: int) -> Ints:
-            """Return the positions in ``among`` of the locations near ``point``: the tree's, checked exactly."""
+            """Return the indices in ``among`` of the locations within ``radius`` of ``point``."""
             candidates = np.asarray(tree.query_ball_point(self._tree_points[point], straight), dtype=np.int64)
             return candidates[self.distances_between(np.full(len(candidates), point), among[candidates]) <= radius]
 
@@ -377,7 +377,7 @@ class Matrix(Metric):
     def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
         """Return a function that finds the locations in ``among`` within ``radius`` of a location.
 
-        The function takes a location index and returns positions in the array ``among``.
+        The function takes a location index and returns indices into the array ``among``.
         """
         return lambda point: np.flatnonzero(self.distances[point, among] <= radius)
 

@@ -49,7 +49,7 @@ IMPROVED_WITHIN: Final = 0.01
 """Relative amount by which a set that the relaxation opens may cost more than the incumbent and still be improved by
 interchange."""
 BINDING_SHARE: Final = 1.0 - 1e-9
-"""A client's price counts as limited by an omitted pair if it is at least this multiple of the cheapest one's cost."""
+"""A client's price counts as limited by omitted pairs if it is at least this multiple of their lowest cost."""
 
 Report = Callable[[int, float, float], None]
 """Progress callback: called with the number of nodes bounded so far, the lower bound and the incumbent's cost."""
@@ -133,7 +133,7 @@ class _Search:
     def __init__(
         self, costs: Costs, opening: Floats, max_facilities: int, gap: float, pair_list: PairList, report: Report
     ) -> None:
-        """Begin a search without an incumbent. The parameters are described as attributes of the class."""
+        """Start a search without an incumbent. The parameters are described as attributes of the class."""
         self.costs, self.opening, self.facility_limit, self.gap = costs, opening, max_facilities, gap
         self.pair_list, self.report = pair_list, report
         self.value, self.is_open = math.inf, np.zeros(len(opening), dtype=np.bool_)
@@ -185,7 +185,7 @@ class _Search:
                 return
 
     def choose_target(self, lower: float) -> float:
-        """Return the target for Polyak's step length: the bound that would end the search, up to about twice ``lower``.
+        """Return the target for Polyak's step length: the bound that would end the search, capped at about 2 ``lower``.
 
         ``lower`` is the best bound so far. The cap keeps the steps short while the incumbent is far from optimal.
         """
@@ -288,7 +288,7 @@ def open_facilities(
         opening: (F,) The cost of opening each facility, >= 0. Existing facilities have the cost 0.
         max_facilities: Maximum number of open facilities. By default any number.
         gap: Relative gap at which the search stops.
-        seconds: Time limit for the search that follows the first set.
+        seconds: Time limit for the search after the first set was evaluated. None for no limit.
         report: Progress callback (`Report`).
         pairs_per_client: Initial number of listed pairs per client. By default all pairs are listed if there are at
             most `ALL_PAIRS`.

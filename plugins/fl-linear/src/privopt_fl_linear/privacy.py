@@ -29,7 +29,7 @@ DECLARED = (
 TOLD_SITES = (
     "; for the failure probability, that details.told.opening.sites were chosen by public data, before counts were seen"
 )
-"""A further such assumption, which is added if public data chose the facilities."""
+"""A further assumption of this kind, which is added if public data chose the facilities."""
 
 
 @frozen(kw_only=True)

@@ -109,7 +109,7 @@ class Locations:
     """The locations of a problem, sorted by id, because the order in the file may reveal something about the counts.
 
     Attributes:
-        ids: (n,) The locations' ids as text, in ascending order of Unicode code points.
+        ids: (n,) The locations' ids as strings, in ascending order of Unicode code points.
         coordinates: The names of the two columns (x, y or lat, lon in degrees), and their (n, 2) values. None if
             distances are given as a matrix.
         site: The distances, costs and capacities, which are public.
@@ -274,9 +274,10 @@ def _remove_negative_zeros(values: Any) -> Any:
 
 
 def _check_rows(table: LocationTable, columns: Table, *, must_be_whole: bool) -> None:
-    """Check ids, that some location may hold a facility, and that noisy counts are whole if required.
+    """Check the ids, the candidates and the noisy counts of all locations.
 
     Ids must be unique, and not named like a total of the other locations, unless the problem says to keep such ids.
+    Some location must be a candidate for a facility.
 
     Args:
         table: The files of the locations.

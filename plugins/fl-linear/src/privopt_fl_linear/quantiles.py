@@ -43,7 +43,7 @@ FOURIER_ERROR, RELATIVE_ERROR = 1e-11, 1e-5
 tail. Term j of the sum has a weight of at most 1 / (2 j), and its phase is off by at most about j * 1e-16 turns. So
 20,000 terms are off by less than 1e-11."""
 MAX_SINES: Final = 1 << 16
-"""Number of sines that a Fourier sum computes at once. They take half a megabyte, which fits into a cache."""
+"""Approximate number of sines that a Fourier sum computes at once. They take half a megabyte and fit into a cache."""
 LARGE_EPSILON: Final = 100.0
 """Largest epsilon that is used for discrete noise. Even with this epsilon, a draw differs from 0 only with probability
 2 e**-100. Any larger epsilon is replaced by this one, which only widens the noise."""

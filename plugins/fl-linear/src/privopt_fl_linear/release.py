@@ -55,8 +55,8 @@ class FLRelease(Release):
     def channel(self) -> NoisyCounts | None:
         """Return a description of the Laplace noise in the reports, or None if `epsilon` is not set.
 
-        ``reach`` of the result maps a probability to a number of clients that the absolute value of the noise exceeds
-        with at most that probability. The number is rounded up, so it is valid for discrete noise too.
+        The result's ``reach`` maps a probability to a number of clients. The absolute value of the noise exceeds this
+        number with at most that probability. The number is rounded up, so it is valid for discrete noise too.
         """
         # P(|noise| > r) is exp(-epsilon r) for continuous noise, and less for discrete noise.
         epsilon = self.epsilon
@@ -80,7 +80,7 @@ class FLRelease(Release):
         """Read a release from the tables in its folder, and match them with the problem's locations.
 
         Raises:
-            InputError: A table is missing or malformed, contains other locations than the problem, or is not sorted by
+            InputError: A table is missing or malformed, its locations differ from the problem's, or it is not sorted by
                 id.
         """
         ids, expectation = problem.data.ids, "a location of the problem"

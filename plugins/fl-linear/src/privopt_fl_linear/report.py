@@ -1,4 +1,4 @@
-"""Report of FL-Linear: a map, capacities beside demand, costs by reconnection radius and, for the owner, true costs."""
+"""Report of FL-Linear: a map, capacities and demand, costs by reconnection radius and, for the owner, true costs."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _list_baselines(problem: FLInstance, release: FLRelease, result: Result) -> 
     Args:
         problem: The problem, with the public data.
         release: The release, with the noisy counts.
-        result: The stated result, with the release's cost and the costs of other plans.
+        result: The result from result.json, with the release's cost and the costs of other plans.
 
     Returns:
         Pairs (label, cost). This release comes first, and a plan without margins last.
@@ -158,7 +158,7 @@ def _list_baselines(problem: FLInstance, release: FLRelease, result: Result) -> 
 
 
 def _compare_costs(costs: Sequence[tuple[str, float]]) -> str:
-    """Return a text that explains the chart of costs and, if another plan with margins costs less, the reason for that.
+    """Return a paragraph that explains the chart of costs and, if another plan with margins costs less, why it does.
 
     Args:
         costs: Pairs (label, cost) as from `_list_baselines`: this release first, and the plan without margins last.
@@ -206,13 +206,13 @@ def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | Non
 
 
 class FLReporting(Reporting[FLInstance, FLRelease]):
-    """The report of FL-Linear: a map, capacities beside demand, costs and, for the owner only, the true costs."""
+    """The report of FL-Linear: a map, capacities and demand, costs and, for the owner only, the true costs."""
 
     def figures(self, problem: FLInstance, release: FLRelease, result: Result) -> dict[str, Figure]:
         """Return the figures of a release's report, keyed by file name without a suffix.
 
-        The keys are ``map`` (with coordinates only), ``capacities``, ``cost-beside`` and ``cost-over-delta`` (both with
-        counts only).
+        The keys are ``map`` (only with coordinates), ``capacities``, ``cost-beside`` and ``cost-over-delta`` (both only
+        with counts).
         """
         figures = {}
         if problem.data.coordinates is not None:
@@ -338,13 +338,13 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         return Layer(kind="planar" if planar else "geographic", features=points + lines, unit=unit)
 
     def report_truth(self, problem: FLInstance, release: FLRelease, result: Result, private: Path) -> list[Section]:
-        """Return the section for the owner: true clients and costs, and how many facilities overflow.
+        """Return the section for the owner: the true number of clients, true costs, and how many facilities overflow.
 
         The values are read from ``truth.json``, which ``solve`` wrote into the folder ``private``. The list is empty if
         that file is missing.
 
         Args:
-            problem, result: The problem and the stated result. They are not used.
+            problem, result: The problem and its result. They are not used.
             release: The plan.
             private: The folder of secret results, which the owner keeps.
         """

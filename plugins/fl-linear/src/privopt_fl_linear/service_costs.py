@@ -67,7 +67,7 @@ class SiteCosts:
     def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
         """Return the ``count`` cheapest facilities for each of the given clients, and their costs, ascending.
 
-        Facilities are given as positions in ``among``. Both results have the shape (len(clients), count).
+        Facilities are given as indices into ``among``. Both results have the shape (len(clients), count).
         """
         positions, costs = self.site.metric.nearest(clients, self.among, self.site.cost, self.scale[clients], count)
         return positions, costs * self.weight[clients, None]
@@ -75,7 +75,7 @@ class SiteCosts:
     def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
         """Return the cheapest of the facilities ``opened`` for each client, and the cost there, both of shape (C,).
 
-        Facilities are given as positions in ``among``. If all scales are 1, the metric's tree search is used, which is
+        Facilities are given as indices into ``among``. If all scales are 1, the metric's tree search is used, which is
         much faster than comparing all pairs.
         """
         site, everyone = self.site, np.arange(self.site.size)
@@ -131,7 +131,7 @@ class PairList:
             costs: The costs of all pairs.
             opening: (F,) The cost of opening each facility.
             count: Initial number of facilities per client.
-            max_pairs: Maximum total number of pairs up to which `extend_pairs` lists more.
+            max_pairs: Total number of pairs beyond which `extend_pairs` lists no more.
         """
         self.costs, self.opening, self.pair_limit = costs, opening, max_pairs
         facilities, clients = costs.shape

@@ -28,7 +28,7 @@ class Assignment:
         facility: (n,) h(v), the location of the facility that serves location v.
         opened: (m,) The locations that have a facility, ascending. This is the image of h, the paper's M (or I after
             reconnection). The paper's other definition, ``{v : h(v) = v}``, is wrong if there are ties.
-        position: (n,) The position of each entry of ``facility`` in ``opened``.
+        position: (n,) The index in ``opened`` of each entry of ``facility``.
         sizes: (m,) |L_v|, the number of locations that each opened facility serves.
     """
 

@@ -97,9 +97,9 @@ def ascend(
         scale: Initial factor of Polyak's step length, about 0.05 to 2.
 
     Returns:
-        The best bound (in doubles, without an allowance for rounding), the (C,) prices that give it, and (F,) how often
-        each facility was opened in the second half of the rounds. Then the (F,) mask of the cheapest set among those
-        that the relaxation opened and that were evaluated, and the cost of that set.
+        The best bound (in doubles, without an allowance for rounding); the (C,) prices that give it; (F,) how often
+        each facility was opened in the second half of the rounds; the (F,) mask of the cheapest set that was evaluated;
+        and the cost of that set. Every eighth set that the relaxation opens is evaluated.
     """
     F, C = len(start) - 1, len(price)
     rho, is_open, served = np.zeros(F), np.zeros(F, np.bool_), np.zeros(C)
