@@ -174,7 +174,7 @@ def _compare_traces(
 ) -> None:
     """Check, for pairs of traces, that the charges for each sequence of reports cover what the sequence reveals.
 
-    They must bound the log ratio of the sequence's probabilities along the two traces.
+    The charges must bound the log ratio of the sequence's probabilities along the two traces.
 
     Args:
         trial: The trial, which collects failures.

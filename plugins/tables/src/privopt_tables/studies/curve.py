@@ -89,7 +89,7 @@ def curve(
         mechanisms: The names of mechanisms.
         epsilon: A range such as ``"0.5:5:30"``, or a tuple of the lowest value, the highest value and the number of
             values.
-        options: Arguments of :class:`privopt.run.task.Options`, of which gap, solver, jobs, progress and time_limit are
+        options: Arguments of :class:`privopt.run.task.Options`. Only gap, solver, jobs, progress and time_limit are
             used.
 
     Raises:
@@ -117,7 +117,7 @@ def draw_curves(
         source: The problem file.
         mechanisms: The names of mechanisms over places.
         epsilons: The epsilons, in ascending order.
-        options: The options. Gap (None for each method's default), solver, jobs, progress and time_limit are used.
+        options: The options. Only gap (None for each method's default), solver, jobs, progress and time_limit are used.
             Points that are not solved within the time limit, or before an interrupt, are "stopped".
         announce: Called with each note in :attr:`Curves.refused`, before anything is solved if the reason is known
             then. Mechanisms that check the problem only while solving it are announced at the end.

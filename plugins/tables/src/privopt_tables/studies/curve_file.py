@@ -170,9 +170,9 @@ class PointsFile:
         return points
 
     def replace_old_file(self) -> None:
-        """Remove an old file and write the new digest, unless the file is being continued.
+        """Remove an old CSV file and write the new digest, unless the CSV file is being continued.
 
-        This is called only when there is a point to write, so that a command that finds nothing leaves the old file in
+        This is called only when there is a point to write, so a command that finds nothing leaves the old file in
         place.
         """
         if self._digest is not None:

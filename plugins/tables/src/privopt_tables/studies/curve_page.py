@@ -83,8 +83,8 @@ def write_curves(
         epsilon: The range as LO:HI:N. None for values around the problem's epsilon.
         out: The CSV file for the table, which is continued if the same command has started it. None to write no table.
         report: The file for the page on which to choose epsilon. None to write no page.
-        options: The options. Gap, solver, jobs, progress and time_limit are used for solving. With ``force``, existing
-            files are replaced.
+        options: The options. Only gap, solver, jobs, progress and time_limit are used for solving. With ``force``,
+            existing files are replaced.
         announce: Called with each note on a mechanism that cannot solve the problem.
         figures: The folder for the figures as SVG, PDF and PNG. None to draw no figures.
         latex: The file for the LaTeX table. None to write no such table.

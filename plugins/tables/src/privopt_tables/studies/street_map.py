@@ -357,7 +357,7 @@ def _measure_stretches(ways: Sequence[_Way], places: Mapping[str, Position]) -> 
 
 
 def _select_largest_part(streets: StreetMap) -> StreetMap:
-    """Return the connected component with the most places, or the strongly connected one for a one-way map.
+    """Return the largest connected component or, for a one-way map, the largest strongly connected one.
 
     In a strongly connected component, streets lead from every place to every other.
     """
