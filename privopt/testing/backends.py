@@ -1,7 +1,7 @@
-"""Checks on linear program solvers, which compare answers to small random models with SciPy's and with dual bounds.
+"""Checks that compare a linear programming solver's answers on small random models with SciPy's and with dual bounds.
 
 By weak duality, the multipliers at an optimum prove its value, regardless of the solver that found them. Each check has
-the interface of checks from plugins: it takes the name of a registered solver, an effort and a seed.
+the same interface as checks from plugins: it takes the name of a registered solver, an effort and a seed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SOLVER_TOLERANCE: Final = 1e-6
 
 
 Solve = Callable[[StandardForm], Result]
-"""A function that solves one model with the solver under trial."""
+"""A function that solves a model with the solver under test."""
 
 
 @st.composite
@@ -93,7 +93,7 @@ def check_optimum(solve: Solve, form: StandardForm, tolerance: float = SOLVER_TO
     """Check that a solver solves a model correctly, returns the same solution twice, and leaves the model unchanged.
 
     Args:
-        solve: The solver under trial.
+        solve: The solver under test.
         form: A feasible and bounded model.
         tolerance: The allowed error, relative to the numbers in the model.
 
@@ -169,10 +169,10 @@ def _solve_by_scipy(form: StandardForm) -> float:
 
 
 def check_infeasible(solve: Solve, form: StandardForm, columns: Sequence[int], excess: int) -> None:
-    """Check that a solver reports a model as infeasible once a row is added that no point in its box satisfies.
+    """Add a row that no point in a model's box satisfies, and check that a solver reports the result as infeasible.
 
     Args:
-        solve: The solver under trial.
+        solve: The solver under test.
         form: A feasible model.
         columns: The indices of the columns whose sum the added row bounds from below.
         excess: The positive amount by which that lower bound exceeds the sum of these columns' upper bounds.
@@ -191,7 +191,7 @@ def check_infeasible(solve: Solve, form: StandardForm, columns: Sequence[int], e
 
 
 def _raise_failure(message: str, form: StandardForm) -> None:
-    """Raise a CheckFailedError with a finding and the model that shows it, which is written out row by row.
+    """Raise a CheckFailedError with a finding and the model that shows it, written out row by row.
 
     Hypothesis reports the failure for the smallest example that it found, so the message calls the model the smallest.
 
@@ -210,12 +210,12 @@ def _raise_failure(message: str, form: StandardForm) -> None:
 
 
 def optimum(name: str, how: Effort, seed: int) -> CheckResult:
-    """Check a solver's solutions of linear programs, and its dual multipliers, against SciPy's optimum.
+    """Check a solver's solutions and dual multipliers for linear programs against SciPy's optimum.
 
     Args:
         name: The solver's registered name.
-        how: The effort, which limits how many examples are tried.
-        seed: The seed from which models are drawn.
+        how: The effort, which limits the number of examples.
+        seed: The seed for drawing models.
     """
     return run_examples("optimum", lambda data: check_optimum(_make_solve(name), data.draw(programs())), how, seed)
 
@@ -223,12 +223,12 @@ def optimum(name: str, how: Effort, seed: int) -> CheckResult:
 def integers(name: str, how: Effort, seed: int) -> CheckResult:
     """Check a solver's solutions of programs with integer columns against SciPy's optimum.
 
-    The check is skipped if the solver does not support integer columns.
+    The check is not applicable if the solver does not support integer columns.
 
     Args:
         name: The solver's registered name.
-        how: The effort, which limits how many examples are tried.
-        seed: The seed from which models are drawn.
+        how: The effort, which limits the number of examples.
+        seed: The seed for drawing models.
     """
     if not get(name).capabilities.mip:
         return CheckResult(check="integers", version=1, status="not applicable", reason="takes no integers")
@@ -237,12 +237,12 @@ def integers(name: str, how: Effort, seed: int) -> CheckResult:
 
 
 def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
-    """Check that a solver reports infeasible models as such.
+    """Check that a solver reports infeasible models as infeasible.
 
     Args:
         name: The solver's registered name.
-        how: The effort, which limits how many examples are tried.
-        seed: The seed from which models are drawn.
+        how: The effort, which limits the number of examples.
+        seed: The seed for drawing models.
     """
 
     def example(data: st.DataObject) -> None:
@@ -256,12 +256,12 @@ def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
 def _make_solve(name: str) -> Solve:
     """Return a function that solves a model with a registered solver.
 
-    The function fails if the solver declares that it returns dual multipliers, which prove bounds, but omits them.
+    That function raises a CheckFailedError if the solver declares that it returns dual multipliers but omits them.
     """
     backend = get(name)
 
     def solve(form: StandardForm) -> Result:
-        """Solve a model, and fail if the result lacks dual multipliers that the solver declares to return."""
+        """Solve a model, and fail if dual multipliers that the solver declares are missing from the result."""
         result = backend.solve(form)
         # Without rows there are no multipliers, and with integer columns they do not prove an optimum.
         must_give_duals = backend.capabilities.duals and form.shape[0] and not form.is_mip

@@ -1,7 +1,7 @@
 """A comparison that finds where two objects differ, such as a problem before and after a solve.
 
-``==`` is not used, because plugins' objects need not define it, arrays compare element by element, and NaN differs from
-NaN.
+``==`` is not enough, because plugins' objects need not define it, arrays compare element by element, and NaN is not
+equal to NaN.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WHOLE: Final = (str, bytes, int, float, complex, set, frozenset, Path, type(None
 """The types whose instances, including those of subclasses, are compared as a whole rather than part by part."""
 
 _MISSING: Final = object()
-"""A placeholder for a part that the second object lacks."""
+"""A placeholder for a part that is missing from the second object."""
 
 
 def changes(
@@ -41,10 +41,10 @@ def changes(
         second: The object after the solve, or as it was read back.
         path: The object's name in the sentences, such as ``"problem"``. The names of parts are appended to it.
         through_files: Whether the second object was read from files that the first one wrote. In that case, a part that
-            is None in the second object is one that no file stores, so it is no difference, and paths are compared by
-            name.
+            is None in the second object was not stored, so it does not count as a difference, and paths are compared by
+            their file names alone.
         compared_pairs: The pairs of objects compared so far, by the objects' ids. Storing the objects prevents Python
-            from reusing their ids.
+            from reusing their ids. None at the outermost call.
     """
     # A FileUse records which parts of a file were read, which legitimately changes during a solve.
     if first is second or second is _MISSING or isinstance(first, FileUse):
@@ -94,8 +94,8 @@ def _array_changes(first: NDArray[Any], second: NDArray[Any], path: str) -> Iter
 def _named_parts(value: Any) -> dict[str, Any] | None:
     """Return a mapping from suffixes for messages, such as ``"[0]"`` or ``".name"``, to an object's parts.
 
-    The parts are a mapping's values, a sequence's elements, or any other object's class name and attributes. The result
-    is None if the object has no parts and is compared as a whole.
+    The parts are a mapping's values, a sequence's elements, or any other object's class name and attributes. Return
+    None if the object is compared as a whole.
     """
     if isinstance(value, WHOLE):
         return None

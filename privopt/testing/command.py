@@ -39,21 +39,22 @@ def check(
 
     Args:
         mechanism: The mechanism's name.
-        method: One of the mechanism's methods, or None for each method that has a guarantee. A method without a
+        method: One of the mechanism's methods, or None for every method that has a guarantee. A method without a
             guarantee (kind "none") is checked against its paper's claim.
         only: The names of the checks to run; all checks if empty.
-        how: The effort: quick, ci, full or an :class:`Effort`. None for the effort that PRIVOPT_PROFILE names, or ci.
-        seed: The seed from which problems are drawn.
-        on_result: A function that is called with each result as soon as it is known.
-        progress: A function that is called with a text that states how many checks have run.
+        how: The effort: quick, ci, full or an :class:`Effort`. None means the effort named by the environment variable
+            PRIVOPT_PROFILE, or ci.
+        seed: The seed for drawing problems.
+        on_result: A function that is called with each result as soon as it is available.
+        progress: A function that is called with a string stating how many checks have run.
 
     Returns:
         One result for each method and check, in the order of methods and checks.
 
     Raises:
         UnknownNameError: The mechanism, method or effort does not exist.
-        UsageError: A check does not exist (the message names plugins that are not installed), or no method was named
-            and none of the mechanism's methods has a guarantee.
+        UsageError: A check does not exist (the message names plugins that are not installed), or ``method`` is None and
+            none of the mechanism's methods has a guarantee.
     """
     # Names are looked up here, so that an unknown one raises its error before any worker starts.
     chosen_effort = effort(how)
@@ -137,10 +138,10 @@ def table(results: Sequence[CheckResult]) -> str:
 
 
 def judge_skips(results: Sequence[CheckResult]) -> list[CheckResult]:
-    """Return the results, with each check that was skipped without a stated reason changed to failed.
+    """Return the results, with the status of each check that was skipped without a stated reason changed to failed.
 
-    It implements ``privopt check --fail-on-skip``, without which a check that tried nothing would look like a success.
-    Results of checks that are not applicable are unchanged.
+    This implements ``privopt check --fail-on-skip``, without which a check that tested nothing would look like a
+    success. Results of checks that are not applicable are unchanged.
     """
     return [
         evolve(result, status="failed", reason=f"skipped: {result.reason}") if result.missed else result
@@ -149,7 +150,7 @@ def judge_skips(results: Sequence[CheckResult]) -> list[CheckResult]:
 
 
 def _summary_line(result: CheckResult) -> str:
-    """Return the text for a result's last column: the number of problems tried, or the first line of the reason."""
+    """Return the last cell of a result's row: the number of problems tried, or the first line of the reason."""
     if result.status == "passed":
         summary = number_of(result.examples, "problem")
         return f"{summary}; {result.note}" if result.note else summary

@@ -1,6 +1,6 @@
-"""Checks on registered decomposers, which compare their solutions and bounds with the whole program's optimum.
+"""Checks that compare a decomposer's solutions and bounds with the optimum of the undecomposed program.
 
-The models have the structure that a decomposition exploits: blocks of columns that only linking columns connect.
+The models have the structure that decomposers exploit: blocks of columns connected only by linking columns.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ TOLERANCE = 10 * SOLVER_TOLERANCE
 
 @st.composite
 def split_programs(draw: st.DrawFn) -> Split:
-    """Draw a feasible program with one or two linking columns, followed by the columns in one to three blocks.
+    """Draw a feasible program with one or two linking columns, followed by one to three blocks of columns.
 
-    Each row is a lower bound on a combination of linking columns and the columns in at most one block, so the blocks
-    become independent of one another once the linking columns are fixed.
+    Each row is a lower bound on a combination of linking columns and columns of at most one block, so the blocks become
+    independent of one another once the linking columns are fixed.
     """
     linking_count = draw(st.integers(1, 2))
     block_sizes = draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))
@@ -50,16 +50,16 @@ def split_programs(draw: st.DrawFn) -> Split:
 
 
 def whole(name: str, how: Effort, seed: int) -> CheckResult:
-    """Check a decomposition's solutions and bounds against the optimum of the whole program.
+    """Check a decomposer's solutions and bounds against the optimum of the undecomposed program.
 
     Args:
         name: The decomposer's registered name.
-        how: The effort, which limits how many examples are tried.
-        seed: The seed from which models are drawn.
+        how: The effort, which limits the number of examples.
+        seed: The seed for drawing models.
     """
 
     def example(data: st.DataObject) -> None:
-        """Draw a program with blocks, and compare the decomposition's result with SciPy's optimum."""
+        """Draw a program with blocks, and compare the decomposer's result with SciPy's optimum."""
         form, blocks = data.draw(split_programs())
         check_optimum(partial(_solve_in_blocks, name, blocks), form, TOLERANCE)
 
@@ -67,12 +67,12 @@ def whole(name: str, how: Effort, seed: int) -> CheckResult:
 
 
 def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
-    """Check that a decomposition reports infeasible models as such.
+    """Check that a decomposer reports infeasible models as infeasible.
 
     Args:
         name: The decomposer's registered name.
-        how: The effort, which limits how many examples are tried.
-        seed: The seed from which models are drawn.
+        how: The effort, which limits the number of examples.
+        seed: The seed for drawing models.
     """
 
     def example(data: st.DataObject) -> None:
@@ -84,9 +84,9 @@ def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
 
 
 def _solve_in_blocks(name: str, blocks: list[list[int]], form: StandardForm) -> Result:
-    """Solve a program with a registered decomposer, and return its answer as a solver's result.
+    """Solve a program with a registered decomposer, and convert its answer to a solver's result.
 
-    The conversion makes the checks on solvers (:mod:`privopt.testing.backends`) applicable to decomposers.
+    The conversion lets the checks on solvers (:mod:`privopt.testing.backends`) be used for decomposers too.
 
     Args:
         name: The decomposer's registered name.

@@ -1,7 +1,7 @@
 """The conformance kit's effort levels: quick, ci and full.
 
-The option ``privopt check --effort`` selects one. The environment variable PRIVOPT_PROFILE sets the default, both for
-the command and under pytest.
+``privopt check --effort`` selects a level. The environment variable PRIVOPT_PROFILE sets the default, both for the
+command and under pytest.
 
 An effort limits the number of examples and the CPU time. A higher effort finds rarer faults, but does not change what
 counts as a fault.
@@ -26,10 +26,10 @@ class Effort:
         name: quick, ci or full.
         examples: The largest number of problems that each check draws.
         seconds: The CPU seconds for all checks on all of a mechanism's methods, not counting each check's first
-            example. Each check has an equal share. Once its share is used up, a check draws no problems beyond its
+            example. Each check has an equal share. Once its share is used up, a check draws no more problems than its
             minimum number.
-        shrinking: The time limit, in seconds, for the search for a smaller example of a failure.
-        draws: The number of samples for statistical checks. Some checks take a multiple of it.
+        shrinking: The time limit, in seconds, for finding a smaller example of a failure.
+        draws: The number of samples for statistical checks. Some checks use a multiple of it.
     """
 
     name: str
@@ -66,15 +66,15 @@ EFFORTS: Final = {
 """The predefined efforts, by name."""
 
 FORMER_NAMES: Final = {"dev": "quick", "nightly": "full"}
-"""The current name for each former name, because workflow files may still use the former ones."""
+"""The current name of each renamed effort, by its former name, which workflow files may still use."""
 
 
 def effort(name: Effort | str | None = None) -> Effort:
     """Return the effort with a given name, or the argument itself if it is an :class:`Effort`.
 
     Args:
-        name: quick, ci, full or an :class:`Effort`. The former names "dev" and "nightly" stand for quick and full. None
-            for the effort that the environment variable PRIVOPT_PROFILE names, or ci if it is not set.
+        name: quick, ci, full or an :class:`Effort`. The former names "dev" and "nightly" mean quick and full. None
+            means the effort named by the environment variable PRIVOPT_PROFILE, or ci if it is not set.
 
     Raises:
         UnknownNameError: No effort has that name.

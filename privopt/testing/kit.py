@@ -45,11 +45,13 @@ def conformance(
         profile: What the kit needs to know about the mechanism (:class:`privopt.testing.Profile`). The default is the
             profile that the mechanism names.
         methods: The names of the methods to test. The default is every method that has a guarantee.
-        checks: The names of the checks to run. The default is every check; tests for inapplicable checks say why.
+        checks: The names of the checks to run. The default is every check; inapplicable checks are skipped with a
+            reason.
         expected_failures: The reasons why certain checks are expected to fail, by ``"check"`` or ``"method:check"``. If
             such a check passes, its test fails.
-        how: The effort: quick, ci, full or an :class:`Effort`. None for the effort that PRIVOPT_PROFILE names, or ci.
-        seed: The seed from which problems are drawn.
+        how: The effort: quick, ci, full or an :class:`Effort`. None means the effort named by the environment variable
+            PRIVOPT_PROFILE, or ci.
+        seed: The seed for drawing problems.
 
     Raises:
         UnknownNameError: The mechanism is not installed.
@@ -110,12 +112,12 @@ def _xfail_marks(method: str, check: str, failures: Mapping[str, str]) -> list[A
 def _end_test(result: CheckResult, subject_name: str) -> None:
     """End a pytest test with its check's outcome: fail or skip with the check's reason, or return if the check passed.
 
-    If the check is not applicable, the test is skipped with a message that says so, because pytest and JUnit's XML have
-    no status for that.
+    If the check is not applicable, the test is skipped with a message that says so, because pytest and JUnit XML have
+    no separate status for that.
 
     Args:
         result: The result of the check.
-        subject_name: The name of what was checked, for the message.
+        subject_name: The name of the method or kind that was checked, for the failure message.
     """
     import pytest
 
@@ -129,7 +131,7 @@ def _end_test(result: CheckResult, subject_name: str) -> None:
 
 
 def _kind_checks(role: str) -> dict[str, Entry[CheckSpec]]:
-    """Return the checks that apply to every kind in a role, such as ``"solver"``, by the checks' names.
+    """Return, by name, the checks that apply to every kind with a given role, such as ``"solver"``.
 
     Raises:
         UsageError: The role has no checks. The message names the roles that have some.
@@ -150,8 +152,9 @@ def check_kind(role: str, name: str, *, how: Effort | str | None = None, seed: i
     Args:
         role: The kind's role, as a :class:`privopt.specs.RoleSpec` names it.
         name: The name under which the kind is registered.
-        how: The effort: quick, ci, full or an :class:`Effort`. None for the effort that PRIVOPT_PROFILE names, or ci.
-        seed: The seed from which everything is drawn.
+        how: The effort: quick, ci, full or an :class:`Effort`. None means the effort named by the environment variable
+            PRIVOPT_PROFILE, or ci.
+        seed: The seed for all random draws.
 
     Raises:
         UnknownNameError: The kind or the effort does not exist.
@@ -162,7 +165,7 @@ def check_kind(role: str, name: str, *, how: Effort | str | None = None, seed: i
 
 
 def _run_kind_check(check: Entry[CheckSpec], name: str, how: Effort | str | None, seed: int) -> CheckResult:
-    """Import a registered check, run it on the kind with the given ``name``, and return the result."""
+    """Import a registered check, run it on the kind called ``name``, and return the result."""
     run = cast("Callable[[str, Effort, int], CheckResult]", check.import_target())
     return run(name, effort(how), seed)
 
@@ -173,8 +176,9 @@ def kind_conformance(role: str, name: str, *, how: Effort | str | None = None, s
     Args:
         role: The kind's role, as a :class:`privopt.specs.RoleSpec` names it.
         name: The name under which the kind is registered.
-        how: The effort: quick, ci, full or an :class:`Effort`. None for the effort that PRIVOPT_PROFILE names, or ci.
-        seed: The seed from which everything is drawn.
+        how: The effort: quick, ci, full or an :class:`Effort`. None means the effort named by the environment variable
+            PRIVOPT_PROFILE, or ci.
+        seed: The seed for all random draws.
 
     Raises:
         UnknownNameError: The kind does not exist.

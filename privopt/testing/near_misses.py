@@ -1,7 +1,7 @@
-"""A search for a mechanism's public methods whose names nearly match an ability.
+"""A search for public methods of a mechanism that look like misspelt optional methods.
 
-Abilities are recognised by their methods' names, so a misspelt method would never be called, and nothing else would
-report this.
+Optional methods (abilities) are recognised by name, so a misspelt one would never be called, and nothing else would
+report it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from privopt.interfaces import Mechanism
 from privopt.interfaces.abilities import ABILITIES, member_of
 
 MIN_LIKENESS: Final = 0.8
-"""The similarity (difflib's ratio, from 0 to 1) from which a name counts as a misspelling."""
+"""The lowest similarity (difflib's ratio, from 0 to 1) at which a name counts as a misspelling."""
 
 BASE_METHODS: Final = ("load", "verify")
 """The optional methods of :class:`privopt.interfaces.Mechanism`, for which a misspelling would go unnoticed."""
 
 
 def misspelt_abilities(mechanism_class: type[Mechanism]) -> list[str]:  # type: ignore[type-arg]
-    """Return a sentence for each public name in a mechanism's class that is probably a misspelt optional method.
+    """Return a sentence for each public attribute of a mechanism class that is probably a misspelt optional method.
 
     An ability is an optional method, such as ``warnings``, that the pipeline looks up by name. A name that resembles it
     is not reported if the class also defines the ability's method.

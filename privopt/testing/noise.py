@@ -1,8 +1,8 @@
-"""A recorder for the calls to :mod:`privopt.numbers.noise` during a trial, which can also replace the noise.
+"""A recorder for calls to :mod:`privopt.numbers.noise` during a test, which can also replace the noise.
 
 A check can have the noise drawn as usual or at another scale. It can also answer each call, that is, choose the noisy
-values that the call returns. The release is then a function of its input, so a check can see whether anything other
-than the noisy values depends on the secret.
+values that the call returns. The release is then a deterministic function of its input, so a check can see whether
+anything other than the noisy values depends on the secret.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TooManyCallsError(Exception):
 
 @frozen(kw_only=True, eq=False)
 class Call(Query):
-    """A noise call that was made, which adds the values that it returned to the attributes of :class:`Query`.
+    """A recorded noise call: a :class:`Query` together with the noisy values that the call returned.
 
     Attributes:
         noisy: The values that the call returned, as a flat array.
@@ -75,7 +75,7 @@ class _WatchedNoise(NoiseSource):
     Attributes:
         inner: The source that draws the noise.
         calls: The calls so far, in order.
-        answer: A function that returns the noisy values for calls without a seed; None to have them drawn.
+        answer: A function that returns the noisy values for calls without a seed; None to draw them from ``inner``.
         factor: The factor by which the noise's standard deviation is multiplied.
     """
 
@@ -123,7 +123,7 @@ class _WatchedNoise(NoiseSource):
 def watch_noise(answer: Answer | None = None, factor: Fraction = Fraction(1)) -> Iterator[list[Call]]:
     """Record each call to :mod:`privopt.numbers.noise` during the block, which must contain one solve.
 
-    Use this only in trials: a release under an answer or another factor is not private.
+    Use this only in tests: a release made with an ``answer`` or another ``factor`` is not private.
 
     Args:
         answer: A function such as :func:`answer_truthfully` that returns the values for calls without a seed; None to
@@ -148,7 +148,7 @@ def answer_truthfully(calls: Sequence[Call], query: Query) -> Sequence[Any]:
 
 
 def answer_with_ties(calls: Sequence[Call], query: Query) -> Sequence[Any]:
-    """Return the same number for every value in every call, so that any ranking of the values consists of ties."""
+    """Return the same number for every value in every call, so that all values are tied in any ranking."""
     # Any other number would do as well.
     return [5] * len(query.values)
 
@@ -173,12 +173,12 @@ def shift_one_call(call: int, signs: tuple[int, int], *, scales: int, more: int)
         signs: The directions of the shift, +1 or -1, for values with even indices and for values with odd indices.
         scales: The size of the shift as a multiple of the call's noise scale (for Gaussian noise, its standard
             deviation).
-        more: An amount that is added to the size of the shift. If it is not 0, twice the call's largest absolute value
-            is added as well.
+        more: An amount to add to the size of the shift. If it is not 0, twice the call's largest absolute value is
+            added as well.
     """
 
     def answer(calls: Sequence[Call], query: Query) -> Sequence[Any]:
-        """Return the query's true values, which are shifted if ``calls``, the earlier calls, number ``call``."""
+        """Return the query's true values, shifted if exactly ``call`` calls came before it."""
         values: list[Any] = query.values.tolist()
         if len(calls) != call:
             return values
@@ -194,7 +194,7 @@ def shift_one_call(call: int, signs: tuple[int, int], *, scales: int, more: int)
 def replay_answers(earlier: Sequence[Call]) -> Answer:
     """Return an :data:`Answer` that repeats the noisy values from another run, call by call.
 
-    It serves to compare two inputs under equal noisy values. If the other run has no call at the same position, or one
+    Use it to compare two inputs under equal noisy values. If the other run has no call at the same position, or one
     with a different number of values, the true values are returned.
 
     Args:

@@ -1,7 +1,6 @@
 """Generated problems, each with a problem file, the files that it names, and the secrets that must not leak.
 
-A problem consists of text and bytes, as a user would supply them, so that a trial runs the same code as the command
-line.
+A problem consists of text and bytes, as a user would supply them, so that tests run the same code as the command line.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ def csv_bytes(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
 def csv_text(
     table: list[list[str]], *, quoting: Literal[0, 1, 2, 3] = csv.QUOTE_MINIMAL, lineterminator: str = "\n"
 ) -> bytes:
-    """Return the bytes of a CSV file, encoded in UTF-8.
+    """Format rows of cells as a CSV file, encoded in UTF-8.
 
     Args:
-        table: The rows, the header first.
-        quoting: The rule for quoting cells, a constant of :mod:`csv`.
-        lineterminator: The end of each line.
+        table: The rows, with the header first.
+        quoting: The rule for quoting cells, one of the ``QUOTE_`` constants of :mod:`csv`.
+        lineterminator: The characters that end each line.
     """
     text = io.StringIO()
     csv.writer(text, quoting=quoting, lineterminator=lineterminator).writerows(table)
@@ -94,7 +93,7 @@ class GeneratedProblem:
         return self.toml, tuple(sorted(self.files.items()))
 
     def tables(self) -> dict[str, Any]:
-        """Return the parsed problem file. Numbers with a decimal point are Decimals."""
+        """Parse the problem file, with numbers that have a decimal point as Decimals."""
         # With floats, to_toml could not write the numbers back as they were.
         return tomllib.loads(self.toml, parse_float=Decimal)
 
@@ -124,11 +123,11 @@ class GeneratedProblem:
         return evolve(self, toml=to_toml(tables))
 
     def with_file(self, name: str, contents: bytes) -> GeneratedProblem:
-        """Return the same problem with one file's contents replaced."""
+        """Return the same problem with one file added or replaced."""
         return evolve(self, files={**self.files, name: contents})
 
     def rows(self, name: str) -> list[list[str]]:
-        """Return the rows of one of the problem's CSV files, with the header first; empty lines are dropped."""
+        """Return the rows of one of the problem's CSV files, with the header first and without empty lines."""
         text = self.files[name].decode("utf-8", "replace")
         return [row for row in csv.reader(io.StringIO(text, newline="")) if row]
 
@@ -154,7 +153,7 @@ class GeneratedProblem:
 
 
 def _iter_texts(value: object) -> Iterator[str]:
-    """Yield every single-line text in nested tables and lists."""
+    """Yield each short, printable string in nested tables and lists."""
     # Longer texts are not file names.
     if isinstance(value, str) and 0 < len(value) < 200 and value.isprintable():
         yield value
@@ -167,7 +166,7 @@ def examples_near(file: str) -> tuple[GeneratedProblem, ...]:
     """Return the problem in a plugin project's ``example.toml``, for use in :attr:`privopt.testing.Profile.examples`.
 
     The file is expected next to the project's ``pyproject.toml``, in a folder above ``file`` or, if the plugin is
-    installed elsewhere, in the current folder. If it is missing, the result is empty.
+    installed elsewhere, in the current folder. If it is missing, return an empty tuple.
 
     Args:
         file: A file in the plugin's package, usually a module's ``__file__``.
@@ -182,7 +181,7 @@ def examples_near(file: str) -> tuple[GeneratedProblem, ...]:
 
 
 def _format_contents(contents: bytes) -> str:
-    """Format a file's contents for a message: an array's numbers, or a text's first lines."""
+    """Format a file's contents for a message, as an array's numbers or the first lines of text."""
     # Arrays are shown as numbers. A file that only begins like an array is shown as text.
     if contents.startswith(b"\x93NUMPY"):
         with suppress(ValueError, EOFError):

@@ -1,6 +1,6 @@
 """The :class:`Profile`, which tells the conformance kit what it needs to know about a mechanism.
 
-A mechanism names its profile by ``kit = "package.module:PROFILE"``. A mechanism whose problem class is
+A mechanism names its profile with ``kit = "package.module:PROFILE"``. A mechanism whose problem class is
 :class:`privopt_metric_dp.problem.declared.MetricProblem` needs no profile. If it adds a required table, or cannot solve
 some of the default profile's problems, :func:`privopt_metric_dp.kit.problems.metric_profile` makes a profile in one
 line.
@@ -24,7 +24,7 @@ from privopt.interfaces import Mechanism, Result
 from privopt.testing.problems import GeneratedProblem, Variant
 
 VARIANTS: Final = frozenset({"relabelling", "reordering", "units"})
-"""The names of the variants, which are equivalent problems, that the kit's checks use."""
+"""The names of the variants (kinds of equivalent problem) that the kit's checks use."""
 
 
 def _flatten(values: ArrayLike) -> NDArray[Any]:
@@ -65,8 +65,8 @@ class Profile:
     Only ``problems`` is required. Each other field makes further checks possible. A check that needs a missing field is
     reported as skipped, with the field's name.
 
-    Functions that make other problems take a :class:`GeneratedProblem`. Functions that compute something take the
-    problem that the mechanism loaded.
+    Functions that return problems take a :class:`GeneratedProblem`. All other functions take the problem as the
+    mechanism loaded it.
 
     Attributes:
         problems: A Hypothesis strategy for small, valid problems, nearly all of which are feasible. In every choice the
@@ -74,9 +74,9 @@ class Profile:
         examples: Problems that are solved at every effort in addition to those drawn, such as the project's
             ``example.toml`` (:func:`privopt.testing.examples_near`) and problems for which an iterative method needs
             several rounds.
-        neighbours: For mechanisms that add noise, a function that returns a problem's neighbours under the guarantee,
-            or enough of them. Under a notion that is not ``symmetric``, these are the neighbours against which the
-            problem is protected.
+        neighbours: For mechanisms that add noise, a function that returns all neighbours of a problem under the
+            guarantee, or a representative selection. Under a notion that is not ``symmetric``, these are the neighbours
+            against which the problem is protected.
         queries: ``(problem, method) -> queries``: the quantities to which noise is added, call by call. By default, the
             calls to :mod:`privopt.numbers.noise` during a solve are recorded, which is preferable if the mechanism
             draws its noise there.
@@ -93,19 +93,19 @@ class Profile:
         draws: ``(problem, method, count) -> draws``: an array of shape (count, m) with ``count`` independent draws of
             the m numbers that ``observed`` returns, if there is a faster way than one solve per draw. Each call must
             return new draws, even for equal arguments.
-        stricter: A function that returns the same problem with more privacy, or None if there is none. The loss for
-            that problem must not be lower.
+        stricter: A function that returns the same problem with a stronger privacy requirement, or None if there is no
+            such problem. The loss for it must not be lower.
         variants: Functions, by the variant's name: ``"relabelling"``, ``"reordering"`` or ``"units"``. Each takes a
             problem and a random generator, and returns an equivalent problem, or None if there is none.
-        nothing_near: A function that returns a problem without required pairs of secrets, or None if there is none.
-            Such a problem must be refused, or have a certificate that does not hold.
+        nothing_near: A function that returns a similar problem without required pairs of secrets, or None if there is
+            no such problem. The mechanism must refuse it, or the certificate must not hold.
         best_known: ``(problem, result) -> objective``: the objective of some release that satisfies the guarantee and
             was found by other means, such as brute force. It is compared with the stated bound. ``result`` states the
             method and the unit.
         oracle: ``(problem, release, result) -> complaints``: an independent check of the conditions that the release
             must satisfy, which returns a sentence for each violation. ``result`` is the parsed result.json.
-        claims: The kind of guarantee that a paper claims, by the name of a method whose own kind is ``"none"``. Methods
-            named here are checked against the paper's claim.
+        claims: The kind of guarantee claimed by the paper, for methods whose own kind is ``"none"``, by method name.
+            These methods are checked against the paper's claim.
         notion: The registered notion that the problems name in ``[privacy] kind``, if it differs from the mechanism's.
         epsilon: ``(problem) -> epsilon``: the problem's epsilon, if it is not the key ``privacy.epsilon``.
         tolerance: The relative difference that is allowed between two losses that should be equal, in addition to the
@@ -126,7 +126,7 @@ class Profile:
 
     @variants.validator
     def _check_variant_names(self, _: object, variants: Mapping[str, object]) -> None:
-        """Refuse misspelt variant names, because their checks would otherwise be skipped silently."""
+        """Raise a UsageError for an unknown variant name, because its check would otherwise be skipped silently."""
         if unknown := sorted(variants.keys() - VARIANTS):
             raise UsageError(f"Profile.variants: names must be among {', '.join(sorted(VARIANTS))}, got {unknown[0]!r}")
 
@@ -141,7 +141,7 @@ class Profile:
 
 
 def profile_of(mechanism: Mechanism[Any, Any]) -> Profile:
-    """Return the profile that a mechanism names. If it names a function, call the function to get the profile.
+    """Return the profile that a mechanism names, or the result of the function that it names instead.
 
     Raises:
         RegistryError: The mechanism does not name a profile, or there is no profile for its problem class.

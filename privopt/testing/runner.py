@@ -1,7 +1,7 @@
 """The runner, which runs checks on a subject (one method of a mechanism) and reports each check's result.
 
-Hypothesis draws and shrinks the examples. The runner adds a clock that counts CPU time, and returns a
-:class:`CheckResult` however a check ends.
+Hypothesis draws and shrinks the examples. The runner adds a limit on CPU time, and returns a :class:`CheckResult`
+however a check ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from privopt.testing.under_trial import Subject, error_text
 def processor_seconds() -> float:
     """Return the CPU seconds that this process and its terminated children have used.
 
-    CPU time is used because, with wall time, a busy machine would draw fewer problems and so weaken the checks.
+    CPU time is used because, with wall time, fewer problems would be drawn on a busy machine, which would weaken the
+    checks.
     """
     return math.fsum(os.times()[:4])
 
@@ -46,7 +47,7 @@ NOTHING_TO_CHECK: Final = "nothing to check was found in the {} generated proble
 """The reason given if no example could have shown a fault, with a placeholder for the number of solved problems."""
 
 MAX_REJECTED: Final = 10
-"""The number of discarded examples after which a check ends, as in Hypothesis, per example of the effort."""
+"""The number of discarded examples, per example of the effort, after which a check ends; the same as in Hypothesis."""
 
 Status = Literal["passed", "failed", "skipped", "not applicable"]
 """The status of a check that has ended, as :class:`CheckResult` describes it."""
@@ -67,7 +68,7 @@ class CheckResult:
         examples: If the check failed, the number of examples up to the failure. If it passed, the number of examples
             that could have shown a fault.
         note: If an attack passed, a clause that states how small a fault it would have detected.
-        missed: Whether the check was skipped without a stated reason for leaving it out.
+        missed: Whether the check was skipped although the profile gives no reason for leaving it out.
     """
 
     check: str
@@ -86,7 +87,7 @@ class CheckResult:
 
 
 class _TimeOverError(BaseException):
-    """Raised when a check's time is over. It is not a subclass of Exception, so that Hypothesis does not catch it."""
+    """Raised when a check's time is up. It is not a subclass of Exception, so that Hypothesis does not catch it."""
 
 
 def _run_example(
@@ -99,12 +100,12 @@ def _run_example(
         subject: The method under trial.
         how: The effort, with this check's share of the time.
         history: The state of the check across examples.
-        data: The Hypothesis source of choices, from which problems are drawn.
-        source: The problems that are used instead of drawn ones.
+        data: The Hypothesis data object from which problems are drawn.
+        source: The problems to use instead; None to draw them.
 
     Raises:
         CheckFailedError: The example shows a fault.
-        _TimeOverError: The check has used up its time, so no further example is tried.
+        _TimeOverError: The check has used up its time, so this example was not run.
         HypothesisException: The example is discarded.
     """
     started_at = time.monotonic()
@@ -147,8 +148,9 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
     Args:
         name: The check's name.
         subject: The method under trial.
-        how: The effort: quick, ci, full or an :class:`Effort`. None for the effort that PRIVOPT_PROFILE names, or ci.
-        seed: The seed from which problems are drawn.
+        how: The effort: quick, ci, full or an :class:`Effort`. None means the effort named by the environment variable
+            PRIVOPT_PROFILE, or ci.
+        seed: The seed for drawing problems.
 
     Raises:
         UnknownNameError: The check or the effort does not exist.
@@ -201,22 +203,22 @@ def _run_shared_examples(
 ) -> CheckResult | None:
     """Run a check on the problems that all checks share, up to the first failure, and return the result.
 
-    The result is None if no problem could be drawn, or if the check itself makes so many choices that one Hypothesis
-    example cannot hold them. Then the check must be run by :func:`run_examples`.
+    Return None if no problem could be drawn, or if the check makes more random choices than one Hypothesis example can
+    hold. In that case, use :func:`run_examples` instead.
 
     Args:
         check: The check.
         subject: The method under trial.
         how: The effort, with this check's share of the time.
         history: The state of the check across examples.
-        seed: The seed from which problems are drawn.
+        seed: The seed for drawing problems.
     """
     start, result = time.monotonic(), CheckResult(check=check.name, version=1, status="passed")
     source = ProblemSource(shared_problems(subject.profile, seed))
     completed: CheckResult | None = None
 
     def run_all(data: st.DataObject) -> None:
-        """Run one example after the other. To Hypothesis they are a single one, so that checks can discard them."""
+        """Run all examples within a single Hypothesis example, so that discarding one of them does not end the run."""
         nonlocal completed
         completed = None
         while history.examples < how.examples and history.rejected < MAX_REJECTED * how.examples:
@@ -247,7 +249,7 @@ def _run_shared_examples(
 def _not_done(reason: str) -> dict[str, Any]:
     """Return the attributes ``status``, ``reason`` and ``missed`` for the result of a check that was not run.
 
-    The reason's type (:class:`Elsewhere`, :class:`LeftOut` or plain text) determines them.
+    The reason's type (:class:`Elsewhere`, :class:`LeftOut` or a plain string) determines them.
     """
     status: Status = "not applicable" if isinstance(reason, Elsewhere) else "skipped"
     return {"status": status, "reason": str(reason), "missed": not isinstance(reason, Elsewhere | LeftOut)}
@@ -258,10 +260,10 @@ def run_examples(check: str, example: Callable[[st.DataObject], object], how: Ef
 
     Args:
         check: The check's name.
-        example: A function that draws one example, and raises a :class:`CheckFailedError` if it finds a fault. A
-            PrivoptError also counts as a finding.
+        example: A function that draws and tests one example, and raises a :class:`CheckFailedError` if it finds a
+            fault. A PrivoptError also counts as a finding.
         how: The effort.
-        seed: The seed from which everything is drawn.
+        seed: The seed for all random draws.
 
     Returns:
         The result, with the smallest failure that was found. Its status is "skipped" if no example could be drawn.
@@ -270,7 +272,7 @@ def run_examples(check: str, example: Callable[[st.DataObject], object], how: Ef
     failure: CheckFailedError | None = None
 
     def body(data: st.DataObject) -> None:
-        """Run one example, and store its failure, because Hypothesis can wrap or replace the error.
+        """Run one example, and store any failure, because Hypothesis can wrap or replace the error.
 
         Hypothesis calls this function for each example and, after a failure, for smaller examples. The last failure is
         therefore the smallest one found.
@@ -315,13 +317,14 @@ def run_checks(
     how: Effort | str | None = None,
     seed: int = 0,
 ) -> list[CheckResult]:
-    """Run checks on a subject.
+    """Run checks on a subject, and return their results.
 
     Args:
         subject: The method under trial.
         names: The names of the checks to run; all checks if None.
-        how: The effort: quick, ci, full or an :class:`Effort`. None for the effort that PRIVOPT_PROFILE names, or ci.
-        seed: The seed from which problems are drawn.
+        how: The effort: quick, ci, full or an :class:`Effort`. None means the effort named by the environment variable
+            PRIVOPT_PROFILE, or ci.
+        seed: The seed for drawing problems.
     """
     check_names = list(all_checks()) if names is None else list(names)
     return [run_check(name, subject, how=how, seed=seed) for name in check_names]

@@ -1,7 +1,7 @@
 """Problems that are drawn once and then used by all checks of all methods with the same profile.
 
-Drawing a problem takes Hypothesis longer than most checks take for it, and checks that use the same problems share the
-runs that solve them.
+Drawing a problem with Hypothesis takes longer than most checks take to process it, and checks that use the same
+problems share the runs that solve them.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ _POOLS: WeakKeyDictionary[Profile, dict[int, SharedProblems]] = WeakKeyDictionar
 
 @contextmanager
 def without_local_constants() -> Iterator[None]:
-    """Keep Hypothesis from parsing all modules of the process that are not installed, for constants to draw.
+    """Keep Hypothesis from searching the process's local modules for constants to draw.
 
-    Parsing takes seconds in a checkout, and lets the drawn problems depend on where privopt is installed. Hypothesis
-    has no setting for this. A version without this function draws as it likes.
+    The search takes seconds in a checkout, and makes the drawn problems depend on where privopt is installed.
+    Hypothesis has no setting for this, so one of its internal functions is replaced. In versions of Hypothesis without
+    that function, nothing is changed.
     """
     try:
         providers = import_module("hypothesis.internal.conjecture.providers")
@@ -45,14 +46,14 @@ def without_local_constants() -> Iterator[None]:
 
 @define(eq=False)
 class SharedProblems:
-    """Different problems from a profile's strategy, which are drawn in rounds as they are needed.
+    """Distinct problems from a profile's strategy, drawn in rounds as needed.
 
     Attributes:
         profile: The profile.
-        seed: The seed of the first round. Each further round has the next seed.
+        seed: The seed of the first round. The seed increases by 1 in each further round.
         problems: The problems drawn so far. The first one is the simplest.
         rounds: The number of rounds so far.
-        is_exhausted: Whether the last round found no problem that was new.
+        is_exhausted: Whether the last round yielded no new problem.
     """
 
     profile: Profile
@@ -63,13 +64,13 @@ class SharedProblems:
     _identities: set[object] = field(factory=set)
 
     def has(self, index: int) -> bool:
-        """Return whether there is a problem with an index, after drawing further rounds if necessary."""
+        """Return whether there is a problem at an index, after drawing further rounds if necessary."""
         while index >= len(self.problems) and not self.is_exhausted:
             self._draw_round()
         return index < len(self.problems)
 
     def _draw_round(self) -> None:
-        """Draw as many problems as there are already, at least as many as a check needs at effort ci."""
+        """Draw as many problems as there are already, but at least the number for effort ci, and keep the new ones."""
         count_before = len(self.problems)
         round_effort = evolve(EFFORTS["ci"], examples=max(EFFORTS["ci"].examples, count_before))
 
@@ -87,17 +88,17 @@ class SharedProblems:
 
 
 def shared_problems(profile: Profile, seed: int) -> SharedProblems:
-    """Return the problems of a profile that are drawn from a seed."""
+    """Return the problems drawn so far for a profile and a seed, from which all checks take theirs."""
     by_seed = _POOLS.setdefault(profile, {})
     return by_seed.setdefault(seed, SharedProblems(profile, seed))
 
 
 @define(eq=False)
 class ProblemSource:
-    """A position in :class:`SharedProblems`, from which one check takes problem after problem.
+    """A cursor into :class:`SharedProblems`, from which one check takes one problem after another.
 
     Attributes:
-        shared: The problems.
+        shared: The shared problems.
         position: The index of the next problem.
     """
 
@@ -106,11 +107,11 @@ class ProblemSource:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all problems have been taken, and no others can be drawn."""
+        """Whether all problems have been taken and no more can be drawn."""
         return not self.shared.has(self.position)
 
     def take(self) -> GeneratedProblem:
-        """Return the next problem. After the last one, the first follows again."""
+        """Return the next problem, starting again from the first after the last."""
         self.shared.has(self.position)
         problem = self.shared.problems[self.position % len(self.shared.problems)]
         self.position += 1

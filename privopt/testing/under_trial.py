@@ -1,4 +1,4 @@
-"""A mechanism under test, which runs in the real pipeline with its own registry while its ``solve`` is recorded.
+"""A mechanism under test, run in the real pipeline with its own registry and a recorded ``solve``.
 
 :class:`Subject` is one method of a mechanism. It caches its runs, because most checks use the same problems.
 """
@@ -53,19 +53,18 @@ TRAITS: Final = {
 
 
 def missing_traits() -> dict[str, str]:
-    """Return, by trait, the reason why a check that requires the trait does not apply to a release without it.
+    """Return, for each trait, the reason why checks that require it do not apply to a release without it.
 
-    The traits are the core's and those that plugins register.
+    The traits are the core's (:data:`TRAITS`) and those registered by plugins.
     """
     return TRAITS | {name: entry.spec.missing for name, entry in _plugin_traits().items()}
 
 
 def _plugin_traits() -> dict[str, Entry[Any]]:
-    """Return the traits that plugins register, by name.
+    """Return the traits registered by plugins, by name.
 
     Raises:
-        RegistryError: A plugin registers a trait under the name of one of the core's, which would select the core's
-            checks.
+        RegistryError: A plugin's trait has the same name as one of the core's, so it would select the core's checks.
     """
     traits = registry().of("trait")
     for name, entry in traits.items():
@@ -75,14 +74,15 @@ def _plugin_traits() -> dict[str, Entry[Any]]:
 
 
 def traits_of(release: type[Release], notion: type[PrivacyConstraint[Any]]) -> frozenset[str]:
-    """Return the traits that a release class has under a privacy notion, which determine the applicable checks.
+    """Return the traits of a release class under a privacy notion. They determine which checks apply.
 
-    * ``matrix``: it has ``weights``, a row of integers for each secret;
-    * ``sampler``: it draws for any secret (:meth:`privopt.interfaces.Release.sample`);
+    * ``matrix``: the release has ``weights``, a row of integers for each secret;
+    * ``sampler``: the release can draw a report for any secret (:meth:`privopt.interfaces.Release.sample`);
     * ``odds``: the notion bounds odds (:attr:`privopt.interfaces.PrivacyConstraint.odds`);
     * ``tails``: the notion bounds odds except for events of small probability (``PrivacyConstraint.tails``);
-    * ``noise``: it is neither matrix nor sampler, but the notion bounds odds or tails, so it must be a random draw;
-    * ``choice``: it is none of these, so it is one result that follows from its input without randomness.
+    * ``noise``: the release is neither a matrix nor a sampler, but the notion has ``odds`` or ``tails``, so the release
+      must itself be a random draw;
+    * ``choice``: none of the above holds, so the release is a deterministic function of its input.
 
     Plugins add further traits (:class:`privopt.specs.TraitSpec`).
     """
@@ -112,7 +112,7 @@ class Run:
         stated: The :class:`privopt.interfaces.Result` from result.json; None if the run failed.
         problem: The loaded problem that the mechanism solved; None if its ``solve`` did not return.
         release: The release that the mechanism returned; None if its ``solve`` did not return.
-        changed: Sentences on changes that ``solve`` made to the problem, if the run compared it.
+        changed: Sentences describing how ``solve`` changed the problem; empty if the run did not compare it.
         error: The error that ended the run; None if it succeeded.
     """
 
@@ -132,9 +132,8 @@ class _Recorder(Registered):
 
     Attributes:
         mechanism_class: The class under trial.
-        compared: Whether the problem is compared with a copy from before the solve (:attr:`Run.changed`).
-        notes: The values that the last ``solve`` recorded, by the names of the :class:`Run` attributes that they are
-            stored in.
+        compared: Whether to compare the problem after the solve with a copy made before it (:attr:`Run.changed`).
+        notes: The values that the last ``solve`` recorded, by the name of the :class:`Run` attribute they belong to.
     """
 
     mechanism_class: type[Mechanism[Any, Any]]
@@ -164,7 +163,9 @@ class _Recorder(Registered):
 
 
 def _leave_unwritten(task: Task, outcome: Outcome[Any], result: Result, run: PipelineRun) -> SolveOutcome:
-    """Return the outcome of a certified run, in place of :func:`privopt.run.publish.publish_release`.
+    """Return a certified run's outcome without writing the release.
+
+    This function replaces :func:`privopt.run.publish.publish_release`.
 
     Args:
         task: The problem and the mechanism.
@@ -184,15 +185,14 @@ class Subject:
         mechanism_class: The mechanism's class.
         method: The method under trial.
         profile: The mechanism's profile.
-        kind: The kind of guarantee to check: the one that the method claims or, if it claims none, the one in its
-            paper.
+        kind: The kind of guarantee to check: the one claimed by the method or, if it claims none, by its paper.
         private: Whether the release itself claims ``kind``.
         siblings: The number of the mechanism's methods that share the available time.
         plugin: The name of the distribution that registered the mechanism.
         version: The version of that distribution.
         _folder: This subject's temporary folder; None before its first use.
         _runs: The cached runs by problem, key and options, the least recently used first.
-        _count: The number of folders made so far.
+        _count: The number of subfolders created so far.
     """
 
     spec: MechanismSpec
@@ -224,7 +224,7 @@ class Subject:
         return self.mechanism_class()
 
     def epsilon(self, problem: object) -> Fraction:
-        """Return the epsilon that a release claims for a loaded problem, or the profile's epsilon without a claim."""
+        """Return the method's claimed epsilon for a loaded problem, or the profile's epsilon if it claims none."""
         claimed = self.mechanism.privacy(problem, self.method.name).guarantee.epsilon
         return self.profile.epsilon(problem) if claimed is None else claimed
 
@@ -237,7 +237,8 @@ class Subject:
     def claim_of(self, problem: object) -> Guarantee:
         """Return the guarantee that the method claims for a loaded problem.
 
-        If the method claims no guarantee of :attr:`kind`, the result is the paper's guarantee at the problem's epsilon.
+        If the method's own guarantee is not of :attr:`kind`, return the one claimed by its paper, at the problem's
+        epsilon.
         """
         own_guarantee = self.mechanism.privacy(problem, self.method.name).guarantee
         if own_guarantee.kind == self.kind:
@@ -245,7 +246,7 @@ class Subject:
         return Guarantee(kind=self.kind, epsilon=self.profile.epsilon(problem))
 
     def read_problem(self, problem: GeneratedProblem) -> AttrsInstance:
-        """Write a generated problem, and read its problem file with the mechanism's problem class."""
+        """Write a generated problem to a new folder, and parse its problem file as the mechanism's problem class."""
         path = problem.write(self.new_folder())
         return load_problem(self.mechanism_class.problem_class, path, ignore=registry().mechanisms.keys())
 
@@ -262,14 +263,14 @@ class Subject:
         return self.mechanism.solve(loaded, context)
 
     def new_folder(self) -> Path:
-        """Create an empty folder, which :meth:`close` removes, and return its path."""
+        """Create an empty folder and return its path. :meth:`close` removes the folder."""
         self._count += 1
         folder = self._home_folder() / str(self._count)
         folder.mkdir()
         return folder
 
     def _home_folder(self) -> Path:
-        """Return this subject's temporary folder, which is created on first use."""
+        """Return this subject's temporary folder, creating it on first use."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="privopt-kit-"))
             # The folder is removed even if nobody calls close().
@@ -287,12 +288,12 @@ class Subject:
     def registered(self, *, compared: bool = False) -> Iterator[_Recorder]:
         """Replace the mechanism in the registry with a recorder for the duration of the block.
 
-        The subject has its own cache of verifications, so that verdicts from elsewhere are not reused. Files are not
+        The subject has its own verification cache, so that results cached by other runs are not reused. Files are not
         flushed to disk, because they need not survive a power failure and flushing took a third of a run's time.
 
         Args:
-            compared: Whether problems are compared with copies from before the solve, which takes a twentieth of a
-                run's time.
+            compared: Whether to compare each problem after its solve with a copy made before it, which takes about 5 %
+                of a run's time.
         """
         recorder = _Recorder(
             spec=self.spec,
@@ -318,15 +319,15 @@ class Subject:
         compared: bool = False,
         **options: Any,
     ) -> Run:
-        """Run the pipeline on a problem, or return the cached run from an equal call.
+        """Run the pipeline on a problem, or return the cached run of an earlier call with the same arguments.
 
         Args:
             problem: The problem to solve.
-            fresh: The run's key. A different value gives a new run on the same problem.
-            written: Whether to write the release and read it back. Otherwise the run ends with the certificate, takes
-                half the time and may have no folder, which suits checks that use only the release and its result, and
-                would discard a run that fails.
-            compared: Whether the problem is compared with a copy from before the solve (:attr:`Run.changed`).
+            fresh: A part of the cache key. Another value gives a new run on the same problem.
+            written: Whether to write the release and read it back. If False, the run ends after certification, takes
+                half the time and may have no folder. This suits checks that use only the release and its result, and
+                that discard failed runs.
+            compared: Whether to compare the problem after the solve with a copy made before it (:attr:`Run.changed`).
             options: Options for :class:`privopt.run.task.Options`.
         """
         # Equal problems can be different objects, so the key consists of their texts.
@@ -344,7 +345,7 @@ class Subject:
         return earlier_run
 
     def _forget_oldest(self) -> None:
-        """Remove the least recently used quarter of the cached runs, with their folders."""
+        """Remove the least recently used quarter of the cached runs, together with their folders."""
         # The runs are in order of use, the oldest first (see run). Each run's folder lies alone in its parent folder.
         for key in list(self._runs)[: MAX_KEPT_RUNS // 4]:
             shutil.rmtree(self._runs.pop(key).folder.parent, ignore_errors=True)
@@ -357,8 +358,8 @@ class Subject:
         Args:
             problem: The problem, which is written into a new folder.
             options: Options for :class:`privopt.run.task.Options`.
-            written: Whether the release is written and read back.
-            compared: Whether the problem is compared with a copy from before the solve.
+            written: Whether to write the release and read it back.
+            compared: Whether to compare the problem after the solve with a copy made before it.
 
         Raises:
             KeyboardInterrupt: The user interrupted the kit.
@@ -385,10 +386,10 @@ class Subject:
 
 
 def spec_of(cls: type[Mechanism[Any, Any]], guarantee: str) -> MechanismSpec:
-    """Return a registration for a mechanism's class, with a single method named ``solve``.
+    """Return a registration for a mechanism class, with a single method named ``solve``.
 
     Args:
-        cls: The class.
+        cls: The mechanism class.
         guarantee: The name of the privacy notion that the mechanism claims.
 
     Raises:
@@ -418,10 +419,10 @@ def subject(
     guarantee: str = "",
     profile: Profile | None = None,
 ) -> Subject:
-    """Return a subject, which is one method of a mechanism that is ready to be tested.
+    """Return one method of a mechanism as a :class:`Subject`, ready for testing.
 
     Args:
-        mechanism: The name of an installed mechanism, or a class.
+        mechanism: The name of an installed mechanism, or a Mechanism class.
         method: The method's name; None for the default method.
         spec: The registration of a class that is not installed.
         guarantee: The kind of guarantee that a class without a spec claims.

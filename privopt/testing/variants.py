@@ -1,6 +1,6 @@
-"""Functions that make equivalent problems, with other ids, in another order, or with tables in other formats.
+"""Functions that make equivalent problems: with different ids, a different row order, or tables in another format.
 
-Equivalent problems must have the same loss, and a mechanism's public files must not reveal which form it was given.
+Equivalent problems must have the same loss, and a mechanism's public files must not reveal which of them it was given.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ def relabel(
 ) -> Change:
     """Return a function that makes the ``"relabelling"`` variant, in which all ids in all tables are replaced.
 
-    A profile contains the returned function in ``Profile.variants``.
+    The returned function is meant for ``Profile.variants``.
 
     Args:
         columns: The names of the columns that contain ids, by table. Absent tables and columns, and empty cells, are
             skipped.
-        unless: A predicate for problems in which ids have an effect, for example on a choice between equal costs. There
-            is no variant of these problems.
+        unless: A predicate that holds for problems whose result depends on the ids, for example in a choice between
+            equal costs. Such a problem has no variant.
     """
 
     def relabel_ids(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-        """Return the problem with new ids, which ``chance`` assigns at random; None if ``unless`` holds for it."""
+        """Return the problem with its ids randomly reassigned using ``chance``, or None if ``unless`` holds for it."""
         if unless is not None and unless(problem):
             return None
         tables = {name: problem.rows(name) for name in columns if name in problem.files}
@@ -63,16 +63,16 @@ def relabel(
 def reorder(table: str, *, arrays: Mapping[str, Sequence[int]] | None = None) -> Change:
     """Return a function that makes the ``"reordering"`` variant, in which a table's rows are in another order.
 
-    A profile contains the returned function in ``Profile.variants``.
+    The returned function is meant for ``Profile.variants``.
 
     Args:
         table: The name of a CSV file.
-        arrays: For each ``.npy`` file's name, the axes that correspond to the table's rows. These axes are reordered in
-            the same way. Absent files are skipped.
+        arrays: The axes that correspond to the table's rows, for each ``.npy`` file, by file name. These axes are
+            reordered in the same way. Absent files are skipped.
     """
 
     def reorder_rows(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-        """Return the problem with its rows in an order drawn from ``chance``; None if the table is absent."""
+        """Return the problem with the table's rows in a random order, or None if the table is absent."""
         if table not in problem.files:
             return None
         header, *rows = problem.rows(table)
@@ -98,7 +98,7 @@ def export_again(*tables: str) -> Change:
     """
 
     def quote_tables(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-        """Return the problem with its tables in the other format; ``chance`` is not used."""
+        """Return the problem with its tables quoted, with CRLF and a byte order mark; ``chance`` is not used."""
         for name in tables:
             if name in problem.files:
                 text = csv_text(problem.rows(name), quoting=csv.QUOTE_ALL, lineterminator="\r\n")
@@ -114,17 +114,16 @@ def secret_files(declared: AttrsInstance) -> list[str]:
 
 
 def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chance: random.Random) -> Iterator[Variant]:
-    """Yield variants of a problem whose secret tables are written in another order or format.
+    """Yield variants of a problem in which the secret tables are written in another order or format.
 
-    One variant has the rows in the order of the profile's ``"reordering"`` variant, if that changes only secret files.
-    In another, the rows are sorted by size. A third has the same rows in another CSV format. Rows are not sorted by
-    size if the profile's variant returns None, which means that their order matters. Neither are they if the problem
-    has arrays, which might have to be reordered too.
+    The first is the profile's ``"reordering"`` variant, if that changes only secret files. The second has the rows
+    sorted by size. It is omitted if the profile's variant returns None, because the order then matters, and if the
+    problem has arrays, which might have to be reordered too. The third has the same rows in another CSV format.
 
     Args:
         profile: The mechanism's profile.
         problem: The problem.
-        secret: The names of the problem's secret files, of which CSV files with a header and rows are rewritten.
+        secret: The names of the problem's secret files. Only CSV files with a header and data rows are rewritten.
         chance: The source of the random order.
     """
     tables = [name for name in secret if csv_table(problem, name) is not None]
@@ -158,7 +157,8 @@ def csv_table(problem: GeneratedProblem, name: str) -> Rows | None:
 def _size_key(row: list[str]) -> tuple[float, str]:
     """Return a row's sort key, which consists of its last number and its first cell.
 
-    It imitates a query with ``GROUP BY ... ORDER BY count DESC``. In a row without numbers, the number is 0.
+    Sorting by it imitates a query with ``GROUP BY ... ORDER BY count DESC``. For a row without numbers, the number
+    is 0.
     """
     numbers = [number for cell in row if (number := number_in(cell)) is not None]
     return (numbers[-1] if numbers else 0.0), row[0]

@@ -1,4 +1,4 @@
-"""Checks of code that ``solve`` never calls: abilities for other commands, and hooks in the mechanism's distribution.
+"""Checks on code that ``solve`` never calls: abilities for other commands, and hooks in the mechanism's distribution.
 
 An ability is an optional interface of a mechanism, such as ``Plans`` for the ``plan`` command.
 """
@@ -51,10 +51,10 @@ REPORTS_OVER_TIME: Final = 2
 
 @check("abilities", needs=default_method_only, share=0.04, min_examples=1)
 def abilities(trial: Trial) -> None:
-    """Check that those abilities that ``solve`` does not use raise no error, and return what commands expect.
+    """Check that the abilities that ``solve`` does not use raise no error and return what the commands expect.
 
-    These are abilities for the commands ``plan``, ``audit``, ``curve``, ``describe``, ``init`` and ``solve --copy-to``,
-    and the texts that the privacy notion gives.
+    These abilities serve the commands ``plan``, ``audit``, ``curve``, ``describe``, ``init`` and ``solve --copy-to``.
+    The privacy notion's descriptions of the release are checked too.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -102,7 +102,7 @@ def abilities(trial: Trial) -> None:
 
 
 def _ignore(value: object) -> None:
-    """Ignore any ``value`` that an ability returned, because only an error would be a finding here."""
+    """Accept any ``value`` that an ability returned; only an error would be a finding."""
 
 
 def _expect_text(value: object) -> str | None:
@@ -112,13 +112,13 @@ def _expect_text(value: object) -> str | None:
 
 
 def _find_wrong_method(trial: Trial, name: object) -> str | None:
-    """Return a complaint unless ``name``, which a mechanism chose for a problem, is one of its methods or None."""
+    """Return a complaint unless the method that a mechanism chose for a problem is one of its methods, or None."""
     names = [method.name for method in trial.subject.spec.methods]
     return None if name is None or name in names else f"expected one of {', '.join(names)}, or None; got {name!r}"
 
 
 def _find_wrong_epsilon(trial: Trial, mechanism: VariesEpsilon[Any], problem: Any) -> str | None:
-    """Return a complaint unless ``at_epsilon`` returns a problem with the requested epsilon, half of the problem's own.
+    """Ask ``at_epsilon`` for half of a problem's epsilon, and return a complaint if it returns a different epsilon.
 
     Args:
         trial: One example of the check.
@@ -138,7 +138,7 @@ def _find_wrong_epsilon(trial: Trial, mechanism: VariesEpsilon[Any], problem: An
 
 
 def _find_wrong_kind(trial: Trial, mechanism: TakesKinds, problem: GeneratedProblem) -> str | None:
-    """Return a complaint if ``takes`` returns no boolean for a registered kind, or False for one in a solved problem.
+    """Return a complaint if ``takes`` returns a non-boolean for some kind, or False for one that the problem uses.
 
     A kind is a registered way to fill a role in the problem file, such as a kind of distance.
 
@@ -158,7 +158,7 @@ def _find_wrong_kind(trial: Trial, mechanism: TakesKinds, problem: GeneratedProb
 
 
 def _kinds_of(problem_class: type, problem: GeneratedProblem) -> Iterator[tuple[str, str]]:
-    """Yield the role and name of each kind that a problem selects, with a ``kind`` key or by that key's default."""
+    """Yield the role and name of each kind that a problem selects, explicitly or by the default of a ``kind`` key."""
     for attribute in attrs.fields(problem_class):
         declared: Key | None = attribute.metadata.get(KEY)
         if declared is not None and declared.kinds:
@@ -173,7 +173,7 @@ def _find_wrong_draft(trial: Trial, mechanism: Drafts, problem: GeneratedProblem
     Args:
         trial: One example of the check.
         mechanism: The mechanism.
-        problem: A problem whose tables are used for drafts, in addition to :data:`INDIVIDUALS`.
+        problem: A problem from whose tables, in addition to :data:`INDIVIDUALS`, drafts are made.
     """
     tables = {name: contents for name, contents in problem.files.items() if name.endswith(".csv")}
     for name, contents in {"individuals.csv": INDIVIDUALS, **tables}.items():
@@ -242,8 +242,8 @@ def hooks(trial: Trial) -> None:
     """Check that everything that the mechanism's distribution registers can be loaded, and that its hooks work.
 
     Every entry that the distribution registers is imported and used as privopt would use it. The ``privopt_handle``
-    hooks in this distribution and in privopt's own are called, and must return a class that opens a release, or None.
-    This distribution's ``privopt_released`` hook is called with a release. Hooks in other authors' distributions are
+    hooks of this distribution and of privopt's own are called, and must return a class that opens a release, or None.
+    This distribution's ``privopt_released`` hook is called with a release. Hooks of other authors' distributions are
     not called, since the mechanism is not responsible for them.
 
     Args:
@@ -276,11 +276,11 @@ def hooks(trial: Trial) -> None:
 def _find_wrong_handle(trial: Trial, run: Run) -> str | None:
     """Return a complaint if a ``privopt_handle`` hook returns neither a class nor None for a release.
 
-    Only hooks in the mechanism's distribution and in privopt's own distributions are called.
+    Only the hooks of the mechanism's distribution and of privopt's own distributions are called.
 
     Args:
         trial: One example of the check.
-        run: A successful run on the mechanism.
+        run: A successful run of the mechanism.
 
     Raises:
         Exception: A hook failed.
@@ -299,7 +299,7 @@ def _find_wrong_handle(trial: Trial, run: Run) -> str | None:
 
 
 def _owner_of(plugin_name: str) -> str:
-    """Return a plugin's distribution from the plugin's name in pluggy, "distribution:entry point"."""
+    """Return the distribution from a plugin name in pluggy, which has the form "distribution:entry point"."""
     return plugin_name.partition(":")[0]
 
 
@@ -309,7 +309,7 @@ def _find_wrong_entry(entry: Entry[Any], trial: Trial, run: Run) -> str | None:
     Args:
         entry: The entry.
         trial: One example of the check.
-        run: A successful run on the mechanism.
+        run: A successful run of the mechanism.
 
     Raises:
         Exception: Importing or using the entry failed.

@@ -1,9 +1,8 @@
 """The statistical attack, which checks that samples for two inputs do not differ by more than epsilon allows.
 
-The judge (:mod:`privopt.testing.judging`) does the statistics. This module chooses the inputs to compare, and divides a
-limited number of draws among them, which depends on the effort. A first test with few draws never fails the check, but
-a suspicious result leads to a longer test. A reason of type ``Elsewhere`` says that the check does not apply to a
-mechanism.
+The judge (:mod:`privopt.testing.judging`) does the statistics. This module chooses the inputs to compare, and divides
+the draws that the effort allows among them. A first test with few draws never fails the check, but a suspicious result
+leads to a longer test. A reason of type ``Elsewhere`` says that the check does not apply to a mechanism.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ MAX_PAIRS: Final = 12
 """The largest number of pairs of inputs among which the attack chooses."""
 
 MAX_PROBLEMS: Final = 3
-"""The number of problems among which the attack chooses if each draw is a solve."""
+"""The number of problems among which the attack chooses if each draw requires a solve."""
 
 SAMPLER_DRAW_FACTOR: Final = 20
 """The number of draws from a sampler, as a multiple of the effort's draws.
 
-At effort ci, this finds faults that show in an event of probability 0.01."""
+At effort ci, this suffices to find faults that show in an event of probability 0.01."""
 
 PILOT_DIVISOR: Final = 10
-"""The ratio of the effort's draws to the draws for choosing a pair, summed over all pairs."""
+"""The ratio of the effort's draws to the total number of draws, over all pairs, that are used to choose a pair."""
 
 FINE_PILOT_FACTOR: Final = 4
 """The factor by which the number of draws for choosing a pair is multiplied if results are doubles.
@@ -49,13 +48,13 @@ FINE_PILOT_FACTOR: Final = 4
 Events that concern the last bits of doubles are rarer than events that concern their values."""
 
 FIRST_LOOK_DRAW_FACTOR: Final = 2
-"""The number of draws in the first test on releases, which never fails the check, relative to the effort's draws."""
+"""The number of draws in the first test of releases, which never fails the check, relative to the effort's draws."""
 
 MIN_DRAWS: Final = 8_000
-"""The smallest number of draws in the first test on releases.
+"""The smallest number of draws in the first test of releases.
 
-With half as many, the judge chose its events from too few draws. An event of probability 0.04 that never occurs for the
-neighbour was then missed about every second time.
+With half as many, the judge had too few draws from which to choose its events. It then missed about every second event
+of probability 0.04 that never occurs for the neighbour.
 """
 
 MAX_DRAWS: Final = 1_000_000
@@ -68,20 +67,20 @@ POWER_NOTE: Final = f"would have seen {{:g}} epsilon or more in events of probab
 """The note on the power of an attack that found nothing, with a placeholder for the multiple of epsilon."""
 
 SUSPICION_CONFIDENCE: Final = 0.5
-"""The confidence at which a finding in the first test justifies a longer test."""
+"""The confidence in a finding of the first test that is required for a longer test."""
 
 MAX_LONGER_FACTOR: Final = 25
-"""The largest ratio of a longer test's draws to the first test's, which is divided among the mechanism's methods."""
+"""The largest ratio of a longer test's draws to the first test's. It is divided among the mechanism's methods."""
 
 MAX_CPU_SECONDS: Final = 20.0
-"""The CPU seconds for longer tests in one check at effort ci, which are divided among the mechanism's methods.
+"""The CPU seconds for longer tests in one check at effort ci. They are divided among the mechanism's methods.
 
 An effort with fewer draws gets proportionally less time."""
 
 FRESH_DRAWS: Final = 100
 """The number of draws that are requested twice, to see whether the two series differ."""
 MAX_REPEAT_CHANCE: Final = 1e-9
-"""The limit below which the probability of two equal independent series must lie for equal series to be a fault."""
+"""The probability below which two independent series must be equal by chance for equal series to count as a fault."""
 
 FURTHER_PROBLEMS: Final = 8
 """The number of additional problems that are drawn in search of results near 0."""
@@ -89,7 +88,7 @@ FURTHER_PROBLEMS: Final = 8
 DRAWS_NEAR_ZERO: Final = 20
 """The number of draws from which the size of a problem's results relative to their noise is estimated.
 
-The estimate only serves to choose problems."""
+The estimate is used only to choose problems."""
 
 # Matches a number in an output's text, such as "-1.5e3".
 NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
@@ -98,8 +97,8 @@ NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
 def _can_attack(subject: Subject) -> str | None:
     """Return why the attack cannot run on the method under trial, ``subject``; None if it can.
 
-    The attack needs a notion that bounds odds, or that bounds odds except for events of probability delta (tails). It
-    also needs draws, either from a matrix or a sampler, or as releases for neighbouring problems.
+    The attack needs a notion that bounds odds, possibly except for events of probability delta (tails). It also needs
+    draws: either samples from a matrix or sampler, or releases for neighbouring problems.
     """
     if not subject.traits & {"odds", "tails"}:
         return Elsewhere(missing_traits()["odds"])
@@ -112,7 +111,7 @@ def _can_attack(subject: Subject) -> str | None:
 
 @check("epsilon-attack", version=7, needs=_can_attack, share=0.3, min_examples=4)
 def epsilon_attack(trial: Trial) -> None:
-    """Check by Clopper-Pearson bounds that samples for two inputs distinguish them no better than epsilon allows.
+    """Check, using Clopper-Pearson bounds, that samples for two inputs distinguish them no better than epsilon allows.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -155,7 +154,7 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
     draws = min(SAMPLER_DRAW_FACTOR * trial.effort.draws, MAX_DRAWS)
 
     def sample_many(name: str, count: int) -> list[Any]:
-        """Draw ``count`` reports for the secret ``name``, each with the numbers in its text for the judge."""
+        """Draw ``count`` reports for the secret ``name``, each with the numbers that occur in it, for the judge."""
         return [_attach_numbers(str(output)) for output in run.release.sample(name, count)]
 
     judge_claim = partial(judge, None, list(partners), partners.__getitem__, subject.kind, many=sample_many)
@@ -183,7 +182,7 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
 def _most_telling_pairs(
     pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: float, *, symmetric: bool
 ) -> dict[tuple[int, int], float]:
-    """Return selected pairs, with their distances, that cover every secret with a partner at a finite distance.
+    """Select pairs that cover every secret with a partner at a finite distance, and return them with their distances.
 
     Pairs for which epsilon times the distance is nearest to 1 are preferred, because draws for them are the most
     informative. If pairs are ordered, a secret that occurs first in some pair and second in another is covered in both
@@ -214,9 +213,9 @@ def _most_telling_pairs(
 
 @lru_cache(1 << 16)
 def _attach_numbers(output: str) -> tuple[object, ...]:
-    """Return a tuple of an output and the numbers in its text, so that the judge can also compare magnitudes.
+    """Return a tuple of an output and the numbers that occur in it, so that the judge can also compare magnitudes.
 
-    Because of the cache, equal outputs share one tuple. The judge reads an object that occurs many times only once.
+    Because of the cache, equal outputs share one tuple, and the judge reads each object only once.
     """
     return output, *map(float, NUMBER.findall(output))
 
@@ -232,7 +231,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
 
     Args:
         trial: One example of the check.
-        problem: A problem. Without ``Profile.draws``, each draw is a solve, and further generated problems are
+        problem: A problem. Without ``Profile.draws``, each draw requires a solve, and further generated problems are
             candidates too.
     """
     subject = trial.subject
@@ -320,7 +319,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
 
 
 def _distance_from_zero(trial: Trial, problem: GeneratedProblem) -> float:
-    """Return the smallest magnitude of a number in a problem's result, relative to the number's noise.
+    """Return the smallest magnitude among the numbers in a problem's result, each relative to its noise.
 
     Each number is estimated by the median of a few draws, and the scale of its noise by their interquartile range.
 
@@ -345,7 +344,7 @@ def _check_fresh(trial: Trial, loaded: Any, problem: GeneratedProblem) -> None:
     Args:
         trial: One example of the check.
         loaded: The loaded problem.
-        problem: The problem in the form of its files, for the message.
+        problem: The same problem before loading, for the message.
     """
     draws, second_draws = (draw_outcomes(trial, loaded, FRESH_DRAWS) for _ in range(2))
     _, counts = np.unique(draws, axis=0, return_counts=True)
@@ -364,7 +363,7 @@ def _promised_log_ratio(trial: Trial, pair: tuple[GeneratedProblem, GeneratedPro
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
         pair: A problem and its neighbour.
-        count: The number of draws from each.
+        count: The number of draws for each of the two.
     """
     first, second = ([*draw_outcomes(trial, trial.subject.load(problem), count)] for problem in pair)
     symmetric = trial.subject.notion.symmetric
@@ -372,12 +371,12 @@ def _promised_log_ratio(trial: Trial, pair: tuple[GeneratedProblem, GeneratedPro
 
 
 def draw_outcomes(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:
-    """Return independent draws of the m numbers that the profile observes in a release, as an array (count, m).
+    """Return independent draws of the m numbers that the profile observes in a release, an array of shape (count, m).
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
         loaded: The loaded problem.
-        count: The number of draws. Without ``Profile.draws``, each draw is a solve.
+        count: The number of draws. Without ``Profile.draws``, each draw requires a solve.
     """
     subject = trial.subject
     if subject.profile.draws is not None:

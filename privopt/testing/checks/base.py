@@ -1,4 +1,4 @@
-"""The interface of checks, and the trial in which a check runs one example.
+"""The interface of checks, and the :class:`Trial` that a check receives for each example.
 
 A check is a function that takes a :class:`Trial`. The decorator :class:`Check` registers the function together with the
 traits and profile fields that it requires. A check whose requirements are not met is skipped with a reason.
@@ -46,18 +46,18 @@ class CheckFailedError(AssertionError):
 
 
 class Elsewhere(str):
-    """The reason why a check does not apply to a mechanism at all. A plain string only says why it could not run."""
+    """The reason why a check does not apply to a mechanism at all. A plain string says why the check could not run."""
 
 
 class LeftOut(str):
-    """The reason why a check that applies is left out, as the plugin's author states it in ``Profile.skip``."""
+    """The reason, stated by the plugin's author in ``Profile.skip``, why an applicable check is left out."""
 
 
 def default_method_only(subject: Subject) -> str | None:
     """Return why a check is skipped for a method other than the mechanism's default; None for the default.
 
-    This function is for checks of code that all methods share, such as code that reads files. With other methods, such
-    a check would only be repeated.
+    Use it in checks on code that all methods share, such as code that reads files, because repeating such a check for
+    other methods would reveal nothing new.
     """
     if subject.method.name != subject.spec.default.name:
         return Elsewhere("tried with the default method: problems and folders of the others are read by the same code")
@@ -66,7 +66,7 @@ def default_method_only(subject: Subject) -> str | None:
 
 @frozen
 class Check:
-    """A check, which is also the decorator that registers a function as this check in :data:`CHECKS`.
+    """A check, which is also a decorator that registers a function as this check in :data:`CHECKS`.
 
     Attributes:
         name: The name in reports, in lists of expected failures and in ``Profile.skip``.
@@ -76,10 +76,10 @@ class Check:
         private: Whether the check applies only to methods whose releases themselves claim privacy, and not to methods
             that only reproduce a paper's claim.
         needs: A function that takes a subject (the method under trial), and returns why the check cannot run on it, or
-            None.
+            None if it can.
         share: The fraction of the effort's number of examples that this check runs, below 1 for checks whose examples
             cost more than a solve.
-        min_examples: The number of problems that are drawn regardless of the time. The first is the simplest one.
+        min_examples: The number of problems to draw even if the check's time is up. The first is the simplest one.
         function: The function that runs one example, and reports a finding with :meth:`Trial.fail`.
     """
 
@@ -96,7 +96,7 @@ class Check:
         """Register a function as this check, and return the function.
 
         Raises:
-            RegistryError: Another module has a check with the same name, which would no longer run.
+            RegistryError: Another module has registered a check with the same name, which this one would replace.
         """
         earlier = CHECKS.get(self.name)
         # A module that is imported again, in a test or a notebook, replaces its own check.
@@ -126,7 +126,7 @@ class Check:
 
 
 def at_epsilon_one(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return the same problem with epsilon 1, or rho 1/2, because an attack then needs the fewest draws."""
+    """Return the same problem with epsilon 1, or rho 1/2, at which an attack needs the fewest draws."""
     return _set_epsilon(problem, Decimal(1))
 
 
@@ -150,7 +150,8 @@ def _set_epsilon(problem: GeneratedProblem, epsilon: Decimal) -> GeneratedProble
 CONSTANT_RUNS: Final = 16
 """The number of runs on each of two neighbours after which a persistent difference is not due to chance.
 
-With an epsilon near 0 an event has nearly the same probability p for both, and p**16 (1 - p)**16 is below 1e-9.
+With an epsilon near 0, an event has nearly the same probability p for both. The probability that it always occurs for
+one and never for the other is then about p**16 (1 - p)**16, which is below 1e-9.
 """
 
 CHECKS: Final[dict[str, Check]] = {}
@@ -158,7 +159,7 @@ CHECKS: Final[dict[str, Check]] = {}
 
 
 def require_field(field: str) -> Callable[[Subject], str | None]:
-    """Return a function for :attr:`Check.needs` that gives a reason to skip a check if the profile lacks a field."""
+    """Return a function for :attr:`Check.needs` that returns a reason to skip a check if a profile field is None."""
     return lambda subject: None if getattr(subject.profile, field) is not None else f"the profile has no `{field}`"
 
 
@@ -174,7 +175,7 @@ class History:
         examples: The number of examples that ran, up to and including the first failure.
         failed_at: The time on the monotonic clock at which the first failed example started; None before a failure.
         once: For each step that is too expensive to run in every example, the index of the example that ran it.
-        long_test_seconds: The CPU seconds that the attack's long tests have taken so far, which share a limit.
+        long_test_seconds: The CPU seconds that the attack's longer tests have taken so far. Their total is limited.
         earlier: The problems from earlier examples, which checks can reuse.
         powers: For each example that stated its power, a number and a note with a placeholder for the number
             (:meth:`note_power`).
@@ -200,17 +201,19 @@ class History:
         """Store why an example could not run or show a fault.
 
         A reason why the check does not apply (:class:`Elsewhere`) does not replace a reason of another type. Otherwise
-        the last example would decide whether a check that was not done counts as missed.
+        the last example alone would decide whether a skipped check counts as missed.
         """
         if why and (not isinstance(why, Elsewhere) or isinstance(self.cannot, Elsewhere) or not self.cannot):
             self.cannot = why
 
     def note_power(self, number: float, note: str) -> None:
-        """Store the size of the smallest fault that an example would have detected. The runner reports the smallest.
+        """Store the size of the smallest fault that an example would have detected.
+
+        The runner reports the minimum over all examples.
 
         Args:
-            number: The size of the smallest fault that the example would have detected, such as a multiple of epsilon;
-                infinite if it would have detected none.
+            number: The size of that fault, such as a multiple of epsilon; infinite if the example would have detected
+                no fault.
             note: A clause with a placeholder for the number, in the syntax of :meth:`str.format`.
         """
         self.powers.append((number, note))
@@ -232,7 +235,7 @@ class Trial:
 
     Attributes:
         subject: The method under trial.
-        data: The Hypothesis source of choices.
+        data: The Hypothesis data object from which choices are drawn.
         effort: The limits on how much work the check may do, such as the number of draws.
         history: The state of the check across examples.
         source: The problems that this check shares with others; None to draw all problems from ``data``.
@@ -245,7 +248,7 @@ class Trial:
     source: ProblemSource | None = None
 
     def problem(self) -> GeneratedProblem:
-        """Draw a problem from the profile's strategy."""
+        """Return the next shared problem or, without a ``source``, draw one from the profile's strategy."""
         if self.source is not None:
             return self.source.take()
         problem: GeneratedProblem = self.data.draw(self.subject.profile.problems)
@@ -267,7 +270,7 @@ class Trial:
         return number >= 2 and self.history.once.setdefault(what, number) == number
 
     def chance(self, problem: GeneratedProblem) -> random.Random:
-        """Return a random generator that always makes the same choices for the same problem."""
+        """Return a random generator that is seeded with the problem, so that equal problems give equal choices."""
         # The choices do not come from Hypothesis, because they would then shrink with the problem. CRC-32 is the same
         # in all processes.
         return random.Random(zlib.crc32(repr(problem.identity).encode()))
@@ -277,8 +280,8 @@ class Trial:
 
         Args:
             problem: The problem.
-            fresh: The run's key. Another value gives another run on the same problem instead of the cached one.
-            options: Options for :class:`privopt.run.task.Options`, and ``written`` and ``compared`` of
+            fresh: A part of the cache key. Another value gives a new run on the same problem.
+            options: Options for :class:`privopt.run.task.Options`, and the arguments ``written`` and ``compared`` of
                 :meth:`privopt.testing.under_trial.Subject.run`.
         """
         pipeline_run = self.subject.run(problem, fresh=fresh, **options)
@@ -293,7 +296,7 @@ class Trial:
 
         Args:
             problem: The problem.
-            fresh: The run's key. Another value gives another run on the same problem instead of the cached one.
+            fresh: A part of the cache key. Another value gives a new run on the same problem.
             options: As for :meth:`attempt`.
         """
         pipeline_run = self.attempt(problem, fresh=fresh, **options)

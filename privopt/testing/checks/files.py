@@ -1,4 +1,4 @@
-"""Checks that a release is unchanged when it is written and read back, and that independent code accepts it."""
+"""Checks that a release survives being written and read back, and that independent code accepts it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from privopt.testing.checks.base import Trial, check, require_field
 def round_trip(trial: Trial) -> None:
     """Check that a release is unchanged when it is read back from its folder, and that verify finds no fault.
 
-    Its loss must be unchanged as well. When it is written again, every file must have the same bytes.
+    The release's loss must be unchanged as well. When the release is written again, every file must have the same
+    bytes.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

@@ -1,4 +1,4 @@
-"""Checks that verify reports forged folders, and that every command that uses a folder refuses them.
+"""Checks that verify detects forged release folders, and that all commands that use a release folder refuse them.
 
 Each forgery changes one file. Most forgeries also update the checksums, so that only a check of the contents can detect
 them. A reason of type ``Elsewhere`` says that a check does not apply to a mechanism.
@@ -60,10 +60,7 @@ class Forgery:
     summed: bool = True
 
     def write(self, trial: Trial, run: Run) -> Path:
-        """Copy a run's folder, replace the forged file in the copy, and return the copy's path.
-
-        The copy is placed in a new folder of the subject of ``trial``.
-        """
+        """Copy a run's folder into a new folder of ``trial.subject``, forge the copy, and return its path."""
         folder = trial.subject.new_folder() / "forged"
         shutil.copytree(run.folder, folder)
         (folder / self.file).write_bytes(self.contents)
@@ -75,7 +72,7 @@ class Forgery:
 
 @check("verify-catches", share=0.3)
 def verify_catches(trial: Trial) -> None:
-    """Check that verify detects a table in which a number was raised by 1000, although the checksums were updated.
+    """Check that verify detects that 1000 was added to a number in a table, although the checksums were updated.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -107,13 +104,13 @@ def check_noticed(trial: Trial, problem: GeneratedProblem, run: Run, forgery: Fo
 
 
 def _raise_last_number(run: Run) -> Forgery | None:
-    """Return a forgery in which a table's last number is raised by 1000; None if no table has a number."""
+    """Return a forgery in which 1000 is added to a table's last number; None if no table has a number."""
     tables = [path.name for path in sorted(run.folder.glob("*.csv"))]
     return next(chain.from_iterable(_replace_last_word(run, name, _add_thousand) for name in tables), None)
 
 
 def _add_thousand(text: str) -> str | None:
-    """Return the text for a number raised by 1000, as an integer if it was one; None if the text is not a number."""
+    """Add 1000 to a number that is given as a string, keeping integers integer; return None if it is not a number."""
     number = number_in(text)
     if number is None:
         return None
@@ -122,7 +119,7 @@ def _add_thousand(text: str) -> str | None:
 
 @check("use-verifies", version=2, private=True, needs=default_method_only, share=0.3, min_examples=3)
 def use_verifies(trial: Trial) -> None:
-    """Check that a forged folder fails verification, and that privopt refuses to open, audit or report on it.
+    """Check that a forged release folder fails verification, and that privopt refuses to open, audit or report on it.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -152,7 +149,7 @@ def use_verifies(trial: Trial) -> None:
 
 
 def _try_use(use: Callable[[Path], Any], folder: Path) -> Any:
-    """Call ``use`` on a folder, and return its result, or False if the folder is refused."""
+    """Return the result of ``use(folder)``, or False if it refuses the folder with a PrivoptError."""
     try:
         return use(folder)
     except PrivoptError:
@@ -160,7 +157,7 @@ def _try_use(use: Callable[[Path], Any], folder: Path) -> Any:
 
 
 def _measure_seconds(work: Callable[[], Any]) -> float:
-    """Call a function, and return the CPU seconds that it takes, whether it succeeds or raises a common error."""
+    """Call a function, and return the CPU seconds that it takes, even if it refuses its input with an error."""
     start = time.process_time()
     with suppress(PrivoptError, ArithmeticError, ValueError):
         work()
@@ -182,9 +179,8 @@ def _artefact_files(run: Run) -> list[str]:
 def _make_forgeries(run: Run) -> Iterator[Forgery]:
     """Yield forgeries of a run's artefact (the release's own files) and of the claims in its result.json.
 
-    In the artefact, a byte is added without updating the checksums, a text is replaced, or a table's last row is
-    removed or repeated. In result.json, the guarantee's statement and each numeric detail that verify recomputes are
-    changed.
+    In the artefact, a byte is added without updating the checksums, a word is replaced, or a table's last row is
+    removed or repeated. In result.json, the guarantee's statement or one of the numeric details is changed.
     """
     for name in _artefact_files(run):
         contents = (run.folder / name).read_bytes()
@@ -210,7 +206,7 @@ def _make_forgeries(run: Run) -> Iterator[Forgery]:
 def _make_long_numbers(run: Run) -> Iterator[Forgery]:
     """Yield forgeries of a run's files in which one of the release's rationals is replaced by a very long number.
 
-    The text is short, but the number has millions of digits (:data:`LONG_NUMBER`).
+    The number is written with few characters, but has millions of digits (:data:`LONG_NUMBER`).
     """
     values = attrs.asdict(run.release, recurse=False).values()
     listed = chain.from_iterable(value if isinstance(value, (list, tuple)) else (value,) for value in values)
@@ -221,9 +217,9 @@ def _make_long_numbers(run: Run) -> Iterator[Forgery]:
 
 
 def _replace_last_word(run: Run, name: str, change: Callable[[str], str | None]) -> Iterator[Forgery]:
-    """Yield forgeries of a file in which ``change`` replaces the last word for which it returns a replacement.
+    """Yield forgeries of a file, in which the last word for which ``change`` returns a replacement is replaced.
 
-    In an archive, only each text array's last element is tried, with one forgery per array.
+    In an archive, only the last element of each string array is tried, with one forgery per array.
 
     Args:
         run: The run whose folder is forged.
@@ -270,7 +266,7 @@ def _forge_claim(run: Run, table: str, key: str, value: Any, what: str) -> Forge
 
 
 def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays in an ``.npz`` archive by name."""
+    """Return the arrays in an ``.npz`` archive, by name."""
     with np.load(path, allow_pickle=False) as archive:
         return dict(archive)
 

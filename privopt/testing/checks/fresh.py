@@ -1,4 +1,4 @@
-"""A check that samples are drawn anew on each call, for an input whose samples vary enough to reveal a repetition."""
+"""A check that each call draws new samples, made on an input whose samples vary enough to reveal a repetition."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from privopt.testing.checks.samples import CONFIDENCE, required_pairs
 from privopt.testing.under_trial import Run
 
 FORK_TIMEOUT_SECONDS: Final = 30.0
-"""The number of seconds after which a forked process that should only make a few draws is killed."""
+"""The number of seconds after which a forked process, which should make only a few draws, is killed."""
 
 SAMPLE_SIZE: Final = 200
-"""The number of samples per call. In so many, two independent calls differ unless one output is nearly certain."""
+"""The number of samples per call. With this many, two independent calls differ unless one output is nearly certain."""
 
 MAX_SHARE: Final = 0.9
-"""The largest share of one output at which equal samples from two calls reveal a repetition.
+"""The largest share of one output among the samples at which equal samples from two calls reveal a repetition.
 
 Up to this share, two independent series of SAMPLE_SIZE samples are equal with a probability below 1e-17.
 """
@@ -82,7 +82,7 @@ def fresh_samples(trial: Trial) -> None:
 
 
 def _most_varied_input(trial: Trial, run: Run) -> tuple[str, list[str]]:
-    """Return an input whose samples can reveal a repetition, or else the one whose samples vary most, with its samples.
+    """Return an input whose samples can reveal a repetition or, if there is none, vary the most, with its samples.
 
     Args:
         trial: One example of the check. It is discarded if the release has no inputs.

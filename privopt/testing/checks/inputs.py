@@ -1,4 +1,4 @@
-"""A check that faulty input is refused with an error that names the key or file, and without any output.
+"""A check that faulty input is refused with an error that names the key or file, and that nothing is written.
 
 The faults are derived from the problem class's declaration, so that a new key is checked without a new test.
 """
@@ -58,8 +58,8 @@ class FaultyProblem:
 def bad_input(trial: Trial) -> None:
     """Check that bad input raises a PrivoptError that names the key or the file, and that nothing is written.
 
-    Each bad input differs from a valid problem by one change. The changes are selected at random from all possible
-    ones.
+    Each bad input differs from a valid problem by one change. Unless the effort is full, a random selection of changes
+    is tried.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -78,8 +78,8 @@ def bad_input(trial: Trial) -> None:
 def _select_cases(cases: Sequence[FaultyProblem]) -> list[FaultyProblem]:
     """Return at most :data:`FAULTS_PER_PROBLEM` of the cases, spread evenly over the keys and files.
 
-    The first case for each key comes before the second case for any key. Files are two turns ahead of keys, which are
-    more numerous.
+    The first case for each key comes before the second case for any key. Files are favoured by two turns, because there
+    are far more keys than files.
     """
     counts_by_name: Counter[str] = Counter()
     turns: list[tuple[int, int]] = []
@@ -177,7 +177,7 @@ def _break_file(name: str, contents: bytes, secret: bool) -> Iterator[tuple[str,
 
 
 def _break_cells(name: str, lines: list[bytes]) -> Iterator[tuple[str, bytes, bool]]:
-    """Yield corruptions of a table, as :func:`_break_file` does, in which a number in the last row is replaced.
+    """Yield corruptions of a table in which a number in the last row is replaced, as :func:`_break_file` does.
 
     Args:
         name: The name of the CSV file.

@@ -1,4 +1,4 @@
-"""Checks on the loss: its value and bound, its dependence on epsilon, and its equality for equivalent problems.
+"""Checks on the loss: its value and bound, its dependence on epsilon, and its agreement between equivalent problems.
 
 A reason of type ``Elsewhere`` says that a check does not apply to a mechanism.
 """
@@ -27,7 +27,7 @@ def is_same_sum(first: float, second: float) -> bool:
 def objective_reported(trial: Trial) -> None:
     """Check that the reported objective is the release's loss, and that the gap follows from the bound.
 
-    The mechanism's own utility recomputes the loss. For a maximised objective, the gap is not recomputed.
+    The loss is recomputed with the mechanism's own utility. For a maximised objective, the gap is not checked.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -55,9 +55,9 @@ def objective_reported(trial: Trial) -> None:
 
 @check("lower-bound")
 def lower_bound(trial: Trial) -> None:
-    """Check that the stated bound is not better than the loss of a private release that the profile finds.
+    """Check that the stated bound does not contradict the loss of a private release that the profile finds.
 
-    A lower bound above such a loss is false, as is an upper bound below it if the objective is maximised.
+    A lower bound above such a loss is false. If the objective is maximised, so is an upper bound below it.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -88,15 +88,15 @@ def lower_bound(trial: Trial) -> None:
 def loss_tolerance(subject: Subject, *values: float) -> float:
     """Return the largest allowed difference between two losses that should be equal.
 
-    It covers both solves' optimality gaps, the profile's relative tolerance, and rounding errors. The losses are the
-    ``values``, and the result is in their unit.
+    The result covers both solves' optimality gaps, the profile's relative tolerance, and rounding errors. It is in the
+    unit of the losses, which are given as ``values``.
     """
     # Each solve can miss the optimum by the method's relative gap, hence the factor 2.
     return (2 * max(subject.method.gap, 1e-6) + subject.profile.tolerance) * max(map(abs, values)) + SUM_TOLERANCE
 
 
 def _has_stricter(subject: Subject) -> str | None:
-    """Return why the loss cannot be compared with that for a problem with more privacy; None if it can."""
+    """Return why a problem's loss cannot be compared with that of a stricter problem; None if it can."""
     if subject.noisy:
         return Elsewhere("the loss depends on the noise drawn")
     return require_field("stricter")(subject)
@@ -133,7 +133,7 @@ def loss_monotone(trial: Trial) -> None:
 
 
 def _quiet_loss(trial: Trial, problem: GeneratedProblem, **options: Any) -> float:
-    """Solve a problem with all noise set to 0, so that the objective is not random, and return the objective.
+    """Solve a problem with all noise set to 0, so that the result is not random, and return the loss.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -148,7 +148,7 @@ def _quiet_loss(trial: Trial, problem: GeneratedProblem, **options: Any) -> floa
 
 
 def _has_own_noise(trial: Trial, *problems: GeneratedProblem) -> bool:
-    """Return whether the loss for any of the problems varies without the noise from :mod:`privopt.numbers.noise`.
+    """Return whether any problem's loss still varies when the noise from :mod:`privopt.numbers.noise` is set to 0.
 
     Args:
         trial: One example of the check.
@@ -185,12 +185,12 @@ def _check_agreement(trial: Trial, problem: GeneratedProblem, variant: Variant, 
 
 
 def _check_variant(name: str, summary: str, min_examples: int = 15) -> None:
-    """Register a check that an equivalent problem, one of the profile's variants, has the same objective.
+    """Register a check that one of the profile's variants, an equivalent problem, has the same objective.
 
     Args:
         name: The name of the variant in ``Profile.variants``, which is also the check's name.
         summary: The check's docstring.
-        min_examples: The number of problems that are drawn regardless of the time.
+        min_examples: The number of problems to draw even if the check's time is up.
     """
 
     def find_reason(subject: Subject) -> str | None:

@@ -22,7 +22,7 @@ from privopt.testing.under_trial import Run
 
 
 def solve_with_weights(trial: Trial) -> tuple[GeneratedProblem, Run, list[list[int]]]:
-    """Draw a problem, solve it, and return the problem, the run and the weights as Python integers.
+    """Draw a problem, solve it, and return the problem, its run, and the release's weights as Python integers.
 
     Args:
         trial: One example of the check. It fails if the release has no two-dimensional weights.
@@ -77,7 +77,7 @@ def rows_sum_to_one(trial: Trial) -> None:
 def zeros_on_both_sides(trial: Trial) -> None:
     """Check that no output has probability 0 for one record in a required pair but not for the other.
 
-    Under a notion that is not symmetric, an output that only the second record gives is not a fault.
+    Under a notion that is not symmetric, an output that only the second record can produce is not a fault.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -102,10 +102,10 @@ def zeros_on_both_sides(trial: Trial) -> None:
 
 @check("epsilon-achieved", version=3, of={"matrix", "odds"}, needs=states_direction)
 def epsilon_achieved(trial: Trial) -> None:
-    """Check with the kit's own code that an output's probabilities satisfy the privacy constraint for every pair.
+    """Check, with the kit's own code, that the weights satisfy the privacy constraint for every required pair.
 
-    For two records in a required pair at distance d, the ratio of the probabilities must be at most exp(epsilon d).
-    Under a notion that is not symmetric, only the first record's probability divided by the second's is bounded.
+    For two records at distance d, the ratio of an output's probabilities must be at most exp(epsilon d). Under a notion
+    that is not symmetric, only the first record's probability divided by the second's is bounded.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

@@ -2,8 +2,8 @@
 
 The noiseless values for a problem and for its neighbours are compared in exact arithmetic, and their difference is
 related to the noise scale. A mechanism can draw noise several times, and a draw can depend on earlier ones. In that
-case the privacy losses add up (adaptive composition). A noise call is one call to :mod:`privopt.numbers.noise`, which
-adds noise to an array of values.
+case the privacy losses add up (adaptive composition). A noise call is a call to :mod:`privopt.numbers.noise`, in which
+noise is added to an array of values.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def neighbours_of(trial: Trial, problem: GeneratedProblem, limit: int = MAX_NEIG
     """Return a problem's neighbours under its guarantee, or a random sample of them if there are more than ``limit``.
 
     Args:
-        trial: One example of the check. Its subject's profile lists the neighbours.
+        trial: One example of the check, whose subject's profile lists the neighbours.
         problem: The problem.
         limit: The largest number of neighbours to return.
     """
@@ -70,7 +70,7 @@ def neighbours_of(trial: Trial, problem: GeneratedProblem, limit: int = MAX_NEIG
 
 
 def format_changes(problem: GeneratedProblem, neighbour: GeneratedProblem) -> str:
-    """Return the first six lines in which a neighbour's text differs from its problem's, for messages.
+    """Return, for messages, the first six lines at which a neighbour differs from its problem.
 
     If no corresponding lines differ, for instance because lines were only added, the whole neighbour is returned.
     """
@@ -82,7 +82,7 @@ def format_changes(problem: GeneratedProblem, neighbour: GeneratedProblem) -> st
 def queries_of(subject: Subject, problem: object) -> Sequence[Query]:
     """Return the queries to which a method adds noise for a loaded problem, with their true values and noise scales.
 
-    The profile states the queries. If it does not, they are the noise calls that are recorded during a solve.
+    The queries are those that the profile states or, if it states none, the noise calls recorded during a solve.
     """
     if subject.profile.queries is not None:
         return subject.profile.queries(problem, subject.method.name)
@@ -203,7 +203,7 @@ def _check_budget(
     answer: Answer | None = None,
     remark: str = "",
 ) -> bool:
-    """Fail if the privacy loss for a neighbour exceeds the budget, and return whether a neighbour changes the values.
+    """Fail if the privacy loss for a neighbour exceeds the budget, and return whether any neighbour changes the values.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -212,7 +212,7 @@ def _check_budget(
         neighbours: The problem's neighbours.
         answer: A function that returns the noisy values for the neighbours' calls; None to get the neighbours' queries
             as usual (:func:`queries_of`).
-        remark: The beginning of the message, such as how the noise was shifted; empty for none.
+        remark: A prefix for the failure message, such as how the noise was shifted; empty for none.
     """
     subject = trial.subject
     budget = subject.notion.budget_of(subject.claim_of(trial.subject.load(problem)))
@@ -289,8 +289,8 @@ def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificat
     """Return the fraction of the privacy budget that a run used, in (0, 1].
 
     The result is 1 if the certificate states that more than half was used. Otherwise it is the certified fraction or,
-    if greater, the largest privacy loss for a few neighbours as a fraction of the budget. The own-scale check requires
-    it because a mechanism that spends less than its budget can still be private at half the noise scale.
+    if greater, the largest privacy loss for a few neighbours as a fraction of the budget. The own-scale check needs
+    this fraction because a mechanism that spends less than its budget can still be private at half the noise scale.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -357,7 +357,7 @@ def own_scale(trial: Trial) -> None:
 
 
 def _has_distribution(subject: Subject) -> str | None:
-    """Return why the method under trial states no distributions to compare between neighbours; None if it does."""
+    """Return why neighbours' stated distributions cannot be compared for the method under trial; None if they can."""
     if subject.profile.probabilities is None:
         return Elsewhere("the profile has no `probabilities`")
     return has_neighbours(subject)
@@ -365,7 +365,7 @@ def _has_distribution(subject: Subject) -> str | None:
 
 @check("exact-epsilon", version=2, of={"odds"}, needs=_has_distribution, share=4.0, min_examples=40)
 def exact_epsilon(trial: Trial) -> None:
-    """Check that no neighbour changes a probability in the profile's distribution by a factor above exp(epsilon).
+    """Check that, between neighbours, no probability that the profile states changes by a factor above exp(epsilon).
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -400,9 +400,7 @@ def exact_epsilon(trial: Trial) -> None:
 
 
 def stated_distribution(subject: Subject, loaded: object) -> NDArray[np.float64]:
-    """Return the probabilities of a mechanism's m outcomes, as its profile states them for a loaded problem.
-
-    The result is an array of shape (m,).
+    """Return the probabilities that a profile states for a mechanism's m outcomes on a loaded problem, of shape (m,).
 
     Raises:
         UsageError: The stated numbers are not a probability distribution.

@@ -1,4 +1,4 @@
-"""A check that mechanisms which choose an outcome draw it from the distribution that their profile states."""
+"""A check that a mechanism which chooses an outcome draws it from the distribution that its profile states."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject
 
 FURTHER_PROBLEMS: Final = 8
-"""The number of further problems from which the most informative one is chosen, if each draw is a solve."""
+"""The number of additional problems among which to choose the most informative one, if each draw requires a solve."""
 
 EPSILONS: Final = (Decimal(1), Decimal("0.1"), Decimal("0.01"), Decimal("0.001"))
-"""The values of epsilon at which a problem is tried, in addition to the one that it states.
+"""The values of epsilon at which a problem is tried, in addition to its own.
 
 If the outcomes' scores are far apart, the choice is noticeably random only at a small epsilon."""
 
@@ -32,9 +32,9 @@ FACTORS: Final = (1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0)
 """The multiples of epsilon for which a test's power is computed."""
 
 MAX_OUTCOME_PROBABILITY: Final = 0.9
-"""The largest probability of an outcome at which a problem without the key epsilon is tested.
+"""The largest probability that one outcome may have for a problem without an epsilon to be tested.
 
-If one outcome is more likely than this, draws reveal too little."""
+If an outcome is more likely than this, draws reveal too little."""
 
 
 def _can_draw(subject: Subject) -> str | None:
@@ -53,8 +53,8 @@ def _can_draw(subject: Subject) -> str | None:
 def drawn_as_stated(trial: Trial) -> None:
     """Check that outcomes occur as often as the profile's distribution says, with a binomial test for each outcome.
 
-    A problem counts only if the test would detect draws at some multiple of epsilon. If one outcome is nearly certain,
-    or all are equally likely, a mechanism that draws at another epsilon has nearly the same distribution.
+    A problem counts only if the test would detect a mechanism that draws at some multiple of epsilon. If one outcome is
+    nearly certain, or all are equally likely, another epsilon gives nearly the same distribution.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

@@ -1,8 +1,8 @@
 """A check on the noise that a release of counts states in its ``channel()``.
 
-The reach is a quantile of the noise's absolute value, which the noise exceeds with at most a given probability.
-Estimates derive the widths of their intervals from the stated reach. If it were too small, the intervals would miss the
-true value too often.
+The reach for a probability is the absolute value that the noise exceeds with at most that probability. Estimates derive
+the widths of their intervals from the stated reach. If it were too small, the intervals would miss the true value too
+often.
 """
 
 from __future__ import annotations

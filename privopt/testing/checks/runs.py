@@ -1,4 +1,4 @@
-"""Checks on runs of the pipeline, which concern their success, claims, evidence, side effects and reproducibility."""
+"""Checks on runs of the pipeline: their success, claims, evidence, side effects and reproducibility."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def solves(trial: Trial) -> None:
 
 
 def _check_solved(trial: Trial, problem: GeneratedProblem) -> bool:
-    """Return whether a valid problem was solved, and fail on errors other than infeasibility or refused certification.
+    """Return whether a valid problem was solved; fail on any error except infeasibility and refused certification.
 
     Args:
         trial: One example of the check.
@@ -132,7 +132,7 @@ def guarantee_stated(trial: Trial) -> None:
 
 @check("no-mutation")
 def no_mutation(trial: Trial) -> None:
-    """Check that a solve changes neither the loaded problem, nor its files, nor the process's global state.
+    """Check that a solve does not change the loaded problem, its files, or the process's global state.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -158,7 +158,7 @@ def no_mutation(trial: Trial) -> None:
 
 
 def _record_surroundings() -> dict[str, Any]:
-    """Return the parts of the process's global state that a solve must not change, by a description of each part."""
+    """Return the parts of the process's global state that a solve must not change, keyed by their descriptions."""
     # The state contains an array, for which == would not give a single truth value, so its text is compared instead.
     state = np.random.get_state(legacy=False)  # noqa: NPY002  (the legacy state must not change, so it is read)
     return {
@@ -177,7 +177,7 @@ def _record_surroundings() -> dict[str, Any]:
 def seed_determinism(trial: Trial) -> None:
     """Check that the same seed gives the same release, in a second run and in another process.
 
-    Once per check, the other process solves the problems from all examples so far.
+    The other process is started once per check, and solves the problems from all examples so far.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -307,7 +307,7 @@ def _check_same_release(trial: Trial, run: Run, other_folder: Path, description:
 
 
 def find_differences(first: Path, second: Path) -> Iterator[str]:
-    """Yield a sentence for each difference between the output folders ``first`` and ``second``, including ``private/``.
+    """Yield a sentence for each difference between two runs' output folders, including their ``private/`` folders.
 
     In result.json only the status, guarantee, objective and certificate are compared, because times differ.
     """
@@ -330,7 +330,8 @@ def evidence(trial: Trial) -> None:
     """Check that no certificate for a noisy release states the evidence "proved".
 
     A single draw does not reveal the distribution of its noise, so the evidence must be "declared", which relies partly
-    on the publisher's statement. A release is noisy if it changes from run to run, or when all noise is left out.
+    on the publisher's statement. A release counts as noisy if it changes from run to run, or if setting all noise to 0
+    changes it.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

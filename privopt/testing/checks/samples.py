@@ -14,7 +14,7 @@ from privopt.testing.under_trial import Run, Subject
 T = TypeVar("T", bound=Hashable)
 
 CONFIDENCE: Final = 1 - 1e-7
-"""The confidence of one statistical verdict: a correct mechanism fails at most once in ten million trials."""
+"""The confidence of one statistical verdict: a correct mechanism fails at most once in ten million times."""
 
 
 class Alike(NamedTuple):
@@ -36,10 +36,10 @@ class Alike(NamedTuple):
 def required_pairs(subject: Subject, run: Run) -> Alike:
     """Return the pairs of secrets that a run's guarantee must make hard to distinguish, with their distances.
 
-    The pairs come from the first of the profile, the problem and the release that states them. If none of them does,
-    all pairs of secrets are required at distance 1, unless the notion is not symmetric. In that case no pairs are
-    required, because it is unknown which secret in a pair is protected. If each user has their own matrix (scope
-    "own-matrix"), the problem's pairs do not apply; a profile can check these matrices with its ``oracle``.
+    The pairs come from the profile, the problem or the release, whichever is the first to state them. If none does, all
+    pairs of secrets are required at distance 1 under a symmetric notion. Under any other notion no pairs are required,
+    because it is unknown which secret in a pair is protected. If each user has their own matrix (scope "own-matrix"),
+    the problem's pairs do not apply; a profile can check these matrices with its ``oracle``.
     """
     # Metric problems have ``alike``, which returns pairs and distances. Releases with records may have ``pairs``.
     release, problem_pairs = run.release, getattr(run.problem, "alike", None)
@@ -69,7 +69,7 @@ def states_direction(subject: Subject) -> str | None:
 
 
 def find_odd_frequency(outcomes: Sequence[T], probabilities: Mapping[T, float]) -> str | None:
-    """Return a sentence about an outcome that is too frequent or too rare for its stated probability; None if none is.
+    """Return a sentence about an outcome that is too frequent or too rare for its stated probability, or None.
 
     Args:
         outcomes: The outcomes of independent draws.

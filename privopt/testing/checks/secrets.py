@@ -1,4 +1,4 @@
-"""Checks that files outside ``private/`` reveal neither a secret's bytes, nor its row order, nor any function of it.
+"""Checks that files outside ``private/`` reveal nothing about the secret: its bytes, its row order or functions of it.
 
 The last property is non-interference (Goguen and Meseguer 1982): if the noisy values are the same for two inputs, all
 public files must be the same. A reason of type ``Elsewhere`` says that a check does not apply to a mechanism.
@@ -36,18 +36,18 @@ from privopt.testing.under_trial import Subject, error_text
 from privopt.testing.variants import csv_table, exports, secret_files
 
 LEAK_RUNS: Final = 24
-"""The number of runs that must all contain a secret for it to count as leaked.
+"""The number of runs that must all publish a secret for it to count as leaked.
 
 A noisy count can equal the true count by chance, so one run is not enough."""
 
 MAX_EQUAL_RUNS: Final = 160
-"""The largest number of runs on each of two neighbours in search of equal releases."""
+"""The largest number of runs on each of two neighbours while searching for equal releases."""
 
 RUNS_BEFORE_LOOK: Final = 24
 """The number of runs before the first comparison. Further comparisons follow at intervals of a third of this number."""
 
 MIN_EQUAL_RELEASES: Final = 16
-"""The number of runs with the same release, on each of two inputs, that a difference requires to count as a fault.
+"""The number of runs with the same release that each of two inputs must have for a difference to count as a fault.
 
 A public part that is a fair coin toss would be reported about once in two billion times."""
 
@@ -70,7 +70,7 @@ class _Observation(NamedTuple):
 
 
 def _encode_secret(secret: bytes) -> Iterator[bytes]:
-    """Yield a secret's text in UTF-16 and UTF-32 and, if it is an integer, its bytes as int64 and as a double."""
+    """Yield a secret in UTF-16 and UTF-32 and, if it is an integer, as the bytes of an int64 and of a double."""
     text = secret.decode("utf-8", "replace")
     yield text.encode("utf-16-le")
     yield text.encode("utf-32-le")
@@ -83,7 +83,7 @@ def _encode_secret(secret: bytes) -> Iterator[bytes]:
 def _find_in_public_files(secret: bytes, folder: Path) -> str | None:
     """Return the name of a public file in a release's folder that contains a secret; None if there is none.
 
-    A file contains a secret if the secret occurs in it as a separate word, or in an encoding by :func:`_encode_secret`.
+    The secret counts if it occurs as a separate word, or anywhere in one of the encodings of :func:`_encode_secret`.
     """
     # Only separate words count, because digits inside a longer number belong to another number.
     word, encodings = re.compile(rb"(?<![0-9A-Za-z])%b(?![0-9A-Za-z])" % re.escape(secret)), [*_encode_secret(secret)]
@@ -96,7 +96,7 @@ def _find_in_public_files(secret: bytes, folder: Path) -> str | None:
 def _has_secrets(subject: Subject) -> str | None:
     """Return why problems for the method under trial have no secret that could leak; None if they have one.
 
-    A problem has secrets if its release draws noise for privacy, or if the profile lists neighbouring inputs.
+    Problems have secrets if the release contains noise for privacy, or if the profile lists neighbouring inputs.
     """
     if subject.kind == NOTHING:
         return Elsewhere(f"not for guarantee kind {subject.kind}")
@@ -139,8 +139,8 @@ def no_secret_leak(trial: Trial) -> None:
 def public_report(trial: Trial) -> None:
     """Check that a report page can be made from a release's folder, and that it does not depend on ``private/``.
 
-    The publisher of a release withholds the ``private/`` folder, so readers make the page without it. A folder that has
-    none is what readers get, so it has only one page.
+    The publisher of a release withholds the ``private/`` folder, so readers make the page without it. If the release
+    has no such folder, there is nothing to compare.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -178,8 +178,8 @@ UNREAD_VALUE: Final = "0176 2350917"
 def unread_columns(trial: Trial) -> None:
     """Check that the name and the values of a column that the mechanism does not read are not published.
 
-    The column is added to each of a problem's tables in turn. A mechanism may refuse a table with a further column by
-    one of privopt's own errors. Any other error is a fault.
+    The column is added to each of a problem's tables in turn. A mechanism may refuse a table with an additional column
+    by raising one of privopt's own errors. Any other error is a fault.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -215,9 +215,9 @@ def unread_columns(trial: Trial) -> None:
 def order_leak(trial: Trial) -> None:
     """Check that public files reveal nothing about the order or format of the secret files.
 
-    The problem is also solved with the rows of its secret files in another order or in another format. No public part
-    may be constant for each form but differ between the forms, whether noise is drawn anew or all noisy values are
-    equal. The runs have no seed, because with a seed the noise may legitimately be assigned to other rows.
+    The problem is also solved with the rows of its secret files in another order or format. No public part may be
+    constant for each form of the problem but differ between the forms, whether noise is drawn as usual or all noisy
+    values are equal. The runs have no seed, because with a seed the noise may legitimately be assigned to other rows.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -251,7 +251,7 @@ def _observe(trial: Trial, problem: GeneratedProblem, number: int, answer: Answe
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
         problem: The input.
-        number: The run's number. A run with the same arguments as an earlier one is taken from a cache.
+        number: The run's number. A call with the same arguments as an earlier one returns the cached run.
         answer: A function that returns the noisy values; None to draw them.
     """
     # The key under which the run is cached. Other answers to noise calls give another run.
@@ -276,8 +276,8 @@ def _constant_but_different_parts(
         answer: A function that returns the noisy values in all runs; None to draw them.
 
     Returns:
-        The contents of each such part for both inputs, by the part's name. Empty if a run fails, or if there is an
-        ``answer`` but a run makes no noise call.
+        The contents of each such part for both inputs, by the part's name. Empty if a run fails, or if ``answer`` is
+        given but a run makes no noise call.
     """
     sides: tuple[list[Parts], list[Parts]] = ([], [])
     differing: dict[str, tuple[bytes, bytes]] = {}
@@ -320,8 +320,8 @@ def _constant_differences(first: Sequence[Parts], second: Sequence[Parts]) -> di
 def fresh_noise(trial: Trial) -> None:
     """Check that each run without a seed draws new noise.
 
-    Equal releases do not prove that no noise was drawn, since one release can be almost certain. If it is, it is almost
-    certain for neighbours too. Therefore the check fails only if one input always gives the same release and a
+    Equal releases do not prove that no noise was drawn, since one release can be almost certain. In that case, it is
+    almost certain for neighbours too. Therefore the check fails only if one input always gives the same release and a
     neighbour always gives a different one.
 
     Args:
@@ -345,7 +345,7 @@ def fresh_noise(trial: Trial) -> None:
 
 
 MAX_NEIGHBOUR_STEPS: Final = 60
-"""The exclusive upper limit on the number of steps to a distant input. Rounded figures change only after some steps."""
+"""The exclusive upper limit on the number of steps to a distant input, at which rounded values differ as well."""
 
 
 @check("non-interference", version=2, of={"noise"}, needs=has_neighbours, share=0.6, min_examples=6)
@@ -389,8 +389,8 @@ def _distant_neighbour(trial: Trial, problem: GeneratedProblem) -> GeneratedProb
     may, for instance, add one more person.
 
     Args:
-        trial: One example of the check. Its subject's profile lists the neighbours.
-        problem: The problem at which the steps begin.
+        trial: One example of the check, whose subject's profile lists the neighbours.
+        problem: The problem from which the steps start.
     """
     list_neighbours = trial.subject.profile.neighbours
     assert list_neighbours is not None  # has_neighbours
@@ -406,9 +406,9 @@ def _distant_neighbour(trial: Trial, problem: GeneratedProblem) -> GeneratedProb
 def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: GeneratedProblem) -> bool:
     """Compare two inputs' public parts when all noise calls return equal values, and fail if the parts differ.
 
-    A second run on each input shows whether anything else is random. A remaining difference must persist over
-    :data:`CONSTANT_RUNS` runs, during which a difference by chance would disappear. Runs on the two inputs alternate,
-    so that the time of day changes for both.
+    A second run on each input shows whether anything else is random. A difference counts only if it persists over
+    :data:`CONSTANT_RUNS` runs, in which a random difference would disappear. Runs on the two inputs alternate, so that
+    the time of day changes for both.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -462,7 +462,7 @@ def _check_equal_releases(trial: Trial, problem: GeneratedProblem, neighbour: Ge
     """Run the pipeline on two neighbours many times, and fail if public parts always differ for equal releases.
 
     A difference between runs with the same release is suspicious. It counts as a finding once each input has
-    :data:`MIN_EQUAL_RELEASES` runs with that release. If nothing is suspicious, the runs end early.
+    :data:`MIN_EQUAL_RELEASES` runs with that release. If nothing is suspicious after a while, no further runs are made.
 
     Args:
         trial: One example of the check.
@@ -497,7 +497,7 @@ def _differing_parts(
 
     Args:
         sides: For each of the two inputs, a mapping from a release to the public parts of the runs that produced it.
-        min_runs: The required number of runs with that release on each input.
+        min_runs: The number of runs with the same release that each input must have.
 
     Yields:
         The number of runs on each input, the name of the part, and its contents for both inputs.
@@ -511,7 +511,7 @@ def _differing_parts(
 
 
 def _first_difference(first: bytes, second: bytes) -> str:
-    """Return a clause for messages that states the first byte at which two files differ, and quotes both files."""
+    """Return a clause for messages that states the first byte at which two files differ, with excerpts of both."""
     # If one file is the beginning of the other, they differ where the shorter one ends.
     offset = next(
         (n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))

@@ -55,7 +55,7 @@ def visible_factor(limit: float, likely: float, draws: int, error: float, delta:
         delta: The claimed delta.
 
     Returns:
-        The multiple, at least 1; None if the test would not even detect :data:`MAX_CLAIM_FACTOR`.
+        The multiple, at least 1; None if the test would not detect even a multiple of :data:`MAX_CLAIM_FACTOR`.
     """
     if likely <= delta:
         return None
@@ -75,7 +75,7 @@ def visible_factor(limit: float, likely: float, draws: int, error: float, delta:
 
 
 def rarest_visible(draws: int, limit: float, error: float) -> float:
-    """Return the smallest probability at which a test detects an output that only one of two inputs can produce.
+    """Return the smallest probability that an output possible for only one of two inputs must have to be detected.
 
     Args:
         draws: The number of draws for each input.

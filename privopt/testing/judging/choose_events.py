@@ -36,7 +36,7 @@ class Test:
         event: Boolean array of shape (cells,), True for the cells that belong to the event.
         forward: Whether the event is more likely under the first input.
         score: The estimated log odds of the event divided by the log odds that the claim allows per unit of epsilon. It
-            only serves to choose events.
+            is used only to choose events.
         width: The number of numeric columns in the tables for which the view was made.
     """
 
@@ -54,14 +54,14 @@ class Test:
 
     @property
     def words(self) -> str:
-        """A description of the event: the view's words, followed by descriptions of its first cells."""
+        """A description of the event: the property that the view examines, followed by the event's first cells."""
         cell_texts = self.view.describe(np.flatnonzero(self.event).tolist())
         rest_text = f" and {len(cell_texts) - MAX_SHOWN_CELLS} more" if len(cell_texts) > MAX_SHOWN_CELLS else ""
         return f"{self.view.words}: {', '.join(cell_texts[:MAX_SHOWN_CELLS])}{rest_text}"
 
 
 def propose_tests(first: Table, second: Table, odds: float, delta: float, *, symmetric: bool = True) -> list[Test]:
-    """Return tests whose events probably distinguish two inputs, for all views and directions, the best first.
+    """Return tests whose events probably distinguish two inputs, for all views and directions, best first.
 
     A view is a partition of the outputs into cells, and an event is a set of cells. The first half of the draws
     determines the views and the order of their cells, and the second half the number of cells in each event. Using
@@ -101,7 +101,7 @@ def propose_tests(first: Table, second: Table, odds: float, delta: float, *, sym
 
 
 def _split_in_halves(table: Table) -> tuple[Table, Table]:
-    """Return the first and the second half of a sample."""
+    """Return the first and the second half of a table's rows."""
     middle = len(table) // 2
     return table.part(slice(middle)), table.part(slice(middle, None))
 
@@ -133,7 +133,7 @@ def _best_event(rank: Ints, hits: Ints, against: Ints, delta: float) -> tuple[ND
 
 
 def _wilson_bounds(frequency: Floats, draws: float) -> tuple[Floats, Floats]:
-    """Return the ends of Wilson's score intervals for probabilities, which are fast to compute but not rigorous.
+    """Return the lower and upper ends of Wilson score intervals, which are fast to compute but not rigorous.
 
     Args:
         frequency: The observed frequencies.

@@ -19,7 +19,7 @@ from privopt.errors import UsageError
 Inputs: TypeAlias = object
 """A sequence of inputs, a strategy for inputs, or a function that takes a NumPy generator and returns an input."""
 MOST_PAIRS: Final = 2_000
-"""The largest number of pairs that are listed at a time. If there are more, a random sample of them is taken."""
+"""The largest number of pairs that are listed at a time. If there are more, a random sample is used."""
 INPUTS_AT_ONCE: Final = 48
 """The number of inputs that are drawn at a time from a strategy or a function."""
 MAX_NEIGHBOURS: Final = 50
@@ -27,7 +27,7 @@ MAX_NEIGHBOURS: Final = 50
 
 
 def _is_strategy(value: object) -> bool:
-    """Return whether a value is a Hypothesis strategy, from which examples must be drawn."""
+    """Return whether a value is a Hypothesis strategy."""
     return isinstance(value, SearchStrategy)
 
 
@@ -82,9 +82,9 @@ def pairs_of(
     odds: Callable[[Any, Any], float],
     chance: np.random.Generator,
 ) -> Iterator[tuple[Any, Any, float]]:
-    """Yield triples (a, b, odds): two inputs, and the log odds that the claim allows between them per unit of epsilon.
+    """Yield triples (a, b, limit): two inputs, and the log odds that the claim allows between them per unit of epsilon.
 
-    The odds are the distance between the inputs, or 1 if the privacy notion has no distance.
+    The limit is the distance between the inputs, or 1 if the privacy notion has no distance.
 
     Args:
         inputs: A list of inputs, a Hypothesis strategy for inputs, or a function that takes a NumPy generator and
@@ -96,7 +96,7 @@ def pairs_of(
         chance: The source of random choices.
 
     Raises:
-        UsageError: The allowed odds are negative or not finite, or ``inputs`` has none of the types above.
+        UsageError: The allowed log odds are negative or not finite, or ``inputs`` has none of the types above.
     """
     while True:
         batch = _make_inputs(inputs, INPUTS_AT_ONCE, chance, "inputs")
@@ -122,7 +122,7 @@ def pairs_of(
 def _list_pairs(inputs: Sequence[Any], chance: np.random.Generator) -> Iterator[tuple[Any, Any]]:
     """Yield all pairs of inputs at different positions, in random order if there are more than :data:`MOST_PAIRS`.
 
-    Of more than 50 times that number of pairs, only the first ones are yielded.
+    If there are more than 50 times that number of pairs, only that many are considered.
     """
     # The number of pairs is limited before the shuffle, so that a million inputs' pairs are not all listed.
     index_pairs = list(islice(combinations(range(len(inputs)), 2), 50 * MOST_PAIRS))
@@ -133,7 +133,8 @@ def _list_pairs(inputs: Sequence[Any], chance: np.random.Generator) -> Iterator[
 def _neighbour_pairs(inputs: Sequence[Any], neighbours: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
     """Yield each input with each of its neighbours.
 
-    At most :data:`MAX_NEIGHBOURS` neighbours are taken from a list, and at most five are drawn from a strategy.
+    For each input, at most :data:`MAX_NEIGHBOURS` neighbours are taken from a list, and at most five are drawn from a
+    strategy.
     """
     for number, a in enumerate(inputs):
         neighbour_source = neighbours(a)

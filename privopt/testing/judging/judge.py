@@ -1,4 +1,4 @@
-"""A statistical test of a privacy claim, in rounds that consist of a search and a test.
+"""A statistical test of a privacy claim, in rounds of search and testing.
 
 Each round searches pairs of inputs for promising events, and tests the best ones on fresh draws. The error probability
 is split among the rounds as a geometric series, so all statements hold simultaneously for any number of rounds.
@@ -49,13 +49,13 @@ class _OutOfTimeError(Exception):
 
 @define(eq=False)
 class _Drawer:
-    """Draws outputs from the mechanism, counts them and checks the time limit.
+    """A source of the mechanism's outputs, which counts them and enforces the time limit.
 
     Attributes:
         mechanism: A function that takes an input and returns one output; None if ``many`` is given.
         many: A function that takes an input and a count, and returns that many outputs; None to call ``mechanism`` for
             each output.
-        chance: The random generator, which is passed to the drawing function if it has a parameter ``rng``.
+        chance: The random generator, which is passed to the drawing function if that has a parameter ``rng``.
         calls: The number of outputs drawn so far.
         _options: The keyword arguments for the drawing function: the generator as ``rng``, or none.
     """
@@ -182,7 +182,7 @@ def judge(
         many: A function ``(input, count)`` that returns ``count`` outputs, for mechanisms that draw many outputs faster
             than one by one.
         confidence: The joint confidence of all statements.
-        draws: The largest number of calls to the mechanism. Nearly all of these are used.
+        draws: The largest number of outputs to draw. Unless the trial ends early, nearly all of these are used.
         time_limit: The number of seconds after which the trial stops; None for no limit.
         seed: The seed for all of the judge's choices, and for ``rng``.
 
@@ -304,7 +304,7 @@ class _Trial:
         confidence: The joint confidence of all statements.
         best: The greatest lower bound on epsilon, the pair and the test that gave it, the test's hits under both
             inputs, and the number of draws for each input; None before the first test.
-        tested: The figures from which the power is computed: the allowed log odds per unit of epsilon, the event's
+        tested: The quantities from which the power is computed: the allowed log odds per unit of epsilon, the event's
             frequency, the number of draws, and the error probability. They describe the test with the most frequent
             event among the tests with the most draws; None before the first test.
         pairs: The number of pairs that were examined.
@@ -330,10 +330,11 @@ class _Trial:
         Args:
             pairs: Triples (a, b, odds) that contain the inputs to compare
                 (:func:`privopt.testing.judging.inputs.pairs_of`).
-            draws: The largest number of calls to the mechanism.
+            draws: The largest number of outputs to draw.
 
         Raises:
             _OutOfTimeError: The time limit was reached. The results so far are kept.
+            UsageError: There are no pairs.
         """
         plan = _plan_rounds(draws)
         candidates: list[_Candidate] = []
@@ -361,7 +362,7 @@ class _Trial:
                 return
 
     def _search_pair(self, candidate: _Candidate, size: int) -> _Candidate:
-        """Return a copy of a pair with the tests that are suggested by ``size`` fresh draws for each input."""
+        """Return a copy of a candidate with the tests suggested by ``size`` fresh draws for each of its two inputs."""
         first_table, second_table = self._draw_tables(candidate, size)
         self.uncompared = max(self.uncompared, uncompared_share(first_table, second_table))
         # Between inputs at distance 0 the allowed log odds are 0. They are kept above 0, because scores are divided by

@@ -95,8 +95,8 @@ class ErrorOutput:
 def _read_numbers(output: Any) -> Floats | None:
     """Return an output's numbers as a flat array, or None if the output does not consist only of numbers.
 
-    Bytes count as numbers from 0 to 255, a text counts as the number that it spells, and a complex number as two
-    numbers. Integers that doubles cannot represent are returned as rounded values, followed by their last 32 bits.
+    Bytes count as numbers from 0 to 255, a string as the number that it spells, and a complex number as two numbers. If
+    doubles cannot represent all integers in the output, the rounded values are followed by each integer's last 32 bits.
     """
     if isinstance(output, bytes):
         end_bytes = output if len(output) <= END_BYTES else output[: END_BYTES // 2] + output[-END_BYTES // 2 :]
@@ -125,8 +125,8 @@ def _split_output(output: Any, numbers: list[Floats], others: list[Hashable]) ->
 
     Args:
         output: The output, of any type.
-        numbers: A list, to which arrays of numbers are appended.
-        others: A list, to which the other parts' comparison keys are appended.
+        numbers: The list to which arrays of numbers are appended.
+        others: The list to which the other parts' comparison keys are appended.
     """
     if isinstance(output, Mapping):
         for name in output:
@@ -150,7 +150,7 @@ def _split_output(output: Any, numbers: list[Floats], others: list[Hashable]) ->
 def _comparison_key(output: Any) -> Hashable:
     """Return a hashable key for an output. Equal outputs of the same type have equal keys.
 
-    The keys distinguish 0.0 from -0.0 and 1 from True, and are equal for NaN and NaN.
+    The keys distinguish 0.0 from -0.0 and 1 from True, and treat NaN as equal to NaN.
     """
     if isinstance(output, np.ndarray):
         return output.shape, output.tobytes()
@@ -204,8 +204,8 @@ class Table:
 
         Args:
             outputs: The outputs, of any type.
-            width: The number of columns, which is how many numbers each output must have; None for the most common
-                count.
+            width: The number of columns, that is, the count of numbers that a regular output has; None for the most
+                common count.
         """
         # An object that occurs several times is read only once. The list keeps all outputs alive, so their ids stay
         # unique.
@@ -237,7 +237,7 @@ class Table:
         Args:
             first: One input's outputs.
             second: The other input's outputs.
-            width: How many numbers each output must have; None for the most common count in both samples together.
+            width: The number of columns, as in :meth:`of`; None for the most common count in both samples together.
         """
         joint_table = cls.of([*first, *second], width)
         return joint_table.part(slice(len(first))), joint_table.part(slice(len(first), None))
@@ -248,19 +248,19 @@ class Table:
 
     @property
     def numbers(self) -> Floats:
-        """Each output's numbers, (n, d)."""
+        """Array of shape (n, d), each output's numbers."""
         return self.kind_numbers[self.index]
 
     @property
     def oddity(self) -> Ints:
-        """Each output's oddity, (n,), as in :attr:`kind_oddity`."""
+        """Array of shape (n,), each output's oddity, encoded as in :attr:`kind_oddity`."""
         return self.kind_oddity[self.index]
 
     def count_keys(self, keys: Sequence[Hashable]) -> Counter[Hashable]:
-        """Return how many outputs have each key, in the order of first occurrence.
+        """Return the number of outputs with each key, in the order of first occurrence.
 
         Args:
-            keys: The key of each kind, such as :attr:`names`.
+            keys: One key per kind, such as :attr:`names`.
         """
         counts: Counter[Hashable] = Counter()
         for key, count in zip(keys, np.bincount(self.index, minlength=len(keys)).tolist(), strict=True):
@@ -310,8 +310,8 @@ def views_of(first: Table, second: Table) -> list[View]:
     numbers.
 
     Args:
-        first: Draws for the first input. They must not be used in a test of the views.
-        second: Draws for the second input. They must not be used in a test of the views either.
+        first: Draws for the first input. Tests that use the views must not use these draws again.
+        second: Draws for the second input, to which the same applies.
     """
     views = [_frequent_values_view(first, second, "the output", lambda table: table.names)]
     views.append(
@@ -389,7 +389,7 @@ CHANGES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
     "fractional part of ": lambda values: np.asarray(values % 1.0),
     "place of the last bit of ": last_bit_places,
 }
-"""The transformations of a column whose values partition the outputs, by the words that precede the column's name."""
+"""The transformations of a column that are used to partition outputs, by the words that precede the column's name."""
 
 
 def _transform_column(column: int, change: Callable[[Floats], Floats], numbers: Floats) -> Floats:
@@ -400,8 +400,8 @@ def _transform_column(column: int, change: Callable[[Floats], Floats], numbers: 
 def uncompared_share(first: Table, second: Table) -> float:
     """Return the share of outputs in two samples, taken together, that occur only once and have no numbers.
 
-    They cannot be compared, because a count of 1 says nothing about a probability. Unique outputs with an unusual count
-    of numbers (oddity 1) are included, because their numbers are in no column.
+    Such outputs cannot be compared, because a count of 1 says nothing about a probability. Unique outputs with an
+    unusual count of numbers (oddity 1) are included, because their numbers are in no column.
     """
     counts = first.count_keys(first.names) + second.count_keys(second.names)
     # An output that occurs only once is the only output of its kind, so it suffices to go through the kinds.
@@ -434,14 +434,14 @@ def _frequent_values_view(first: Table, second: Table, words: str, keys_of: Call
         return kind_cells[table.index]
 
     def describe(cell_numbers: list[int]) -> list[str]:
-        """Return each cell's output as text."""
+        """Return a string for the output in each cell."""
         return ["any other" if cell == rest_cell else _format_key(frequent_keys[cell]) for cell in cell_numbers]
 
     return View(words=words, cells=cells, count=rest_cell + 1, describe=describe, ordered=False)
 
 
 def _format_key(name: Hashable) -> str:
-    """Return a short text for the output that has a given comparison key."""
+    """Format the output that has a given comparison key as a short string."""
     # Most keys are pairs of a type's name and a value, which for a float or complex number is already a text.
     inner = name[1] if isinstance(name, tuple) and len(name) == 2 else name
     if isinstance(name, tuple) and len(name) == 2 and name[0] in ("float", "complex"):
@@ -451,7 +451,7 @@ def _format_key(name: Hashable) -> str:
 
 
 def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Floats], words: str) -> View:
-    """Return a view whose cells are the intervals between the quantiles of a number that is computed for each output.
+    """Return a view whose cells are intervals between quantiles of a number that is computed for each output.
 
     Each frequent value has its own cell, and so does each kind in :data:`ODD_OUTPUTS`; the latter come last.
 

@@ -30,7 +30,7 @@ class Verdict:
         power: The smallest multiple of the claimed epsilon that would have been detected with probability 0.9, for the
             most likely event among the tests with the most draws. None if not even a multiple of 100 would have been
             detected, because there were few draws or the event was rare.
-        by_event: The same multiple for events of other probabilities, by the probability as text.
+        by_event: The same multiple for events of other probabilities, keyed by the probability as a string.
         rarest: The smallest probability at which an output that only one input can produce would have been detected.
         uncompared: The largest share, over all pairs, of outputs that occurred only once and have no numbers.
         draws: The number of outputs that were drawn from the mechanism.
@@ -70,7 +70,7 @@ class Verdict:
         return f"{self.notion}, epsilon {self.claimed:g}{delta}"
 
     def __str__(self) -> str:
-        """Return a few lines that state what was shown, what would have been detected, and how many draws were made."""
+        """Return a few lines that state the finding, what would have been detected, and the number of draws."""
         confidence_text = f"{100 * self.confidence:g} %"
         if self.violated:
             assert self.pair is not None  # a violation always has a pair of inputs
@@ -100,7 +100,7 @@ class Verdict:
         return "\n".join([*lines, *([f"stopped: {self.stopped}"] if self.stopped else [])])
 
     def _format_counts(self) -> str:
-        """Return text in parentheses that states how often the event occurred for each input; empty without counts."""
+        """Return, in parentheses, how often the event occurred for each input; an empty string without counts."""
         if self.counts is None:
             return ""
         return " (" + " against ".join(f"{hits:,} of {draws:,}" for hits, draws in self.counts) + ")"
