@@ -40,10 +40,10 @@ class Task:
     """The optimisation task: a top-k or a deletion budget (AAAI 2020, Equations (3) and (4)).
 
     Attributes:
-        top_k: The number k of a top-k task: delete as few photos as possible so that the true location is not among the
-            k most likely ones. None for a budget.
-        budget: The largest number of deletions of a budget task: protect as many locations as possible, where a
-            location is protected if it ranks at or above the true one. None for a top-k.
+        top_k: The number k in a top-k task: delete as few photos as possible so that the true location is not among the
+            k most likely ones. None in a budget task.
+        budget: The largest number of deletions in a budget task: protect as many locations as possible, where a
+            location is protected if it ranks at or above the true one. None in a top-k task.
     """
 
     top_k: int | None = None
@@ -60,7 +60,7 @@ class Task:
 
 
 def describe_place(names: Sequence[str], column: int) -> str:
-    """Return a text that identifies a place by its column and, if known, its name.
+    """Return a string that identifies a place by its column and, if known, its name.
 
     Args:
         names: The places' names, in column order. There may be fewer names than columns, and names may be empty.
@@ -137,20 +137,20 @@ class Album:
 
     @property
     def required_count(self) -> int:
-        """The minimum number of photos that must remain, by ``keep_at_least`` and ``keep`` together."""
+        """The smallest number of photos that must remain according to both ``keep_at_least`` and ``keep``."""
         return max(self.keep_at_least, int(self.keep.sum()))
 
     @cached_property
     def rules_out_true(self) -> bool:
         """Whether some photo assigns probability 0 to the true location.
 
-        Any set that contains such a photo protects every location, because the true location then ranks last.
+        Posting such a photo protects every location, because the true location then ranks last.
         """
         return bool(np.isneginf(self.scores[:, self.true]).any())
 
     @cached_property
     def alternates(self) -> Alternates:
-        """The album in the form that the solvers use. It requires that all scores of the true location are finite."""
+        """The album in the form that the solvers use. All scores of the true location must be finite."""
         return Alternates.of(self)
 
 

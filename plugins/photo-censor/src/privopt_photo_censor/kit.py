@@ -70,7 +70,7 @@ def _read_scores(problem: GeneratedProblem) -> Any:
 
 
 def _make_album(problem: GeneratedProblem) -> Album:
-    """Return the album of a generated problem, independently of the code with which the mechanism reads files."""
+    """Return a generated problem's album, without using the mechanism's code for reading files."""
     scores = _read_scores(problem)
     keep = np.zeros(len(scores), dtype=np.bool_)
     keep[problem.get("photos.keep", [])] = True
@@ -84,7 +84,7 @@ def _make_album(problem: GeneratedProblem) -> Album:
 
 
 def _can_greedy_decide(album: Album, task: Task) -> bool:
-    """Return True if greedy deletion finds a set of photos for the task or proves that none exists."""
+    """Return whether greedy deletion finds a set of photos for the task or proves that none exists."""
     try:
         greedy(album, task)
     except StoppedError:
@@ -95,7 +95,7 @@ def _can_greedy_decide(album: Album, task: Task) -> bool:
 
 
 def _count_protected(album: Album, retained: tuple[int, ...]) -> int:
-    """Return the number of locations that rank at or above the true one, computed in rationals.
+    """Return the number of locations that rank at or above the true one, computed in rational arithmetic.
 
     The computation is independent of the mechanism's code.
 
@@ -116,10 +116,10 @@ def _count_protected(album: Album, retained: tuple[int, ...]) -> int:
 
 
 def _find_optimum(problem: PhotoInstance, result: Result) -> float | None:
-    """Return the optimal objective value of a small problem by brute force, or None if no set of photos meets the task.
+    """Find the optimal value of a small problem by brute force; return None if no set of photos meets the task.
 
     The value is the minimum number of deleted photos or, under a budget, the maximum number of protected locations. The
-    recorded result is not used.
+    recorded ``result`` is not used.
     """
     album, task = problem.album, problem.declared.task
     fixed = set(np.flatnonzero(album.keep).tolist())
@@ -161,7 +161,7 @@ def _check_release(problem: PhotoInstance, release: Deletions, result: Result) -
 def _make_stricter(problem: GeneratedProblem) -> GeneratedProblem | None:
     """Return the problem with top_k increased by 1, which cannot improve the optimum.
 
-    The result is None for a budget, for the largest k, and for k = 1.
+    Return None for a budget, for the largest possible k, and for k = 1.
     """
     k = problem.get("privacy.top_k")
     if k is None or k + 1 >= _read_scores(problem).shape[1] or k == 1:
@@ -172,7 +172,7 @@ def _make_stricter(problem: GeneratedProblem) -> GeneratedProblem | None:
 def _reorder_photos(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
     """Return the problem with its photos in random order, which must not change the optimum.
 
-    The keys that refer to photos by row are adapted.
+    Keys that refer to photos by row are updated to match.
 
     Args:
         problem: The problem.
@@ -202,7 +202,7 @@ def _make_profile(tasks: bool) -> Profile:
     """Return a profile for the conformance kit.
 
     Args:
-        tasks: Whether problems have any task. Otherwise, top_k is 1.
+        tasks: Whether problems may have any top_k or a deletion budget. Otherwise, top_k is 1.
     """
     return Profile(
         problems=problems(tasks),

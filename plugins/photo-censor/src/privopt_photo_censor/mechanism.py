@@ -1,4 +1,4 @@
-"""The photo-censor mechanism, which chooses, certifies, verifies and audits the photos of an album that may be posted.
+"""The photo-censor mechanism, which chooses the photos of an album that may be posted.
 
 It follows Yang, Chakrabarti and Vorobeychik, Protecting Geolocation Privacy of Photo Collections, AAAI 2020.
 """
@@ -42,11 +42,11 @@ UNSCORED: Final = NoGuarantee(
 )
 
 BYTES_PER_SCORE: Final = 150.0
-"""The peak memory of a run in bytes per score of the album, measured including all steps after the search."""
+"""The measured peak memory of a run, in bytes per score of the album, including all steps after the search."""
 
 
 class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
-    """A mechanism that deletes photos so that a classifier cannot find the place from the remaining ones."""
+    """A mechanism that deletes photos so that a classifier cannot infer the place from the remaining ones."""
 
     problem_class = PhotoProblem
     release_class = Deletions
@@ -69,7 +69,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return None if declared.is_scored else POSITIONS
 
     def reading(self, declared: object) -> str:
-        """Return the text that the progress line shows while the problem is loaded."""
+        """Return the string that the progress line shows while the problem is loaded."""
         assert isinstance(declared, PhotoProblem)  # the caller read it as such
         if declared.photos.folder is None:
             return "problem"
@@ -79,15 +79,15 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         """Load a problem with the scores or photos that its file names.
 
         Raises:
-            InputError: The problem file, or data that it names, have faults.
+            InputError: The problem file or the data that it names are invalid.
         """
         return PhotoInstance.of(declared, file)
 
     def reopen(self, declared: PhotoProblem, file: str, folder: Path) -> tuple[PhotoInstance, Deletions]:
         """Read a problem and its release from a release folder, for ``verify`` and ``report``.
 
-        If the problem names a folder of photos, the record of its contents in the release is used, because the folder
-        may no longer exist.
+        If the problem names a folder of photos, the folder's contents are read from the record in the release, because
+        the folder may no longer exist.
 
         Args:
             declared: The release's problem file.
@@ -141,7 +141,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             raise InputError([Fault(file, "privacy", actual, "top_k = 1 with method top-1")])
 
     def privacy(self, problem: PhotoInstance, method: str) -> PrivacyConstraint[Any]:
-        """Return the top-k constraint or, for a problem without scores, the notion without a guarantee."""
+        """Return the top-k constraint or, for a problem without scores, a constraint that guarantees nothing."""
         if not problem.declared.is_scored:
             return UNSCORED
         return TopK(problem=problem)
@@ -159,7 +159,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     def solve(self, problem: PhotoInstance, context: SolveContext) -> Outcome[Deletions]:
         """Choose the photos to keep, prove a bound on the loss, and make clean copies if requested.
 
-        The search for the optimum proves its bound by itself. For a baseline, a separate search proves the bound.
+        The ``optimal`` method's search proves its own bound. For a baseline, a separate search proves the bound.
         Without scores, all photos are kept.
 
         Raises:
@@ -197,13 +197,12 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         )
 
     def _make_plan(self, album: Album, task: Task, context: SolveContext) -> Plan:
-        """Return the plan that a method finds.
+        """Run the method that ``context`` names, and return its plan: the photos to keep, and a bound.
 
         Args:
             album: The scores, and the photos that must stay.
             task: A top-k or a deletion budget.
-            context: The method (``greedy``, ``top-1`` or the search for the optimum), and the function that reports
-                progress.
+            context: The method (``greedy``, ``top-1`` or ``optimal``), and the function that reports progress.
         """
         if context.method == "greedy":
             return greedy(album, task)
@@ -222,8 +221,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     ) -> Mapping[str, Any]:
         """Return details for result.json, computed from the problem and the release.
 
-        They contain counts, the true location's exact rank before and after the deletions (None without scores) and,
-        for a folder, the photos whose files reveal something. ``method`` and ``recorded`` are not used.
+        The details contain counts, the true location's exact rank before and after the deletions (None without scores)
+        and, for a folder, the photos whose files reveal something. ``method`` and ``recorded`` are not used.
         """
         # Without scores there are no ranks, so these entries remain null.
         details: dict[str, Any] = {"deleted": int((~release.retained).sum()), "photos": len(problem.names)}
@@ -251,7 +250,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         Args:
             problem: The problem, with its scores.
             release: The release as it was read from its folder.
-            result: The stated result. A deterministic baseline, if it is the stated method, is repeated.
+            result: The stated result. If its method is a baseline, which is deterministic, the method is run again.
 
         Returns:
             One sentence for each fault; empty if there are none.
@@ -271,7 +270,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return [] if is_equal else [f"deletions.csv: method {result.method} deletes other photos"]
 
     def proved_bound(self, problem: PhotoInstance, release: Deletions, result: Result, folder: Path) -> float | None:
-        """Verify the stated bound by the case tree in proof.npz, and return it; return None if no bound is stated.
+        """Verify the stated bound with the case tree in proof.npz, and return it; return None if no bound is stated.
 
         Args:
             problem: The problem, with its scores.
@@ -301,7 +300,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
 
         Returns:
             ``entropy_bits``, the posterior's entropy in bits, and ``bayes_error``, the probability that the best guess
-            is wrong. The mapping is empty without scores, or if the photos rule out every place.
+            is wrong. The mapping is empty if there are no scores, or if the photos rule out every place.
         """
         if not problem.declared.is_scored or np.isneginf(problem.album.scores[release.retained].sum(axis=0)).all():
             return {}  # photos that rule out every place leave no posterior
@@ -311,5 +310,5 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
 
 
 def _convert_bound(album: Album, task: Task, bound: int) -> int:
-    """Convert between a bound on retained photos and one on deleted photos; under a budget, return it unchanged."""
+    """Convert a bound on retained photos to one on deleted photos or back; under a budget, return it unchanged."""
     return album.photos - bound if task.top_k is not None else bound

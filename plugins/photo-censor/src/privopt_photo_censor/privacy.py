@@ -33,7 +33,7 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return the report's sentence on the guarantee, with the true location's rank before and after deletions."""
+        """Return the report's sentence on the guarantee, with the true location's rank before and after deletion."""
         details, task = result.details.facts, result.guarantee.extra
         new_rank, original_rank = details.get("rank_after"), details.get("rank_before")
         shift = f" (it was guess {original_rank}, now it is guess {new_rank})" if new_rank and original_rank else ""
@@ -54,12 +54,12 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return the sentence in the report that states against whom the guarantee holds."""
+        """Return the report's sentence on whom the guarantee protects against."""
         return "It holds against this classifier alone: another one, or a person, may still know the place."
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return two lists of sentences for the report: what is checked, and what is not."""
+        """Return two lists of phrases for the report: what was checked, and what was not."""
         checked = ["The rank of the true place from the photos that remain, by exact sums of the scores."]
         return checked, [
             "Other classifiers, unless they lie within the margin; and people, who may know the place.",
@@ -68,7 +68,7 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee stated for the release. For a folder, it lists the files that were not scored."""
+        """The guarantee stated for the release. For a folder, its statement lists the files that were not scored."""
         album, task, folder_contents = self.problem.album, self.problem.declared.task, self.problem.folder_contents
         theta = album.margin
         against = f"a classifier within {theta:g} of this one in every score difference" if theta else "this classifier"

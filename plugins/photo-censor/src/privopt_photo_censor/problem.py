@@ -1,7 +1,7 @@
 """The problem file for photo-censor, and the scores or photos that it names.
 
-:class:`PhotoProblem` is the problem file. :class:`PhotoInstance` adds the data. These are a table of scores, a folder
-of photos scored by a classifier, or a folder without a classifier, whose files are only examined for what they reveal.
+:class:`PhotoProblem` is the problem file. :class:`PhotoInstance` adds the data: a table of scores, a folder of photos
+scored by a classifier, or a folder without a classifier, whose files are only examined for what they reveal.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PhotoProblem:
 
     @property
     def is_scored(self) -> bool:
-        """Whether the photos have scores. In a folder without a classifier, they have none."""
+        """Whether the photos have scores, which is false only for a folder without a classifier."""
         return self.photos.folder is None or self.photos.classifier is not None
 
     @property
@@ -83,7 +83,7 @@ class PhotoInstance:
         file: The name of the problem file, for error messages.
         names: The photos' file names or, without names, their row numbers from 0.
         _album: The scores. None for a folder without a classifier.
-        folder_contents: The contents of the folder apart from the scored pictures. None without a folder.
+        folder_contents: The contents of the folder apart from the scored pictures. None if the problem names no folder.
         places: The places' names, if known.
         model: The classifier that scored the folder and that also scores the clean copies. None if none is loaded.
     """
@@ -110,14 +110,14 @@ class PhotoInstance:
 
     @classmethod
     def of(cls, declared: PhotoProblem, file: str) -> PhotoInstance:
-        """Load a problem: read its table of scores, or examine its folder and score the photos by its classifier.
+        """Load a problem: read its table of scores, or examine its folder and score the photos with its classifier.
 
         Args:
             declared: The problem file.
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: The problem file, or data that it names, have faults. The error lists all of them.
+            InputError: The problem file or the data that it names are invalid. The error lists all faults.
         """
         # Keys are checked before any photo is opened, because opening photos may take long.
         _find_key_faults(declared, file).check()
@@ -177,7 +177,8 @@ class PhotoInstance:
             scores: (photos, locations) The scores.
             names: The photos' names.
             true: The column of the true location.
-            folder_contents: The contents of the folder apart from the scored pictures. None without a folder.
+            folder_contents: The contents of the folder apart from the scored pictures. None if the problem names no
+                folder.
             places: The places' names, if known.
             model: The classifier that also scores the clean copies. None if none is loaded.
 

@@ -53,8 +53,8 @@ class Deletions(Release):
     """A release: the decision for each photo of an album, and the clean copies of the retained photos.
 
     Attributes:
-        private_folder: True. Only the owner may read the release folder, because it names the photos.
-        problem: The problem. For a folder of photos, its scores and the folder's contents are written with the release,
+        private_folder: True: only the owner may read the release folder, because it names the photos.
+        problem: The problem. For a folder of photos, the scores and the folder's contents are written with the release,
             so that verification does not need the photos.
         retained: (N,) Whether each photo may be posted.
         copies: The clean copies of the retained photos. None if none were made.
@@ -75,14 +75,14 @@ class Deletions(Release):
 
     @property
     def thumbnails(self) -> tuple[bytes, ...]:
-        """The thumbnails of the photos as JPEG files, in the album's order. Empty without a folder."""
+        """The thumbnails of the photos as JPEG files, in the album's order. Empty if the problem names no folder."""
         return () if self.problem.folder_contents is None else self.problem.folder_contents.thumbnails
 
     def write(self, folder: Path) -> None:
         """Write the release to a folder.
 
-        The decisions are written to ``deletions.csv``. For a folder of photos, the metadata, the names of files left
-        out, thumbnails, the list of copies and the scores are written as well.
+        The decision for each photo is written to ``deletions.csv``. For a folder of photos, the metadata, the names of
+        files left out, thumbnails, the list of copies and the scores are written as well.
         """
         write_columns(folder / TABLE, {"photo": self.names, "deleted": (~self.retained).astype(np.int64)})
         # If clean copies were requested (--copy-to), a list states which file is the copy of which photo.
@@ -117,7 +117,7 @@ class Deletions(Release):
     def read(cls, folder: Path, problem: PhotoInstance) -> Deletions:
         """Read a release from its folder.
 
-        The decisions are read and, for a folder of photos, the list of clean copies and their scores.
+        The decision for each photo is read and, for a folder of photos, the list of clean copies and their scores.
 
         Raises:
             InputError: A file is missing or malformed, or its photos differ from the problem's.
@@ -136,7 +136,8 @@ class Deletions(Release):
 def find_carriers(release: Deletions) -> tuple[str, ...]:
     """Return the names of the retained photos whose files contain a position in their metadata.
 
-    Such a file reveals the place, whatever the picture shows. The result is empty for a table of scores.
+    Such a file reveals the place, whatever the picture shows. If the problem has a table of scores instead of photos,
+    the result is empty.
     """
     folder_contents = release.problem.folder_contents
     positioned = set(folder_contents.photos_with_position if folder_contents is not None else ())
@@ -153,7 +154,7 @@ def _read_file(path: Path, expectation: str, largest: int = LARGEST) -> bytes:
     Links are rejected, because a link could lead to any file that the reader of the release can access.
 
     Args:
-        path: The file.
+        path: The path of the file.
         expectation: A description of the expected file, for the error message.
         largest: The largest accepted size in bytes.
 
@@ -182,7 +183,7 @@ def _read_copies(path: Path, retained: Collection[str]) -> tuple[Copy, ...] | No
     """Read copies.csv, which lists the clean copy of each retained photo; return None if the file does not exist.
 
     Args:
-        path: The file.
+        path: The path of copies.csv.
         retained: The names of the retained photos, in order.
 
     Raises:

@@ -27,9 +27,9 @@ from privopt_photo_censor.release import Deletions, find_carriers
 __all__ = ["AlbumReport"]
 
 SHOWN_PLACES: Final = 10
-"""The maximum number of places in a figure, which shows the most likely ones."""
+"""The maximum number of places in a figure. The most likely ones are shown."""
 TINY: Final = 1e-300
-"""A value that replaces a probability of 0, which in a classifier's output is merely too small for a double."""
+"""The value shown instead of a probability of 0, since the true probability is merely too small for a double."""
 
 
 def compute_true_probabilities(album: Album) -> Floats:
@@ -52,7 +52,7 @@ def guess_figure(album: Album, retained: Bools, title: str, places: Sequence[str
     Args:
         album: The scores.
         retained: (N,) mask of the photos that the classifier sees.
-        title: The beginning of the figure's title, which ends with the rank of the true place.
+        title: The first part of the figure's title, to which the rank of the true place is appended.
         places: The places' names, if known.
     """
     chances, true_rank = belief(album, retained), rank(album, retained)
@@ -159,7 +159,7 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
 
 
 def _describe_metadata(release: Deletions) -> str:
-    """Return sentences that state what the retained photos' files reveal, and which files may be posted."""
+    """Return sentences on what the retained photos' files reveal, and on which files may be posted."""
     if release.copies is not None:
         verb = "was" if len(release.copies) == 1 else "were"
         return (

@@ -16,11 +16,11 @@ from privopt.errors import Fault, Faults, InputError, number_of
 __all__ = ["LOG_TOLERANCE", "read_scores_of"]
 
 UNIT_SUM = 1e-5
-"""The largest allowed deviation from 1 of the sum of a photo's probabilities."""
+"""The largest amount by which the sum of a photo's probabilities may deviate from 1."""
 LOG_TOLERANCE = 1e-5
 """The amount by which a log-probability may exceed 0 because of rounding."""
 SUM_TOLERANCE = 0.02
-"""The relative tolerance for detecting probabilities that were given as scores, possibly with few decimals.
+"""The relative tolerance for detecting probabilities that were given as scores by mistake, possibly with few decimals.
 
 A table of scores is rejected if all of its rows sum to 1, or all to 100, within this tolerance.
 """
@@ -33,7 +33,7 @@ NAMES: Final = ("photo", "file", "name", "id")
 
 
 def read_scores_of(file: File, *, probabilities: bool) -> tuple[Floats, list[str], tuple[str, ...]]:
-    """Read a table of log-probabilities, or of probabilities, whose logarithms are then returned.
+    """Read a table of log-probabilities or probabilities, and return log-probabilities.
 
     Args:
         file: The table's file, as named in the problem file.
@@ -118,7 +118,7 @@ def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
 
 
 def _refuse_cells(file: File, values: Floats, is_invalid: Bools, expectation: str) -> None:
-    """Raise an error that lists all invalid cells of a table, unless there are none.
+    """Raise an InputError that lists all invalid cells of a table, if there are any.
 
     Args:
         file: The table's file, for the error message.

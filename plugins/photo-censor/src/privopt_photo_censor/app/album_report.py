@@ -1,4 +1,4 @@
-"""Report sections on what the metadata and names of photos reveal, with a table, a map and guessed positions."""
+"""Report sections on what the metadata and names of photos reveal: a table, a map and guessed positions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHOWN_CHARACTERS: Final = 160
 
 
 def _locate_photos(problem: PhotoInstance) -> dict[str, tuple[Point, bool]]:
-    """Return a mapping from the name of each photo with a known or guessed position to (position, is guessed)."""
+    """Return, for each photo whose position is known or guessed, by name, the position and whether it is guessed."""
     points_by_name = {photo.photo: (photo.point, False) for photo in problem.folder.metadata if photo.point is not None}
     return points_by_name | {name: (guess.point, True) for name, guess in guesses(problem.folder.metadata).items()}
 
@@ -37,7 +37,7 @@ def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
     """Draw a map of the photos' known and guessed positions.
 
     Args:
-        points: The photos' names, mapped to the position (latitude and longitude in degrees) and whether it is guessed.
+        points: For each photo, by name, the position (latitude and longitude in degrees) and whether it is guessed.
     """
     figure, axes = axes_of(7.6, 4.6)
     places, labels, latitude = orient_map(np.array([point for point, _ in points.values()]))
@@ -118,7 +118,7 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
 
 
 def left_out_sections(contents: FolderContents, lead: str) -> list[Section]:
-    """Return a list with a section on the files that were left out; the list is empty if there are none.
+    """Return a list with one section on the files that were left out, or an empty list if there are none.
 
     Args:
         contents: The contents of the folder.

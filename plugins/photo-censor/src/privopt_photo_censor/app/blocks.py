@@ -1,4 +1,4 @@
-"""Iterators over the blocks of a photo's file that do not contain pixels, including the bytes after its end.
+"""Iterators over the blocks of a photo's file, including the bytes after the end of the picture.
 
 A file is a sequence of blocks with stated lengths. At the first malformed block, iteration stops, and all remaining
 bytes are yielded as data after the end.
@@ -44,9 +44,10 @@ class Block:
 
 
 def iter_blocks(contents: bytes) -> Iterator[Block]:
-    """Yield all blocks of a JPEG, PNG, WebP or HEIF file that do not contain pixels.
+    """Yield the blocks of a JPEG, PNG, WebP or HEIF file.
 
-    A JPEG file may contain several pictures, whose blocks are all yielded.
+    For a JPEG file, which may contain several pictures, these are the comments and application segments of all
+    pictures. Any bytes after the end of the picture are yielded as the last block.
 
     Args:
         contents: The contents of the file.

@@ -54,7 +54,7 @@ def _check_three_positive(value: tuple[float, ...]) -> str | None:
 
 @frozen(kw_only=True)
 class Input:
-    """The ``[input]`` table of a model's TOML file, which specifies how a photo is converted to the model's input."""
+    """The ``[input]`` table of a model's TOML file: how a photo is converted to the model's input."""
 
     width: int = key(help="columns", unit="pixels", check=positive)
     height: int = key(help="rows", unit="pixels", check=positive)
@@ -135,7 +135,7 @@ class Classifier:
         """Return an (N, M) array of log-probabilities: the score of each place (column) for each photo (row).
 
         Args:
-            tensors: The N photos as :meth:`tensor` returns them.
+            tensors: The N photos, converted by :meth:`tensor`.
 
         Raises:
             InputError: The model does not accept the photos, or does not return a valid number for each place.
@@ -166,8 +166,8 @@ class Classifier:
     def _find_output(self) -> str:
         """Return the name of the model output that contains the scores.
 
-        This is ``output_name`` or, if it is not set, the first output with floating-point numbers. scikit-learn
-        classifiers, for example, return each photo's label before the scores.
+        This is ``output_name`` or, if it is not set, the first output of a floating-point type, because some models,
+        such as scikit-learn classifiers, return each photo's label before the scores.
 
         Raises:
             InputError: The model has no output with the name ``output_name``.
@@ -197,11 +197,11 @@ class Classifier:
         is flattened to a row of numbers, as scikit-learn models expect.
 
         Args:
-            batch: (B, ...) The photos as :meth:`tensor` returns them.
+            batch: (B, ...) The photos, converted by :meth:`tensor`.
             output_name: The name of the output to read.
 
         Raises:
-            InputError: The model fails or expects another input.
+            InputError: The model fails, for example because it expects input of another shape.
         """
         model_input = self.session.get_inputs()[0]
         shape = model_input.shape
@@ -220,7 +220,7 @@ class Classifier:
 
 
 _INPUT_TYPES: Final = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
-"""NumPy types, by onnxruntime's name for the type of a model's input."""
+"""NumPy types, by onnxruntime's names for the types of a model's input."""
 
 
 def _to_array(result: Any, names: Sequence[str]) -> Floats:
@@ -229,8 +229,8 @@ def _to_array(result: Any, names: Sequence[str]) -> Floats:
     Args:
         result: The output: an array, or a list with a mapping from labels to probabilities for each photo.
             scikit-learn's converters produce mappings unless ``zipmap`` is off.
-        names: The places' names. If the labels are these names, the columns have their order. Otherwise the labels are
-            sorted, like the classifier's classes.
+        names: The places' names. If the labels are these names, the columns are in the order of ``names``. Otherwise
+            they are in the order of the sorted labels, as in scikit-learn.
     """
     if isinstance(result, list) and result and isinstance(result[0], dict):
         labels = sorted(result[0])
@@ -250,7 +250,7 @@ def load_classifier(path: Path) -> Classifier:
     """Load the classifier that a TOML file describes.
 
     Args:
-        path: The TOML file.
+        path: The path of the TOML file.
 
     Raises:
         UsageError: onnxruntime is not installed.

@@ -1,8 +1,8 @@
-"""Clean copies of photos, which contain the picture that was scored and nothing else from the photo's file.
+"""Clean copies of photos, which contain the scored pictures and nothing else from the photos' files.
 
-A copy is encoded from the flattened picture that was scored, and no bytes are copied from the file. Its position, time,
-thumbnail, comments, further pictures and appended films therefore cannot get into the copy. Because encoding changes
-pixels slightly, the copies are scored as well.
+A copy is encoded from the flattened picture that was scored, and no bytes are copied from the photo's file. The file's
+position, time, thumbnail, comments, further pictures and appended films therefore cannot get into the copy. Because
+encoding changes pixels slightly, the copies are scored as well.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def clean(contents: bytes, suffix: str) -> bytes:
         suffix: The suffix of the copy, a key of :data:`FORMATS`.
 
     Raises:
-        CertificationError: The copy contains more than the picture.
+        CertificationError: The copy contains metadata.
         Exception: The photo cannot be decoded. The exception can be of any class (see
             :func:`privopt_photo_censor.app.open_photo.open_photo`).
     """
@@ -101,7 +101,7 @@ def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> t
 
 
 def copy_retained(problem: PhotoInstance, retained: Bools, context: SolveContext) -> tuple[Copy, ...] | None:
-    """Write clean copies of the retained photos to the folder given by the option --copy-to.
+    """Write clean copies of the retained photos to the folder named by the option --copy-to.
 
     Args:
         problem: The problem, with its folder of photos.
@@ -113,7 +113,7 @@ def copy_retained(problem: PhotoInstance, retained: Bools, context: SolveContext
 
     Raises:
         InputError: A photo has changed since it was scored, or cannot be decoded.
-        UsageError: The copies would be written to the folder with the photos.
+        UsageError: The folder for the copies lies in the folder with the photos.
     """
     folder = problem.declared.photos.folder
     if context.copies is None or folder is None or folder.path is None:

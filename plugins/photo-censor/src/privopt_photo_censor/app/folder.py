@@ -36,7 +36,7 @@ from privopt_photo_censor.app.positions import texts_of
 __all__ = ["find_album_place", "look_at_folder", "score_files"]
 
 FILM_MARKS: Final = (b"MotionPhoto", b"MicroVideo")
-"""Words that mark the file of a photo with an appended film. They occur in XMP or before the film."""
+"""Words that mark a photo's file as containing an appended film. They occur in XMP or before the film."""
 BROKEN: Final = ("no picture, or a broken one", "its file is damaged")
 """The results of :func:`describe_failure` that are shortened to "broken" in the list of files that were left out."""
 FILM: Final = re.compile(rb"\0\0[\0-\x03][\x08-\xff]ftyp[ -~]{4}")
@@ -65,7 +65,7 @@ class _UnreadableError(Exception):
 
 @frozen(kw_only=True, eq=False)
 class _Photo:
-    """The information that is extracted from a photo's file.
+    """The information extracted from a photo's file.
 
     Attributes:
         tensor: The picture as input for the classifier. None if there is no classifier.
@@ -110,7 +110,8 @@ def _escape_name(name: str) -> str:
 def _describe_unscored_parts(photo: Image.Image, contents: bytes) -> str:
     """Return a description of further pictures and films in a photo's file, which are not scored.
 
-    A film may have been appended by a phone ("motion photo"). The description is empty if there is nothing else.
+    Some phones append a film to a photo ("motion photo"). The description is empty if the file contains only one
+    picture.
 
     Args:
         photo: The opened photo.
@@ -131,8 +132,8 @@ def _read(path: Path, model: Classifier | None, edge: int, max_megapixels: float
     """Read a photo's file, and return its picture for the classifier, its metadata, a thumbnail and its digest.
 
     Args:
-        path: The file.
-        model: The classifier for which the picture is prepared, or None.
+        path: The path of the file.
+        model: The classifier for which the picture is prepared; None for none.
         edge: The maximum length of the thumbnail's longer side, in pixels.
         max_megapixels: The largest accepted size of the photo, in megapixels.
 
@@ -175,11 +176,11 @@ def _make_thumbnail(upright: Image.Image, edge: int) -> bytes:
 def look_at_folder(
     folder: Path, model: Classifier | None = None, max_megapixels: float = MAX_MEGAPIXELS
 ) -> tuple[FolderContents, list[Any]]:
-    """Read all photos in a folder. Photos that cannot be read are left out and listed.
+    """Read all photos in a folder, leaving out and listing those that cannot be read.
 
     Args:
         folder: The folder with the photos of one album.
-        model: The classifier for which pictures are prepared. If None, only the other contents are read.
+        model: The classifier for which pictures are prepared. If None, no pictures are prepared.
         max_megapixels: The largest accepted size of a photo, in megapixels. Larger photos are left out.
 
     Returns:

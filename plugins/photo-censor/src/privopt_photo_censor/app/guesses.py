@@ -1,4 +1,4 @@
-"""Guesses of where photos without a position were taken, derived from other photos with the same day and camera."""
+"""Guesses of where photos without a position were taken, based on photos taken with the same camera on the same day."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Guess:
 
     Attributes:
         point: The latitude and longitude in degrees.
-        km: The largest distance, in km, between this point and the photos with the same day and camera.
-        source: A text that explains the basis of the guess.
+        km: The largest distance, in km, between this point and the photos taken with the same camera on the same day.
+        source: A phrase that explains the basis of the guess.
     """
 
     point: Point
@@ -30,13 +30,15 @@ class Guess:
 
 
 def guesses(album: Sequence[Metadata]) -> dict[str, Guess]:
-    """Guess the positions of photos without one, each from the photo nearest in time with the same day and camera.
+    """Guess the positions of photos that have none.
+
+    The guess is the position of the photo nearest in time among those taken with the same camera on the same day.
 
     Args:
         album: The metadata of all photos.
 
     Returns:
-        The guesses, keyed by the photo's name. Photos with a position, and photos without any hint, are absent.
+        The guesses, keyed by the photo's name. Photos whose position is known, or cannot be guessed, are omitted.
     """
     positioned = [photo for photo in album if photo.point is not None]
     candidates = ((photo.photo, _guess_place(photo, positioned)) for photo in album if photo.point is None)
@@ -44,7 +46,7 @@ def guesses(album: Sequence[Metadata]) -> dict[str, Guess]:
 
 
 def _guess_place(photo: Metadata, positioned: Sequence[Metadata]) -> Guess | None:
-    """Guess a photo's position from the photo nearest in time with the same day and camera; return None without one.
+    """Guess a photo's position as :func:`guesses` does, or return None if there is no photo on which to base a guess.
 
     Args:
         photo: The metadata of the photo without a position.
@@ -70,7 +72,7 @@ def _guess_place(photo: Metadata, positioned: Sequence[Metadata]) -> Guess | Non
 
 
 def _parse_time(taken: str) -> datetime:
-    """Parse a time in Exif format; return the earliest possible time for an invalid one, such as hour 24."""
+    """Parse a time in Exif format; return the earliest possible time if it is invalid, such as one with hour 24."""
     try:
         return datetime.strptime(taken, "%Y:%m:%d %H:%M:%S")
     except ValueError:

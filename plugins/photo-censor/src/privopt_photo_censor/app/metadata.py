@@ -33,7 +33,7 @@ SERIALS: Final = (ExifTags.Base.BodySerialNumber, ExifTags.Base.LensSerialNumber
 
 
 def _nan_to_none(degrees: float | None) -> float | None:
-    """Return None for None or NaN, which represents an empty cell in a table, and any other number unchanged."""
+    """Return None for None and for NaN, which stands for an empty cell of a table, and any other number unchanged."""
     return None if degrees is None or math.isnan(degrees) else degrees
 
 
@@ -44,7 +44,7 @@ class Metadata:
     Attributes:
         photo: The name of the photo.
         latitude, longitude: The position in the Exif data, in degrees. None if there is no usable position.
-        place: Whether the file reveals a position or a place in any form (:func:`positions.carries_position`).
+        place: Whether the file reveals a position or a place in any form.
         taken: The time at which the photo was taken, in Exif format (``2008:10:22 16:28:39``). Empty if it is unknown.
         camera: The make and model of the camera.
         serial: The serial numbers of the camera and lens, and the owner's name.
@@ -141,5 +141,5 @@ def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
 
 
 def _to_line(value: Any) -> str:
-    """Return the value of an Exif field as one line of at most :data:`LONGEST_TEXT` characters; empty for no value."""
+    """Format the value of an Exif field as one line of at most :data:`LONGEST_TEXT` characters; empty for no value."""
     return " ".join(str(value or "").replace("\0", " ").split())[:LONGEST_TEXT]

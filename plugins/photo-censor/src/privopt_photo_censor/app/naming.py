@@ -25,7 +25,7 @@ It matches two decimal numbers, numbers with letters for hemispheres, and the wo
 
 
 def describe_revelation(name: str, places: Collection[str] = ()) -> str | None:
-    """Return what a photo's name reveals: "a date", "coordinates", "a place" or None.
+    """Return what a photo's name reveals: "a date", "coordinates" or "a place"; None if it reveals nothing.
 
     Args:
         name: The photo's name.
@@ -56,5 +56,5 @@ def find_revealing_names(names: Sequence[str], places: Collection[str] = ()) -> 
 
 
 def _normalize_words(text: str) -> str:
-    """Return the words of a text in lower case, separated by single spaces, without digits and punctuation."""
+    """Return the words of a string in lower case, separated by single spaces, without digits and punctuation."""
     return " ".join(re.findall(r"[^\W\d_]+", text.casefold()))

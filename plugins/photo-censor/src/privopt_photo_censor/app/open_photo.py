@@ -122,7 +122,7 @@ def readable(name: str, what: str = "read") -> Iterator[None]:
 
     Args:
         name: The photo's name, for the error message.
-        what: The participle for the block's action in the message "a photo that cannot be read".
+        what: The participle that ends the message "a photo that cannot be read", such as "copied".
 
     Raises:
         InputError: The photo cannot be decoded.
@@ -141,7 +141,7 @@ def unreadable_fault(name: str, error: Exception, what: str = "read") -> Fault:
     Args:
         name: The photo's name.
         error: The decoder's error. Its text is not repeated.
-        what: The participle in the message "a photo that cannot be read", such as "copied".
+        what: The participle that ends the message "a photo that cannot be read", such as "copied".
     """
     expectation = "a photo of 8 bits a channel"
     if isinstance(error, TooManyPixelsError):
@@ -150,7 +150,7 @@ def unreadable_fault(name: str, error: Exception, what: str = "read") -> Fault:
 
 
 def describe_failure(error: Exception) -> str:
-    """Return the reason why a photo cannot be decoded, without quoting from its file, which is secret."""
+    """Return the reason why a photo cannot be decoded, without quoting its file, which is secret."""
     # The texts of these two classes are our own.
     if isinstance(error, UnsupportedPixelsError | TooManyPixelsError):
         return str(error)

@@ -30,7 +30,7 @@ GREY: Final = ("1", "L", "LA")
 
 
 def flatten_photo(photo: Image.Image) -> Image.Image:
-    """Return a photo's first picture as a viewer shows it: upright, in sRGB, and on a white background.
+    """Return a photo's first picture as a viewer would show it: upright, in sRGB, and on a white background.
 
     Fully transparent pixels become white, whatever colour the file stores for them. The operation is idempotent.
 

@@ -16,7 +16,7 @@ from PIL import ExifTags, Image
 __all__ = ["EXIF", "IPTC_RESOURCE", "carries_position", "gps", "packets_of", "texts_of"]
 
 EXIF: Final = re.compile(rb"Exif\0\0(?=II\*\0|MM\0\*)")
-"""A pattern for the beginning of an Exif block. A file with several pictures has several blocks."""
+"""A pattern for the first bytes of an Exif block. A file with several pictures has several blocks."""
 POINTERS: Final = (b"\x25\x88\x04\0", b"\x88\x25\0\x04")
 """The Exif tag that points to GPS data, in both byte orders.
 
@@ -32,9 +32,9 @@ They are the content location (code, name), city, sublocation, state and country
 FILM_PLACE: Final = re.compile(rb"\xa9xyz[\0-\xff]{4}[+-]\d|location\.ISO6709")
 """A pattern for the field that gives the position in an MP4 or QuickTime film."""
 EXTENDED: Final = b"http://ns.adobe.com/xmp/extension/\0"
-"""The beginning of a JPEG segment that contains a part of a long XMP packet."""
+"""The first bytes of a JPEG segment that contains a part of a long XMP packet."""
 HEXADECIMAL: Final = "Raw profile type"
-"""The beginning of the keyword of a PNG text in which ImageMagick stores IPTC or XMP as hexadecimal digits."""
+"""The keyword prefix of a PNG text in which ImageMagick stores Exif, IPTC or XMP data as hexadecimal digits."""
 ROOTS: Final = ("xmpmeta", "xapmeta", "RDF")
 """The local names of XMP root elements. One of them, with any prefix, encloses every XMP packet."""
 LONGEST: Final = 2**16
@@ -106,7 +106,7 @@ def _parse_degrees(parts: Any, hemisphere: Any, hemispheres: str, limit: float) 
 
 
 def carries_position(photo: Image.Image, contents: bytes) -> bool:
-    """Return whether a photo's file reveals a position or a place apart from its pixels, even in unusable form.
+    """Return whether a photo's file, apart from its pixels, reveals a position or a place in any form.
 
     The GPS data of every Exif block, XMP in any encoding, IPTC data, the texts of a PNG and the position of an embedded
     film are examined. A block that cannot be parsed is searched for tags or words that indicate a position.
@@ -131,9 +131,9 @@ def carries_position(photo: Image.Image, contents: bytes) -> bool:
 
 
 def texts_of(photo: Image.Image) -> list[bytes]:
-    """Return the unpacked metadata of a photo as bytes, in which texts can be searched for.
+    """Return a photo's unpacked metadata, as byte strings that can be searched for texts.
 
-    They are the values that Pillow stores in ``Image.info``, the profiles that a PNG stores as hexadecimal digits, and
+    These are the values that Pillow stores in ``Image.info``, the profiles that a PNG stores as hexadecimal digits, and
     the XMP packets that a JPEG stores in several segments.
     """
     values = [value for value in photo.info.values() if isinstance(value, (bytes, str))]
@@ -153,7 +153,8 @@ def texts_of(photo: Image.Image) -> list[bytes]:
 def _unpack_profiles(photo: Image.Image) -> Iterator[bytes]:
     """Yield the bytes of the profiles (Exif, IPTC, XMP) that a PNG stores as texts.
 
-    Such a text consists of a name, a length and hexadecimal digits. If the digits are invalid, empty bytes are yielded.
+    Such a text consists of a name, a length and hexadecimal digits. If the digits are invalid, an empty byte string is
+    yielded.
     """
     for name, text in photo.info.items():
         if str(name).startswith(HEXADECIMAL):

@@ -82,7 +82,7 @@ PNG_TECHNICAL: Final = frozenset(
         "eXIf",
     ]
 )
-"""PNG chunks that are skipped: they contain no texts, or contain Exif data, which are read separately."""
+"""PNG chunks that are skipped: they contain no texts, or only Exif data, which are read separately."""
 PNG_KEYS: Final = re.compile(r"Software|Creation Time|date:\w+|Raw profile type .*|XML:com\.adobe\.xmp")
 """A pattern for the keywords of PNG texts that are skipped.
 
@@ -91,7 +91,7 @@ Such texts are times, names of programs, or Exif, IPTC or XMP data, whose fields
 WEBP_TECHNICAL: Final = frozenset(("VP8 ", "VP8L", "VP8X", "ALPH", "ANIM", "ANMF", "ICCP", "EXIF", "XMP "))
 BOXES_TECHNICAL: Final = frozenset(("ftyp", "meta", "mdat", "idat"))
 JPEG_TECHNICAL: Final = (b"JFIF\0", b"JFXX\0", b"Exif\0", b"http://ns.adobe.com/", b"ICC_PROFILE\0", b"MPF\0", b"Adobe")
-"""The beginnings of JPEG segments that are skipped.
+"""The first bytes of JPEG segments that are skipped.
 
 Such segments contain no texts, or contain Exif or XMP data, which are read separately.
 """
@@ -200,7 +200,7 @@ def _iptc_records(text: bytes) -> Iterator[bytes]:
 
 
 def _texts_of_block(block: Block) -> Iterator[_Field]:
-    """Yield the texts in one block of a photo's file, except those that the parsers for XMP and IPTC data find."""
+    """Yield the texts in one block of a photo's file, except XMP and IPTC data, which are parsed separately."""
     kind, data = block.kind, block.contents
     if kind == AFTER_END:
         yield from _trailing_texts(data)
@@ -236,7 +236,7 @@ def _trailing_texts(data: bytes) -> Iterator[_Field]:
 
 
 def _runs(name: str, data: bytes) -> Iterator[_Field]:
-    """Yield each run of printable characters in binary data that may be a text.
+    """Yield the runs of printable characters in binary data that may be texts.
 
     Args:
         name: The name of the field that contains the data.
@@ -305,7 +305,7 @@ def _exif_texts(exif: Image.Exif) -> Iterator[_Field]:
 
 
 def _tag_texts(name: str, tag: int, value: Any, order: str) -> Iterator[_Field]:
-    """Yield the text of an Exif field if its value can be a text.
+    """Yield the text of an Exif field, or a placeholder if it cannot be read; yield nothing if it is not a text.
 
     Args:
         name: The name of the field.
@@ -394,8 +394,8 @@ def _iptc_texts(records: bytes) -> Iterator[_Field]:
 def _user_descriptions(meta: bytes) -> Iterator[str]:
     """Yield the names, descriptions and tags of pictures in a HEIF file.
 
-    They are stored in ``udes`` boxes. Such a box consists of a size, the name, version and flags (4 bytes), and texts
-    that each end in a zero byte.
+    They are stored in ``udes`` boxes. Such a box consists of a size, the name, the version and flags (4 bytes), and
+    texts that each end in a zero byte.
 
     Args:
         meta: The contents of the file's ``meta`` box.
@@ -410,7 +410,7 @@ def _user_descriptions(meta: bytes) -> Iterator[str]:
 
 
 def _decode(data: bytes) -> str:
-    """Decode a text in an unknown encoding as UTF-16, UTF-8 or Latin-1.
+    """Decode bytes in an unknown encoding as UTF-16, UTF-8 or Latin-1.
 
     UTF-16 is recognised by a byte order mark or by zero bytes. Latin-1 is used if the text is not valid UTF-8.
     """
@@ -428,7 +428,7 @@ def _decode(data: bytes) -> str:
 
 
 def _mend(text: str) -> str:
-    """Decode as UTF-8 a text that Pillow has decoded as Latin-1; return it unchanged if it is not valid UTF-8."""
+    """Decode again, as UTF-8, a string that Pillow decoded as Latin-1; return it unchanged if it is not valid UTF-8."""
     try:
         return text.encode("latin-1").decode("utf-8")
     except UnicodeError:

@@ -12,13 +12,13 @@ from privopt_photo_censor.release import Deletions
 __all__ = ["SHOWN_PHOTOS", "render_tiles"]
 
 PICTURE_BYTES: Final = 3_000_000
-"""The maximum total size, in bytes, of the thumbnails in a page. Further photos are listed without a picture."""
+"""The maximum total size, in bytes, of the thumbnails in a page. Further photos are listed without thumbnails."""
 SHOWN_PHOTOS: Final = 1_000
 """The maximum number of photos that a page lists."""
 
 
 def render_tiles(release: Deletions, notes: Sequence[tuple[Sequence[str], str, float | None]]) -> Markup:
-    """Return HTML with one tile per photo, which shows a thumbnail, the photo's name and a note.
+    """Render one HTML tile per photo, with a thumbnail, the photo's name and a note.
 
     At most :data:`SHOWN_PHOTOS` photos are shown.
 

@@ -27,13 +27,13 @@ TECHNICAL: Final = re.compile(
 Such properties are listed in other columns of metadata.csv, or describe how a picture was produced.
 """
 DESCRIPTIVE: Final = re.compile(r"(?i)description|title|subject|headline|\w*comment|\w*caption|keywords?|label|\w*name")
-"""A pattern for the local names of properties that people write, whose values are listed even if they are numbers."""
+"""A pattern for the local names of properties written by people, whose values are listed even if they are numbers."""
 NO_TEXT: Final = re.compile(r"[-+]?[\d.]*(/\d+)?|(?i:true|false|yes|no)|\d{4}-\d\d(-\d\d.*)?|[0-9A-Fa-f]{16,}")
 """A pattern for values of other properties that are not texts: numbers, truth values, times and digests."""
 
 
 def xmp_texts(packet: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and text of each property in an XMP packet that a person may have written.
+    """Yield the names and texts of those properties in an XMP packet that a person may have written.
 
     If the packet is not well-formed XML, all of its contents except the tags are yielded as one text.
     """

@@ -1,4 +1,4 @@
-"""Verification of a proof by cases that no choice of photos is better than the released one.
+"""Verification of a proof by cases that bounds how good any choice of photos can be.
 
 The format is described in docs/reference/proof.md, "Cases of a photo folder".
 """
@@ -19,10 +19,10 @@ ARRAYS = "version:i8:1 kind:u1:1 item:i4:1 starts:i8:1 places:i4:1 values:f8:1"
 """The arrays in proof.npz, each written as name:type:dimensions."""
 
 PLACE, PHOTO = 1, 2
-"""The codes for cases that branch on a place and on a photo. Cases with any other code are closed."""
+"""The codes for cases that branch on a place and on a photo. A case with any other code is a leaf."""
 
 ONE = 1 << (BITS + 1074)
-"""The number 1 in the unit of a product of a multiplier (in units of 2**-256) and a gain (in units of 2**-1074)."""
+"""The number 1, in units of 2**-(256 + 1074): those of the product of a multiplier and a gain."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class _Case:
-    """A case in the proof, which fixes the state of some places and photos. All are given by index.
+    """A case in the proof, which fixes the state of some places and photos. Places and photos are given by index.
 
     Attributes:
         protected: The places that must be protected.
         open: The undecided places, which may be protected as well.
         retained: The photos that must stay.
-        gone: The photos that are deleted. A photo in neither set may stay.
+        gone: The photos that are deleted. A photo in neither ``retained`` nor ``gone`` may stay.
     """
 
     protected: frozenset[int]
@@ -63,17 +63,17 @@ class _Case:
 def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None:
     """Check a proof that no choice keeps at least ``fewest`` photos and protects at least ``places`` places.
 
-    The file contains a binary tree of cases in preorder, with multipliers for each leaf that prove that it contains no
+    The file contains a binary tree of cases in preorder. The multipliers for each leaf prove that the leaf contains no
     such choice.
 
     Args:
-        path: The file proof.npz.
+        path: The path of proof.npz.
         choice: The photos and their scores.
         places: The smallest number of protected places in the choices that the proof excludes.
         fewest: The smallest number of kept photos in these choices.
 
     Raises:
-        RefusedError: The proof is malformed, or a case is open.
+        RefusedError: The proof is malformed, or it leaves a case open.
     """
     version, kinds, items, starts, where, values = (array.flat for array in read_npz(path, ARRAYS))
     # If there are not that many photos or places, no such choice exists, and nothing needs a proof.
@@ -123,7 +123,7 @@ def _is_closed(
 ) -> bool:
     """Return whether no choice in a case keeps at least ``fewest`` photos and protects at least ``places`` places.
 
-    This is true if too few places may be protected, or if a photo that must stay rules out a protected place.
+    This is true if too few places can be protected, or if a photo that must stay rules out a protected place.
     Otherwise, by Lagrangian duality with multipliers f >= 0, the number of photos that can stay is at most the sum over
     photos i of max(0, 1 + the sum over protected places j of f_j gain_ij). The maximum with 0 is omitted for photos
     that must stay.

@@ -1,4 +1,4 @@
-"""Checks that after the deletions in a photo-censor release, enough places are at least as likely as the true one."""
+"""Checks of a photo-censor release: that its deletions make enough other places at least as likely as the true one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Photos:
 
     Attributes:
         folder, result: The release folder, and the contents of its result.json.
-        options: The ``[privacy]`` table.
+        options: The ``[privacy]`` table of the problem file.
         all, retained, keep: The indices of all photos, of the posted photos, and of the photos that must be posted.
         copies: The indices of the clean copies, or ``retained`` if there are none.
         theta: The margin.
@@ -113,7 +113,7 @@ class Photos:
         return sum(None not in column and sum(x for x in column if x is not None) >= 0 for column in columns)
 
     def privacy(self) -> str:
-        """Check that enough places are protected, or that the budget is respected, for the photos and their copies.
+        """Check that enough places are protected, or the budget is respected, for the posted photos and their copies.
 
         Returns:
             A description of the result for the checker's output.
@@ -164,7 +164,7 @@ class Photos:
         return f"{self.value:g}; no choice is better than {bound:g}"
 
     def words(self) -> str:
-        """Check that the guarantee, certificate and gap stated in result.json equal those computed here.
+        """Check that the guarantee, certificate and gap stated in result.json equal those that the checker computes.
 
         Returns:
             A description of the result for the checker's output.

@@ -18,7 +18,7 @@ from privopt.checker.files import Problem
 __all__ = ["UNIT", "ScoreTable", "differences", "read_deletions", "read_scores"]
 
 UNIT = 2**1074
-"""The number of units in which differences of scores are counted, per 1. Every double is a multiple of 1 / UNIT."""
+"""The reciprocal of the unit in which score differences are counted. Every double is a multiple of 1 / UNIT."""
 
 NAMES = ("photo", "file", "name", "id")
 """Headers of a first column that contains the photos' names rather than scores."""
@@ -34,7 +34,7 @@ class ScoreTable:
         names: The photos' names.
         true: The index of the true place.
         scores: One row per photo: the log-probability of each place.
-        copies: One row per clean copy, like ``scores``. None without copies.
+        copies: One row per clean copy, like ``scores``. None if there are no copies.
     """
 
     names: list[str]
@@ -47,7 +47,7 @@ def read_deletions(folder: Path) -> tuple[list[str], set[int]]:
     """Read deletions.csv, and return the names of all photos and the indices of the kept ones.
 
     Raises:
-        RefusedError: The file has other columns, or a cell is neither 0 nor 1.
+        RefusedError: The columns are not ``photo`` and ``deleted``, or a decision is neither 0 nor 1.
     """
     head, *rows = _read_table(folder / "deletions.csv")
     is_valid = head == ["photo", "deleted"] and all(row[1:] in (["0"], ["1"]) for row in rows)
@@ -128,10 +128,10 @@ def _read_csv(problem: Problem, file: object, table: ScoreTable) -> None:
 
 
 def _look_like_probabilities(scores: list[Row]) -> bool:
-    """Return whether all rows sum to about 1, or all to about 100, which suggests that they are probabilities."""
+    """Return whether all rows sum to about 1, or all to about 100, as probabilities do."""
 
     def add_up(row: Row, expected_sum: int) -> bool:
-        """Return whether no entry is negative and the sum is within 2 % of the expected sum."""
+        """Return whether no entry of a row is negative and its sum is within 2 % of the expected sum."""
         return min(row) >= 0 >= abs(sum(row) - expected_sum) - expected_sum / 50
 
     return any(all(add_up(row, expected_sum) for row in scores) for expected_sum in (1, 100))
@@ -150,7 +150,7 @@ def differences(scores: list[Row], column: int, true: int, margin: float) -> lis
     """
 
     def subtract(row: Row) -> int | None:
-        """Return the difference for a photo, given its row of scores."""
+        """Return S_ij - S_it - margin for a photo, given its row of scores."""
         if -math.inf in (row[column], row[true]):
             return None
         return int((Fraction(row[column]) - Fraction(row[true]) - Fraction(margin)) * UNIT)
