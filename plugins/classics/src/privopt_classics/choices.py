@@ -1,4 +1,4 @@
-"""Base classes for mechanisms that select one of several public choices by their secret scores, and publish it.
+"""Base classes for mechanisms that publish one of several public choices, selected by the choices' secret scores.
 
 Report noisy max and permute-and-flip build on this module.
 """
@@ -31,9 +31,9 @@ _MAX_SCORE: Final = 1 << 40
 
 @frozen(kw_only=True)
 class Choices:
-    """A problem file that lists public choices and names the file of their secret scores.
+    """A problem file that lists public choices and names the file with their secret scores.
 
-    One person changes each score by at most 1.
+    One person can change each score by at most 1.
     """
 
     choices: tuple[str, ...] = key(help="the choices, public", check=check_names)
@@ -43,7 +43,7 @@ class Choices:
 
     @property
     def rate(self) -> Fraction:
-        """The rate of the noise or coins per unit of score: epsilon for monotone scores, otherwise epsilon / 2.
+        """The rate of the noise or coins, per unit of score: epsilon for monotone scores, otherwise epsilon / 2.
 
         If scores are not monotone, one person may raise one score by 1 and lower another by 1, which changes their
         difference by 2.
@@ -71,7 +71,7 @@ class Winner(Release):
 
     Attributes:
         choice: One of the public choices.
-        rate: The rate of the noise or coins per unit of score. A larger rate favours high scores more.
+        rate: The rate of the noise or coins, per unit of score. The larger it is, the more high scores are favoured.
     """
 
     choice: str
@@ -105,7 +105,7 @@ class ChoiceNotion(PureDP[Winner]):
 
     Attributes:
         epsilon: The exact budget per person.
-        shift: The most by which the difference between two scores can change between neighbouring inputs: 2, or 1 for
+        shift: The largest change in the difference between two scores from one input to a neighbouring one: 2, or 1 for
             monotone scores.
     """
 
@@ -149,7 +149,7 @@ class ChoiceMechanism(Mechanism[Choices, Winner]):
     @classmethod
     @abstractmethod
     def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
-        """Return the probability that each choice is published. Tests and the conformance kit compare draws with it."""
+        """Return the probability that each choice is published, for comparison with draws."""
 
     @abstractmethod
     def choose(self, scores: Sequence[int], rate: Fraction, seed: int | None) -> tuple[int, Fraction]:
@@ -158,7 +158,7 @@ class ChoiceMechanism(Mechanism[Choices, Winner]):
         Args:
             scores: The secret score of each choice.
             rate: The rate of the noise or coins, per unit of score.
-            seed: Seed for a reproducible draw, which is not private; None to draw from the operating system's entropy.
+            seed: A seed for a reproducible draw, which is not private; None to use the operating system's entropy.
         """
 
     def privacy(self, problem: Choices, method: str) -> ChoiceNotion:
@@ -166,7 +166,7 @@ class ChoiceMechanism(Mechanism[Choices, Winner]):
         return ChoiceNotion(epsilon=problem.privacy.epsilon, shift=1 if problem.monotone else 2)
 
     def utility(self, problem: Choices, method: str) -> ChoiceCount:
-        """Return the utility loss, which counts the published choices and is always 1."""
+        """Return the utility loss: the number of published choices, which is always 1."""
         return ChoiceCount()
 
     def solve(self, problem: Choices, context: SolveContext) -> Outcome[Winner]:

@@ -1,4 +1,4 @@
-"""Base class for laws that add integer noise to a number from 0 to n and clamp the result to this range.
+"""The base class for laws that add integer noise to a number from 0 to n and clamp the result to this range.
 
 The geometric and staircase mechanisms build on it.
 """
@@ -18,7 +18,7 @@ from privopt_classics.laws import ReportLaw
 __all__ = ["CountLaw", "check_largest"]
 
 FLOOR: Final = 1e-300
-"""The smallest entry in a table of probabilities; smaller probabilities are raised to this value."""
+"""The smallest probability that a law states; smaller ones are raised to this value."""
 
 
 def check_largest(value: int) -> str | None:
@@ -35,7 +35,7 @@ class CountLaw(ReportLaw):
 
     @property
     def records(self) -> Sequence[str]:
-        """The possible secrets: the numbers from 0 to n as texts."""
+        """The possible secrets: the numbers from 0 to n, as strings."""
         return tuple(map(str, range(self.problem.largest + 1)))
 
     def count_outputs(self) -> int:
@@ -43,7 +43,7 @@ class CountLaw(ReportLaw):
         return int(self.problem.largest) + 1
 
     def outputs(self) -> Sequence[str]:
-        """Return the possible reports: the numbers from 0 to n as texts."""
+        """Return the possible reports: the numbers from 0 to n, as strings."""
         return self.records
 
     @abstractmethod
@@ -56,7 +56,7 @@ class CountLaw(ReportLaw):
 
     @abstractmethod
     def draw_noise(self, count: int) -> list[int]:
-        """Draw ``count`` independent noise values with exactly the law's probabilities."""
+        """Draw ``count`` independent noise values, with exactly the law's probabilities."""
 
     def probabilities(self) -> Floats:
         """Return an array of shape (n + 1, n + 1): the probability of each report (column) given each number (row).

@@ -53,17 +53,17 @@ def draw_event(probability: Fraction, source: Source = os.urandom) -> bool:
 
     Args:
         probability: A rational from 0 to 1.
-        source: Function that returns a given number of random bytes.
+        source: A function that returns a given number of random bytes.
     """
     return draw_below(probability.denominator, source) < probability.numerator
 
 
 def draw_exp_event(exponent: Fraction, source: Source = os.urandom) -> bool:
-    """Return True with probability exactly exp(-exponent).
+    """Return True with a probability of exactly exp(-exponent).
 
     Args:
         exponent: A non-negative rational.
-        source: Function that returns a given number of random bytes.
+        source: A function that returns a given number of random bytes.
     """
     # exp(-x) is a product of factors exp(-1) and one factor exp(-rest). An independent event is drawn for each factor,
     # and all of them must occur.

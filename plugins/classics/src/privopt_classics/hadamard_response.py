@@ -56,9 +56,9 @@ def compute_loss(size: int, blocks: int, odds: Fraction) -> Fraction:
 
     The variance depends on the senders' answers, so it is averaged over all answers except the rare one.
 
-    A report contributes its sign for the rare answer (:func:`find_sign`) times Z / (s (r - 1)), where Z is the law's
-    denominator. The mean of the squared sign is the probability that the report lies in the rare answer's block:
-    s (r + 1) / Z if the sender's answer is in this block, and 2 s / Z otherwise.
+    To the estimate, a report contributes its sign for the rare answer (:func:`find_sign`) times Z / (s (r - 1)), where
+    Z is the law's denominator. The mean of the squared sign is the probability that the report lies in the rare
+    answer's block: s (r + 1) / Z if the sender's answer is in this block, and 2 s / Z otherwise.
 
     Args:
         size: The number k of answers.
@@ -104,7 +104,7 @@ class HadamardLaw(AnswerLaw):
         return self.blocks * self.order
 
     def outputs(self) -> Sequence[str]:
-        """Return the possible reports: the column numbers 0, ..., B b - 1 as texts."""
+        """Return the possible reports: the column indices 0, ..., B b - 1, as strings."""
         return [str(column) for column in range(self.count_outputs())]
 
     def probabilities(self) -> Floats:
@@ -122,9 +122,9 @@ class HadamardLaw(AnswerLaw):
     def draw_reports(self, index: int, count: int) -> list[str]:
         """Draw ``count`` reports for the answer at ``index``.
 
-        A random event first decides whether the report is in the answer's set C_x of likely reports. Then candidates
-        are drawn uniformly until one agrees with this decision: from the answer's block if the report must be in C_x,
-        otherwise from all reports.
+        A random event first decides whether the report is in the answer's set C_x of likely reports. Candidates are
+        then drawn uniformly until one agrees with this decision: from the answer's block if the report must be in C_x,
+        and otherwise from all reports.
         """
         order, output_count = self.order, self.count_outputs()
         set_probability, block = order // 2 * self.parameter / self.denominator, index // (order - 1)

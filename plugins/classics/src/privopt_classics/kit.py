@@ -42,7 +42,7 @@ QUESTIONS = Profile(
 
 
 def _make_numbers(sizes: dict[str, int], epsilon: float) -> GeneratedProblem:
-    """Return a problem about a secret number.
+    """Return a problem in which the secret is a number.
 
     Args:
         sizes: Values for the integer keys of the problem file, such as ``{"largest": 5}``.
@@ -52,7 +52,7 @@ def _make_numbers(sizes: dict[str, int], epsilon: float) -> GeneratedProblem:
 
 
 def _alike_numbers(problem: Any) -> Iterator[tuple[str, str, float]]:
-    """Yield every pair of numbers from 0 to ``largest``, as texts, with the distance between them.
+    """Yield every pair of numbers from 0 to ``largest``, as strings, with the distance between them.
 
     The distance is the smallest number of people who together can change one number into the other.
     """
@@ -98,13 +98,13 @@ def _make_choices(scores: Sequence[int], epsilon: float, monotone: bool) -> Gene
 def _with_rows(
     names: Sequence[str], rows: Sequence[tuple[str, int]], epsilon: float, monotone: bool
 ) -> GeneratedProblem:
-    """Return a problem that publishes one of the given choices by their scores.
+    """Return a problem in which one of the given choices is published, depending on their scores.
 
     Args:
         names: The choices, in the public order.
         rows: The (choice, score) rows of the score file.
         epsilon: The budget per person.
-        monotone: Whether one person moves all scores in the same direction.
+        monotone: Whether one person changes all scores in the same direction, or not at all.
     """
     keys = {"choices": names, "scores": "scores.csv", "monotone": monotone, "privacy": {"epsilon": epsilon}}
     return GeneratedProblem(
@@ -117,7 +117,7 @@ def _with_rows(
 
 
 def _neighbouring_scores(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield each problem that differs from this one by the data of one person, who changes each score by at most 1.
+    """Yield each problem that differs from the given one by one person's data, which change each score by at most 1.
 
     If scores are monotone, all changes have the same direction.
     """
@@ -141,7 +141,7 @@ def make_choice_profile(mechanism: type[ChoiceMechanism], **skip: str) -> Profil
 
     Args:
         mechanism: The mechanism. The kit compares its draws with the distribution that ``chances`` returns.
-        skip: Further checks to skip: the check's name, with underscores for hyphens, and the reason.
+        skip: The reasons for skipping further checks, by the check's name with underscores instead of hyphens.
     """
 
     def probabilities(problem: Choices, method: str) -> list[float]:

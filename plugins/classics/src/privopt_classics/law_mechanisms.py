@@ -31,16 +31,16 @@ def _certify(kind: str, is_allowed: bool, worst: float, epsilon: Fraction, arith
     Args:
         kind: The kind of guarantee.
         is_allowed: Whether an exact comparison has shown that the law satisfies the claimed epsilon.
-        worst: Upper bound on the law's actual epsilon, for information only; the verdict does not depend on it.
+        worst: An upper bound on the law's actual epsilon, for information only; the verdict does not depend on it.
         epsilon: The claimed epsilon.
-        arithmetic: Description of the arithmetic in which the comparison was made.
+        arithmetic: A description of the arithmetic in which the comparison was made.
     """
     allowed = float(epsilon)
     return Certificate(
         holds=is_allowed,
         evidence="declared",
         kind=kind,
-        worst=min(worst, allowed) if is_allowed else worst,  # rounding must not make a figure contradict the verdict
+        worst=min(worst, allowed) if is_allowed else worst,  # rounding must not make the bound contradict the verdict
         allowed=allowed,
         checked=1,
         arithmetic=arithmetic,
@@ -106,7 +106,7 @@ class RateBound(PureDP[ReportLaw]):
 
 @frozen(kw_only=True)
 class StatedLoss(UtilityLoss[ReportLaw]):
-    """The expected loss of a law, evaluated by the law's closed formula.
+    """The expected loss of a law, which the law computes in closed form.
 
     Attributes:
         unit: The unit of the loss.

@@ -96,7 +96,7 @@ class ReportLaw(Release):
         return self.draw_reports(self.records.index(input_id), count)
 
     def channel(self) -> Channel | None:
-        """Return the law as a channel for estimates, or None if it has more than :data:`MAX_ENTRIES` probabilities."""
+        """Return the law as a channel, or None if it has more than :data:`MAX_ENTRIES` probabilities."""
         if len(self.records) * self.count_outputs() > MAX_ENTRIES:
             return None
         return Channel(inputs=self.records, outputs=self.outputs(), probabilities=self.probabilities())
@@ -111,7 +111,7 @@ class ReportLaw(Release):
 
         Args:
             folder: The release folder.
-            problem: The public problem.
+            problem: The public problem, which together with the number in the file determines the law.
 
         Raises:
             InputError: The file does not consist of one positive rational number.

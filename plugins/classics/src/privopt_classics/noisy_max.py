@@ -38,10 +38,10 @@ class NoisyMax(ChoiceMechanism):
 
     @classmethod
     def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
-        """Return the probability that each choice is published, by the sum in the module docstring.
+        """Return the probability that each choice is published, computed by the sum in the module docstring.
 
-        Terms below about exp(-50) are omitted. Scores far below the highest one are raised to shorten the sum. With its
-        original or its raised score, such a choice has a probability below about exp(-350).
+        Terms below about exp(-50) are omitted. Scores far below the highest one are raised to shorten the sum. A choice
+        with such a score has a probability below about exp(-350), whether the score is raised or not.
 
         Args:
             scores: The secret score of each choice.
@@ -69,10 +69,10 @@ class NoisyMax(ChoiceMechanism):
         Args:
             scores: The secret score of each choice.
             rate: The rate of the noise, per unit of score.
-            seed: Seed for a reproducible draw, which is not private; None to draw from the operating system's entropy.
+            seed: A seed for a reproducible draw, which is not private; None to use the operating system's entropy.
 
         Returns:
-            The index of the choice, and the rate with which the noise was actually drawn.
+            The index of the choice, and the rate at which the noise was actually drawn.
         """
         noisy, record = discrete_laplace(np.array(scores, dtype=np.int64), rate, seed=seed)
         return int(noisy.argmax()), 1 / record.scale

@@ -28,16 +28,16 @@ from privopt_classics.exact import draw_exp_event
 
 
 class PermuteAndFlip(ChoiceMechanism):
-    """A mechanism that flips a biased coin per choice in random order, and publishes the first that shows heads.
+    """A mechanism that flips a coin for each choice, in random order, and publishes the first that shows heads.
 
-    The coins' probabilities are exact, and a choice with a higher score is more likely to show heads.
+    The coins' probabilities are exact, and the coin of a choice with a higher score is more likely to show heads.
     """
 
     kit = "privopt_classics.kit:PERMUTE_AND_FLIP"
 
     @classmethod
     def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
-        """Return the probability that each choice is published, by the integral in the module docstring.
+        """Return the probability that each choice is published, computed by the integral in the module docstring.
 
         The integration variable t is the position of choice i in the random order, as a fraction from 0 to 1. Each
         other choice comes before i with probability t.
@@ -66,10 +66,10 @@ class PermuteAndFlip(ChoiceMechanism):
         Args:
             scores: The secret score of each choice.
             rate: The rate of the coins, per unit of score.
-            seed: Seed for a reproducible draw, which is not private; None to draw from the operating system's entropy.
+            seed: A seed for a reproducible draw, which is not private; None to use the operating system's entropy.
 
         Returns:
-            The index of the first choice whose coin shows heads, and the given rate.
+            The index of the first choice whose coin shows heads, and ``rate``.
         """
         source = os.urandom if seed is None else make_source(seed)
         remaining = list(range(len(scores)))

@@ -43,7 +43,7 @@ class PiecewiseLaw(ReportLaw):
 
     @property
     def window(self) -> int:
-        """The number w of reports that have the higher of the two probabilities. It is the same for every secret."""
+        """The number w of reports with the higher of the two probabilities, which is the same for every secret."""
         return max(1, round(self.problem.steps / sqrt(self.parameter)))
 
     @property
@@ -54,7 +54,7 @@ class PiecewiseLaw(ReportLaw):
 
     @property
     def records(self) -> Sequence[str]:
-        """The possible secrets: the numbers on the grid from -1 to 1, as texts."""
+        """The possible secrets: the numbers on the grid from -1 to 1, as strings."""
         n = self.problem.steps
         return tuple(f"{(2 * i - n) / n:g}" for i in range(n + 1))
 
@@ -63,13 +63,13 @@ class PiecewiseLaw(ReportLaw):
         return self.problem.steps + self.window
 
     def values(self) -> Floats:
-        """Return the number that is reported for each report index j, as an array of shape (n + w,)."""
+        """Return an array of shape (n + w,): the number that is reported for each report index j."""
         j = np.arange(self.count_outputs())
         centred: Floats = j.astype(np.float64) - (self.count_outputs() - 1) / 2
         return 2 * centred / float(self.slope * self.problem.steps)
 
     def outputs(self) -> Sequence[str]:
-        """Return the numbers that can be reported, as texts of up to 12 significant digits."""
+        """Return the numbers that can be reported, as strings with up to 12 significant digits."""
         return [f"{value:.12g}" for value in self.values()]
 
     def probabilities(self) -> Floats:
@@ -84,10 +84,10 @@ class PiecewiseLaw(ReportLaw):
         return np.where(is_likely, float(r / (r * w + n)), float(1 / (r * w + n)))
 
     def draw_reports(self, index: int, count: int) -> list[str]:
-        """Draw ``count`` reports for the secret i = ``index``.
+        """Draw ``count`` reports for the secret with the index i = ``index``.
 
-        A random event first decides whether j is one of the w likely values i, ..., i + w - 1. Then j is drawn
-        uniformly from either the likely values or the n other values.
+        A random event first decides whether the report's index j is one of the w likely values i, ..., i + w - 1. Then
+        j is drawn uniformly from either the likely values or the n other values.
         """
         n, w = self.problem.steps, self.window
         window_probability, outputs = self.parameter * w / (self.parameter * w + n), self.outputs()
@@ -103,9 +103,9 @@ class PiecewiseLaw(ReportLaw):
     def variance(self, index: int) -> float:
         """Return the variance of the reported number for the secret at ``index``.
 
-        The computation is in rational arithmetic, because for a large epsilon the subtraction would lose all digits in
-        floating point. It uses that the squared distances of m consecutive integers from their mean add up to
-        m (m**2 - 1) / 12.
+        The computation is in rational arithmetic, because for a large epsilon the final subtraction would lose all
+        digits in floating point. It uses the fact that the squared distances of m consecutive integers from their mean
+        add up to m (m**2 - 1) / 12.
         """
         n, w, r, count = self.problem.steps, self.window, self.parameter, self.count_outputs()
         distance = Fraction(2 * index - n, 2)  # from the middle of all j to the middle of the likely ones

@@ -26,7 +26,7 @@ class Question:
 
 @frozen(kw_only=True)
 class AnswerLaw(ReportLaw):
-    """The distribution of reports for each possible answer of a person to a question."""
+    """The distribution of reports for each possible answer to a question."""
 
     problem: Question
 
@@ -48,6 +48,6 @@ def share_variance(support: Fraction, background: Fraction) -> float:
 
     Args:
         support: The probability p that a report supports its sender's true answer.
-        background: The probability q that a report supports any one of the other answers.
+        background: The probability q that a report supports a given other answer.
     """
     return float(background * (1 - background) / (support - background) ** 2)

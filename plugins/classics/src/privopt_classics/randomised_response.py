@@ -64,7 +64,7 @@ class ResponseLaw(AnswerLaw):
 
 
 class RandomisedResponse(LocalMechanism[Question]):
-    """A mechanism that reports the true answer or, with smaller probability, another one."""
+    """A mechanism that reports the true answer or, with a smaller probability each, one of the others."""
 
     problem_class = Question
     release_class = ResponseLaw

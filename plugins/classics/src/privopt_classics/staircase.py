@@ -40,17 +40,18 @@ class BoundedSum:
 class StaircaseLaw(CountLaw):
     """The distribution of a sum plus staircase noise, clamped to the range from 0 to n.
 
-    The noise's probability is a step function of its absolute value. Each step is D, the sensitivity, values wide; its
-    first s values, the upper part, are more likely than the others. Let b be exp(-epsilon).
+    The noise's probability is a step function of its absolute value. Each step is D values wide, where D is the
+    sensitivity. The first s values of a step, its upper part, are more likely than the others. The formulas below
+    abbreviate exp(-epsilon) as b.
     """
 
     problem: BoundedSum
 
     def absolute_noise(self, step_width: Ints) -> Floats:
-        """Return the expected absolute noise before clamping, for each width s of the steps' upper part.
+        """Return the expected absolute noise before clamping, for each given width s of the steps' upper part.
 
         Args:
-            step_width: Array of widths s, from 1 to the sensitivity.
+            step_width: An array of widths s, from 1 to the sensitivity.
         """
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         period, s = self.problem.sensitivity, step_width
@@ -63,7 +64,7 @@ class StaircaseLaw(CountLaw):
 
     @property
     def step_width(self) -> int:
-        """The width s of the steps' upper part that minimises the expected absolute noise."""
+        """The width s of each step's upper part that minimises the expected absolute noise."""
         return int(self.absolute_noise(np.arange(1, self.problem.sensitivity + 1)).argmin()) + 1
 
     def _height(self, s: Ints | int) -> Floats:
@@ -98,8 +99,8 @@ class StaircaseLaw(CountLaw):
     def draw_noise(self, count: int) -> list[int]:
         """Draw ``count`` noise values by rejection sampling of a step, a position on the step, and a sign.
 
-        Positions on the lower part of a step are accepted with probability b. The value zero with a minus sign is
-        rejected, because otherwise zero would be drawn twice as often as it should.
+        Positions on the lower part of a step are accepted with probability b = exp(-epsilon). Zero with a minus sign is
+        rejected, because zero would otherwise be drawn twice as often as it should.
         """
         period, s = self.problem.sensitivity, self.step_width
         noise: list[int] = []

@@ -50,7 +50,7 @@ class SubsetLaw(AnswerLaw):
         return comb(self.size, self.subset_size)
 
     def outputs(self) -> Sequence[str]:
-        """Return all sets of w answers as bit strings, in lexicographic order of their members."""
+        """Return all sets of w answers as bit strings, in lexicographic order of the members' indices."""
         return [self._format(members) for members in combinations(range(self.size), self.subset_size)]
 
     def _format(self, members: Sequence[int]) -> str:
@@ -92,7 +92,7 @@ class SubsetLaw(AnswerLaw):
 
 
 class SubsetSelection(LocalMechanism[Question]):
-    """A mechanism that reports a random set of answers, which contains the true answer more often than by chance."""
+    """A mechanism that reports a random set of answers, in which the true answer is more likely than any other."""
 
     problem_class = Question
     release_class = SubsetLaw

@@ -37,7 +37,7 @@ class UnaryLaw(AnswerLaw):
         return 1 << self.size
 
     def outputs(self) -> Sequence[str]:
-        """Return all bit strings in lexicographic order."""
+        """Return the possible reports: all strings of k bits, in lexicographic order."""
         return ["".join(bits) for bits in product("01", repeat=self.size)]
 
     def probabilities(self) -> Floats:
