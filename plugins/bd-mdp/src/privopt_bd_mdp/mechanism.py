@@ -1,4 +1,4 @@
-"""The BD-mDP mechanism, whose methods are "benders", those of optimal-lp, and every registered decomposer."""
+"""The BD-mDP mechanism, whose methods are ``benders``, the methods of optimal-lp, and every registered decomposer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class BDmDP(Optimal[BDmDPProblem]):
 
         Args:
             problem: The loaded problem.
-            incumbent: Receives matrices and dual multipliers, certifies the best matrix and proves the best bound.
+            incumbent: The object that receives matrices and multipliers, certifies the best matrix and proves the best
+                bound.
             context: The method, solver, optimality gap and limits of the run.
         """
         # Imported here because solvers are slow to import and many commands only read the registration.
@@ -45,7 +46,7 @@ class BDmDP(Optimal[BDmDPProblem]):
             return
         options, instance = problem.declared.bd_mdp, Instance.of(problem.data)
         offers = instance_view(problem.data, incumbent)
-        # The figures are noted before the search and filled in during it, so that a stopped run has them as well.
+        # The statistics are noted before the search and filled in during it, so that a stopped run has them as well.
         parts = Parts(instance, options, evolve(context, gap=offers.gap))
         incumbent.note("", partition=options.partition, parts=parts.figures)
         search(instance, offers, lambda: context.free_memory, parts)
@@ -53,8 +54,8 @@ class BDmDP(Optimal[BDmDPProblem]):
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return the solver's summary and the solver's details for result.json.
 
-        After a decomposition, the details are the answer's details and its trajectory, the values and bounds over time.
-        The report reads the figures for each part from them (:func:`privopt_bd_mdp.report.sections`).
+        After a decomposition, the details are the answer's details and its trajectory, that is, the values and bounds
+        over time. The report reads each part's statistics from them (:func:`privopt_bd_mdp.report.sections`).
         """
         solver, details = super().describe_solver(answer)
         if "parts" in answer.details:

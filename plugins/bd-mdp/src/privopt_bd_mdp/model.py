@@ -33,8 +33,8 @@ class PMO:
 
     Attributes:
         instance: The N records, K outputs, P required pairs and costs.
-        form: The linear program: minimise the expected loss over matrices whose rows sum to one and which satisfy the
-            privacy constraint for every pair in both directions.
+        form: The linear program: minimise the expected loss over the matrices that satisfy the privacy constraint for
+            every pair in both directions, and whose rows sum to 1.
     """
 
     instance: Instance
@@ -75,12 +75,12 @@ class PMO:
         return cls(instance=instance, form=model.compile())
 
     def columns_of(self, records: Ints) -> Ints:
-        """Return the program's column indices of the given records' matrix entries, ordered by record, then output."""
+        """Return the indices of the program's columns for the given records' matrix entries, by record, then output."""
         k = self.instance.outputs
         return (records[:, None] * k + np.arange(k)).ravel() + self.form.variable("z").start
 
     def matrix(self, x: Floats) -> Floats:
-        """Return the (N, K) obfuscation matrix for a point ``x``, an array with a value for each column of the program.
+        """Return the (N, K) obfuscation matrix for a point ``x``, which has one value per column of the program.
 
         Solvers satisfy constraints only within a tolerance, so negative entries are set to 0 and rows are scaled to sum
         to 1.
@@ -90,7 +90,7 @@ class PMO:
         return np.asarray(z / z.sum(axis=1, keepdims=True))
 
     def to_duals(self, multipliers: Multipliers) -> Floats:
-        """Return a dual feasible solution: an array with one dual value per row of the program.
+        """Return a dual feasible solution with the given multipliers: an array with one dual value per program row.
 
         The dual values of the ``geo-ind`` rows are the negated multipliers. Those of the ``mass`` rows are as large as
         dual feasibility allows, which yields the best bound.
@@ -137,8 +137,8 @@ class PathRows:
         pmo: The compiled program.
         boundary: (B,) The indices of the boundary records, ascending.
         _before: (B, N) The predecessor of each record on a shortest path from each boundary record.
-        _number: (N, N) The index of each directed pair in :meth:`PMO.of`; -1 if it is not a required pair.
-        _from, _to: (C,) The ends of each path that can give a cut, as positions in ``boundary``.
+        _number: (N, N) The index of each directed pair, in the order of :meth:`PMO.of`; -1 if no pair is required.
+        _from, _to: (C,) The two ends of each path that can yield a cut, as positions in ``boundary``.
         _length: (C,) The lengths D_ij of these paths.
     """
 
@@ -149,7 +149,7 @@ class PathRows:
     """Paths of at least this length (a log-ratio) are omitted, because doubles cannot represent their cuts well."""
 
     MISSED = 1e-7
-    """The violation above which a cut is returned. It is about the feasibility tolerance of solvers."""
+    """The violation above which a cut is returned. It is about as large as solvers' feasibility tolerances."""
 
     def __init__(self, pmo: PMO, partition: Partition) -> None:
         """Compute the shortest paths between all boundary records.
@@ -204,10 +204,10 @@ class PathRows:
         return ValidRows(matrix=matrix, upper=np.zeros(len(path)), proof=self._prove_rows(path, k, half))
 
     def _prove_rows(self, path: Ints, k: Ints, half: Floats) -> Any:
-        """Return the proof of each cut: the multipliers with which rows of the program add up to the cut.
+        """Return the proof of each cut: the multipliers by which rows of the program are combined to give the cut.
 
         The ``geo-ind`` row of each pair along the path is multiplied by exp(length of the path before the pair). The
-        entries of all records between the two ends then cancel.
+        matrix entries of all records between the two ends then cancel.
 
         Args:
             path: (C,) The index of each cut's path in ``self._from`` and ``self._to``.
@@ -215,8 +215,8 @@ class PathRows:
             half: (C,) The factor by which each cut is scaled.
 
         Returns:
-            A sparse matrix with a row for each cut and a column for each row of the program. Its entries are negative,
-            like the dual values of ``<= 0`` constraints.
+            A sparse matrix with one row per cut and one column per row of the program. Its non-zero entries are
+            negative, like the dual values of ``<= 0`` constraints.
         """
         form, instance = self.pmo.form, self.pmo.instance
         start = form.family("geo-ind").start
@@ -235,9 +235,12 @@ class PathRows:
         return sparse.csr_matrix((values, columns, row_ends), shape=(len(path), form.shape[0]))
 
     def _trace_steps(self, p: int) -> tuple[list[int], list[float]]:
-        """Return the indices of the directed pairs along path ``p``, and the factor for each pair's row.
+        """Return the indices of the directed pairs along a path, and the multiplier for each pair's row.
 
-        The factor is exp(length of the path before the pair).
+        The multiplier is exp(length of the path before the pair).
+
+        Args:
+            p: The index of the path in ``self._from`` and ``self._to``.
         """
         # Dijkstra stores the predecessor of each record, so a path is read from its end to its start.
         first, node = int(self.boundary[self._from[p]]), int(self.boundary[self._to[p]])

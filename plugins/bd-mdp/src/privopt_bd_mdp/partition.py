@@ -1,9 +1,9 @@
 """Partitions of a graph's nodes into boundary nodes and blocks of internal nodes.
 
 A partitioner first divides the nodes into subsets. The boundary then contains either both ends of every edge between
-two subsets (Qiu, IJCAI 2024, Definition 3.2), or at least one end. The second choice is a vertex cover of these edges
-and yields a smaller boundary. A block is a connected component of the remaining, internal nodes. In Benders
-decomposition, boundary nodes belong to the master problem and each block is a subproblem.
+two subsets (Qiu, IJCAI 2024, Definition 3.2), or at least one end. In the second case it is a vertex cover of these
+edges, and smaller. A block is a connected component of the remaining, internal nodes. In Benders decomposition,
+boundary nodes belong to the master problem and each block is a subproblem.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Partition:
         block: (N,) The index of each internal node's block, from 0 in the order of first occurrence; -1 for boundary
             nodes.
         crossing: The number of edges between subsets.
-        border_count: The number of nodes with an edge into another subset, which form the paper's boundary.
+        border_count: The number of nodes with an edge into another subset. These nodes form the paper's boundary.
     """
 
     subset: Ints
@@ -37,14 +37,14 @@ class Partition:
 
     @property
     def sizes(self) -> Ints:
-        """Array with the number of nodes in each block."""
+        """The number of nodes in each block, an array with one entry per block."""
         return np.bincount(self.block[self.block >= 0])
 
     def count_neighbours(self, edges: Ints) -> Ints:
         """Return, for each block, the number of boundary nodes that have an edge into it.
 
-        The cuts that a block adds to the master problem contain the variables of these nodes, so the count measures
-        the size of the cuts.
+        The cuts that a block adds to the master problem contain these nodes' variables, so the count measures the size
+        of the cuts.
 
         Args:
             edges: (E, 2) The edges of the graph, each listed once.
@@ -110,7 +110,7 @@ def vertex_cover(nodes: int, edges: Ints) -> NDArray[np.bool_]:
 def _bipartite_cover(nodes: int, edges: Ints) -> NDArray[np.bool_] | None:
     """Return an (N,) mask of a minimum vertex cover, or None if the graph is not bipartite.
 
-    The cover is derived from a maximum matching, which has as many edges as the minimum cover has nodes (König's
+    The cover is derived from a maximum matching, which has as many edges as a minimum cover has nodes (König's
     theorem).
 
     Args:
@@ -133,9 +133,9 @@ def _bipartite_cover(nodes: int, edges: Ints) -> NDArray[np.bool_] | None:
 
 
 def make_partition(subset: Ints, edges: Ints, *, cover: bool = True) -> Partition:
-    """Divide a graph's nodes into a boundary and blocks, given a subset label for each node.
+    """Divide a graph's nodes into a boundary and blocks, given the subset of each node.
 
-    At least one node is internal, so that there is a block.
+    At least one node is made internal, so that there is at least one block.
 
     Args:
         subset: (N,) The integer label of each node's subset.

@@ -1,7 +1,7 @@
 """Partitioners, which divide the records of a problem into subsets.
 
-They are the paper's (Qiu, IJCAI 2024, section 3.4 and supplement C), and a multilevel partitioner that minimises the
-number of boundary records.
+They are the partitioners of the paper (Qiu, IJCAI 2024, section 3.4 and supplement C), and a multilevel partitioner
+that keeps the number of boundary records small.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Records:
     def distance_vectors(self) -> Floats:
         """Return an (N, N) array of the shortest-path distances between all records (Equation (18)).
 
-        Distances between records that no path joins are replaced by twice the largest finite distance.
+        If no path joins two records, their distance is replaced by twice the largest finite distance.
         """
         from scipy.sparse.csgraph import dijkstra
 
@@ -63,11 +63,11 @@ def partition(kind: str, records: Records, subsets: int) -> Ints:
 
     Args:
         kind: One of :data:`privopt_bd_mdp.problem.PARTITIONS`.
-        records: The records and the graph that joins them.
-        subsets: The number of subsets, M; if it exceeds the number of records, the latter is used.
+        records: The records, and the graph of required pairs.
+        subsets: The number of subsets, M. If it exceeds the number of records, that number is used instead.
 
     Returns:
-        (N,) The label of each record's subset, from 0. Labels may be missing, because a subset can be empty.
+        (N,) The label of each record's subset, from 0. Some labels may be unused, because a subset can be empty.
 
     Raises:
         UnknownNameError: The kind is unknown.
@@ -109,7 +109,8 @@ def _k_means(rows: Floats, count: int) -> Ints:
 def _cluster_spectrally(records: Records, count: int) -> Ints:
     """Return the (N,) labels of ``count`` clusters found by spectral clustering (Equations (43) to (46)).
 
-    k-means clusters the rows of the matrix whose columns are the first eigenvectors of the graph Laplacian L = D - W.
+    The first ``count`` eigenvectors of the graph Laplacian L = D - W form the columns of a matrix, whose rows are
+    clustered by k-means.
     """
     from scipy.linalg import eigh
 
@@ -124,8 +125,8 @@ def _cluster_spectrally(records: Records, count: int) -> Ints:
 def _partition_by_metis(records: Records, count: int) -> Ints:
     """Return the (N,) labels of a METIS partition of the graph into ``count`` parts with a small boundary.
 
-    A part may exceed the mean size by a fifth. If all parts had to be equal in size, the boundary on a grid would be
-    nearly twice as large.
+    A part may exceed the mean size by a fifth. If all parts had to be equally large, the boundary for records on a grid
+    would be nearly twice as large.
     """
     import pymetis
 

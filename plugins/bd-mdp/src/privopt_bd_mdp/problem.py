@@ -1,4 +1,4 @@
-"""The problem file for bd-mdp: the keys that every metric mechanism has, and the options of the decomposition."""
+"""The problem file for bd-mdp: the keys of every metric problem, and the options of the decomposition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARTITIONS: Final = ("distance-vector", "records", "adjacency", "spectral", "min
 
 @frozen(kw_only=True)
 class Decomposition:
-    """The ``[bd-mdp]`` table of a problem file: the partition of the records, and the start of the iterations."""
+    """The ``[bd-mdp]`` table of a problem file: how to partition the records, and where the iterations start."""
 
     partition: Literal["distance-vector", "records", "adjacency", "spectral", "minimum-boundary"] = key(
         "distance-vector",

@@ -13,7 +13,7 @@ from privopt_metric_dp.report.reporting import MetricReporting
 
 __all__ = ["BDmDPReporting", "sections"]
 
-# Heading of each column of the report's table, by the key of a part's figures (solver._count_figures).
+# The heading of each column of the report's table, by the key of a part's statistics (solver._count_figures).
 COLUMNS = {
     "records": "records",
     "pairs": "pairs",
@@ -34,12 +34,12 @@ class BDmDPReporting(MetricReporting):
 
 
 def sections(result: Result) -> Sequence[Section]:
-    """Return a section with one table row per decomposed part, or an empty tuple if no part was decomposed.
+    """Return a section with a table that has one row per decomposed part, or an empty tuple if there are no such parts.
 
     A part is a connected component of the required pairs. It is not decomposed if a closed form solves it, or if the
     method is not a decomposition.
     """
-    # `told` contains the solver's figures, which `verify` does not check. The lead below says so.
+    # `told` contains the solver's statistics, which `verify` does not check. The lead below says so.
     solver_figures = result.details.told
     parts = solver_figures.get("parts", ())
     if not parts:

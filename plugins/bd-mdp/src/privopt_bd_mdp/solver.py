@@ -1,7 +1,7 @@
 """The solvers for a problem: methods of optimal-lp, then Benders decomposition warm-started from their best result.
 
 :class:`Parts` chooses the solvers for each connected component of the required pairs. :func:`decompose` runs them in
-floating point, without certificates and without making a release.
+floating point, without certifying the result or making a release.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ Either argument is None if the iteration did not find one.
 OWN: Final = "benders"
 """The name of the method that this module implements. Any other name is that of a registered decomposer."""
 HALF_SHARE: Final = 0.5
-"""The interior point method takes over if an iteration of column generation leaves more than this share of the gap."""
+"""The interior point method takes over if an iteration of column generation leaves more than this share of the gap.
+"""
 A_NUMBER: Final = 1500.0
-"""Bytes of memory per coefficient of the program, measured by tests/test_bd_memory.py.
+"""The bytes of memory per coefficient of the program, measured by tests/test_bd_memory.py.
 
-They include building and splitting the program, and the copies that the solvers for the master and the blocks hold.
+They include building and splitting the program, and the copies held by the solvers for the master and the blocks.
 """
 A_SLOPE: Final = 120.0
-"""Bytes of memory per non-zero entry of a cut, in total for the Benders driver and the master's solver."""
+"""The bytes of memory per non-zero entry of a cut, in the Benders driver and the master's solver together."""
 BLOCK_CUTS: Final = 40
 """The approximate number of cuts that the master problem holds per block; cuts with multiplier 0 are dropped."""
 
@@ -69,8 +70,8 @@ def partition_of(instance: Instance, options: Decomposition, subsets: int) -> Pa
 def decompose(instance: Instance, options: Decomposition, context: SolveContext) -> Solution:
     """Solve an instance in floating point to the optimality gap ``context.gap``.
 
-    Records at distance 0 are merged, implied pairs are dropped, and connected components are solved one by one
-    (Property 3.1).
+    Records at distance 0 from one another are merged, implied pairs are dropped, and connected components are solved
+    one by one (Property 3.1).
 
     Args:
         instance: The records, costs, required pairs and epsilon.
@@ -78,8 +79,8 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
         context: The optimality gap, the limits and the method.
 
     Returns:
-        The solution. Its details contain ``parts``, the figures for each decomposed component, and ``path``, the
-        solvers that ran.
+        The solution. Its details contain ``parts``, statistics on each decomposed component, and ``path``, the solvers
+        that ran.
 
     Raises:
         SolverError: A solver failed.
@@ -99,14 +100,14 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
 class Parts:
     """A callable that chooses the sequence of solvers for each part of an instance.
 
-    A part is a connected component of the graph that the required pairs form. Parts are independent problems.
+    A part is a connected component of the graph whose edges are the required pairs. Parts are independent problems.
 
     Attributes:
         records: The number of records in the whole instance.
         options: The ``[bd-mdp]`` table of the problem file.
         context: The method, optimality gap, limits and checkpoint folder of the run.
-        figures: One dictionary per part for which solvers have been chosen so far, with the keys that
-            :func:`_count_figures` lists.
+        figures: The statistics (:func:`_count_figures`) of the parts for which solvers have been chosen so far, one
+            dictionary per part.
     """
 
     def __init__(self, instance: Instance, options: Decomposition, context: SolveContext) -> None:
@@ -119,11 +120,12 @@ class Parts:
 
         If ``options.start`` is ``"auto"``, methods of optimal-lp find a matrix and multipliers from which the Benders
         iterations start. If it is ``"star"``, only the star mechanism is used, a closed form computed from
-        shortest-path distances. If it is ``"cold"``, there is no warm start. Registered decomposers get none either.
+        shortest-path distances. If it is ``"cold"``, there is no warm start. Registered decomposers never get a warm
+        start.
 
         Args:
             part: A connected component of the instance.
-            memory_left: Function that returns the bytes that can still be allocated; not used here.
+            memory_left: A function that returns the number of bytes that can still be allocated; not used here.
         """
         options, context = self.options, self.context
         folder = None if context.checkpoint is None else context.checkpoint / f"part-{len(self.figures)}"
@@ -146,12 +148,13 @@ class Parts:
 
 
 def _count_figures(instance: Instance, division: Partition) -> dict[str, Any]:
-    """Return the sizes of a connected component and of its partition, for result.json and the report.
+    """Return statistics on a connected component and its partition, for result.json and the report.
 
-    "boundary" counts the records in the master problem, and "boundary_both_sides" the records that form a required pair
-    with a record of another subset. All records outside the boundary form the blocks, each of which is a subproblem.
+    ``boundary`` counts the records in the master problem, and ``boundary_both_sides`` the records that form a required
+    pair with a record of another subset. All records outside the boundary form the blocks, each of which is a
+    subproblem.
 
-    ``_Rounds.solve`` later updates ``rounds`` and adds figures reported by the decomposer.
+    ``_Rounds.solve`` later updates ``rounds`` and adds statistics reported by the decomposer.
 
     Args:
         instance: The connected component.
@@ -180,7 +183,7 @@ class _Rounds:
         partition: The partition of the part's records.
         options: The ``[bd-mdp]`` table of the problem file.
         context: The limits of the run, with a checkpoint folder for this part alone.
-        figures: The part's figures for the report, which :meth:`solve` updates.
+        figures: The part's statistics for the report, which :meth:`solve` updates.
         name: The method: :data:`OWN`, or the name of a registered decomposer.
     """
 
@@ -194,11 +197,11 @@ class _Rounds:
         self.name = self.context.method
 
     def peak_bytes(self, part: Part) -> float:
-        """Return an estimate of the additional memory in bytes that Benders decomposition needs at its peak.
+        """Return an estimate of the additional memory, in bytes, that Benders decomposition needs at its peak.
 
         The estimate covers the program, its split into master and blocks, and the cuts. For each output, a block's cut
-        has an entry for each boundary record with an edge into the block. The result is 0 for a registered decomposer,
-        because its memory use is unknown.
+        has an entry for each boundary record that forms a required pair with a record in the block. The result is 0 for
+        a registered decomposer, because its memory use is unknown.
         """
         if self.name != OWN:
             return 0.0
@@ -216,7 +219,7 @@ class _Rounds:
 
         Args:
             part: A connected component of the instance.
-            offers: Receives matrices, their losses, multipliers and bounds.
+            offers: The object that receives matrices, their losses, multipliers and bounds.
 
         Raises:
             RegistryError: A decomposer returned something other than ``Decomposed``.
@@ -226,11 +229,11 @@ class _Rounds:
         blocks = [pmo.columns_of(members) for members in self.partition.members()]
 
         def offer(duals: Floats | None, x: Floats | None) -> None:
-            """Offer the result of one iteration. An argument is None if the iteration did not find it.
+            """Offer the result of one iteration.
 
             Args:
-                duals: The dual value of each row of the program.
-                x: A point, which has a value for each column of the program.
+                duals: The dual value of each row of the program; None if the iteration found no dual solution.
+                x: A point, with one value per column of the program; None if the iteration found no point.
             """
             z = None if x is None else pmo.matrix(x)
             multipliers = None if duals is None else pmo.multipliers(duals)
@@ -259,7 +262,7 @@ class _Rounds:
             pmo: The linear program for the part.
             blocks: The indices of the program's columns in each block.
             offers: The best results so far, and the optimality gap to reach.
-            improve: Called with the dual solution and the point of each iteration.
+            improve: A function that is called with each iteration's dual solution and point.
 
         Raises:
             SolverError: The solver failed on the master problem or on a block.
