@@ -143,7 +143,7 @@ class GeneratedProblem:
         return path
 
     def show(self) -> str:
-        """Return the problem as text for a message: the TOML, followed by each file; long files are truncated."""
+        """Format the problem for a message: the TOML, followed by each file; long files are truncated."""
         parts = [self.toml.strip("\n")]
         parts += [f"# {name}\n{_format_contents(contents)}" for name, contents in sorted(self.files.items())]
         return "\n".join(parts)

@@ -82,7 +82,7 @@ def traits_of(release: type[Release], notion: type[PrivacyConstraint[Any]]) -> f
     * ``tails``: the notion bounds odds except for events of small probability (``PrivacyConstraint.tails``);
     * ``noise``: the release is neither a matrix nor a sampler, but the notion has ``odds`` or ``tails``, so the release
       must itself be a random draw;
-    * ``choice``: none of the above holds, so the release is a deterministic function of its input.
+    * ``choice``: the release has none of the traits above, so it is a deterministic function of its input.
 
     Plugins add further traits (:class:`privopt.specs.TraitSpec`).
     """

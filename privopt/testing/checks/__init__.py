@@ -21,17 +21,17 @@ ORDER = (
     "loss",
     "abilities",
 )
-"""The names of the modules that contain the core's checks, which register themselves when their module is imported."""
+"""The names of the modules that contain the core's checks. Importing a module registers its checks."""
 
 for _name in ORDER:
     import_module(f"{__name__}.{_name}")
 
 
 def check_names() -> list[str]:
-    """Return the names of all checks, without importing the modules of plugins, which can take a second.
+    """Return the names of all checks without importing plugins' modules, which can take a second.
 
     Raises:
-        RegistryError: A check has another check's name. The message names the distribution.
+        RegistryError: Two checks have the same name. The message names the distribution.
     """
     for broken in registry().broken:
         if broken.clash is not None and broken.clash[0] == "check":
@@ -40,11 +40,11 @@ def check_names() -> list[str]:
 
 
 def checks() -> dict[str, Check]:
-    """Return all checks by name, after importing the modules of plugins that register checks.
+    """Return all checks by name, after importing the plugin modules that register checks.
 
     Raises:
-        RegistryError: A check cannot be imported, has another check's name, or is not decorated with its own name. The
-            message names the distribution.
+        RegistryError: A check cannot be imported, has the same name as another, or is not decorated with its registered
+            name. The message names the distribution.
     """
     check_names()  # raises the error if a name occurs twice
     for name, entry in registry().of("check").items():

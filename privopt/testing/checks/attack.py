@@ -338,7 +338,7 @@ def _distance_from_zero(trial: Trial, problem: GeneratedProblem) -> float:
 def _check_fresh(trial: Trial, loaded: Any, problem: GeneratedProblem) -> None:
     """Fail if ``Profile.draws`` returns the same draws on each call.
 
-    Events are chosen on some draws and tested on others. If the draws were the same, the test would only confirm the
+    Events are chosen using some draws and tested on others. If both were the same, the test would only confirm the
     choice.
 
     Args:

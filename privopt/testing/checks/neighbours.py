@@ -400,7 +400,7 @@ def exact_epsilon(trial: Trial) -> None:
 
 
 def stated_distribution(subject: Subject, loaded: object) -> NDArray[np.float64]:
-    """Return the probabilities that a profile states for a mechanism's m outcomes on a loaded problem, of shape (m,).
+    """Return the probabilities that a profile states for a mechanism's m outcomes, an array of shape (m,).
 
     Raises:
         UsageError: The stated numbers are not a probability distribution.

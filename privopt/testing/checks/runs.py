@@ -99,10 +99,10 @@ def certificate_holds(trial: Trial) -> None:
     if certificate.kind != trial.subject.kind:
         trial.fail(f"the certificate is for {certificate.kind}, the method claims {trial.subject.kind}", problem)
     worst, allowed = certificate.worst, certificate.allowed
-    # For a deterministic choice ("choice"), the figures need not be a privacy loss and its limit, so they are skipped.
+    # For a deterministic choice ("choice"), the values need not be a privacy loss and its limit, so they are skipped.
     if worst is None or allowed is None or "choice" in trial.subject.traits:
         return
-    if worst > allowed * (1 + 1e-12):  # the margin is for the rounding of both figures
+    if worst > allowed * (1 + 1e-12):  # the margin is for the rounding of both values
         trial.fail(f"the certificate holds by its own word, but worst {worst!r} is above allowed {allowed!r}", problem)
 
 

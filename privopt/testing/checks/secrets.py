@@ -366,7 +366,7 @@ def non_interference(trial: Trial) -> None:
         trial.be_idle()
         return
     neighbour = trial.chance(problem).choice(neighbours)
-    # Every second example compares the problem with a distant input, for which rounded figures differ as well.
+    # Every second example compares the problem with a distant input, for which rounded values differ as well.
     if trial.history.examples % 2:
         compared = _distant_neighbour(trial, neighbour)
         follows = _follows_from_noise(trial, problem, compared)

@@ -75,7 +75,7 @@ def visible_factor(limit: float, likely: float, draws: int, error: float, delta:
 
 
 def rarest_visible(draws: int, limit: float, error: float) -> float:
-    """Return the smallest probability that an output possible for only one of two inputs must have to be detected.
+    """Return the smallest probability at which a test detects an output that only one of two inputs can produce.
 
     Args:
         draws: The number of draws for each input.

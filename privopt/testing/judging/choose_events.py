@@ -83,7 +83,7 @@ def propose_tests(first: Table, second: Table, odds: float, delta: float, *, sym
         for forward in (True, False) if symmetric else (True,):
             a, b = (0, 1) if forward else (1, 0)
             # Ranks the cells by likelihood ratio (Neyman and Pearson). Half an observation is added to each count to
-            # keep the ratio finite for cells that one side lacks.
+            # keep the ratio finite for cells that are empty on one side.
             rank = np.argsort(-(learning_counts[a] + 0.5) / (learning_counts[b] + 0.5), kind="stable")
             # If the cells have a natural order, events that consist of the smallest or of the largest values are tried
             # too.

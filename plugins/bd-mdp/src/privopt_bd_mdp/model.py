@@ -137,7 +137,7 @@ class PathRows:
         pmo: The compiled program.
         boundary: (B,) The indices of the boundary records, ascending.
         _before: (B, N) The predecessor of each record on a shortest path from each boundary record.
-        _number: (N, N) The index of each directed pair, in the order of :meth:`PMO.of`; -1 if no pair is required.
+        _number: (N, N) The index of each directed pair in the order of :meth:`PMO.of`; -1 if the pair is not required.
         _from, _to: (C,) The two ends of each path that can yield a cut, as positions in ``boundary``.
         _length: (C,) The lengths D_ij of these paths.
     """

@@ -34,10 +34,7 @@ class Count:
 
 @frozen(kw_only=True)
 class GeometricLaw(CountLaw):
-    """The distribution of a count plus two-sided geometric noise with rate epsilon, clamped to the range from 0 to n.
-
-    The formulas below abbreviate exp(-epsilon) as a.
-    """
+    """The distribution of a count plus two-sided geometric noise of rate epsilon, clamped to the range from 0 to n."""
 
     problem: Count
 

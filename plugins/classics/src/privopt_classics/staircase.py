@@ -41,8 +41,7 @@ class StaircaseLaw(CountLaw):
     """The distribution of a sum plus staircase noise, clamped to the range from 0 to n.
 
     The noise's probability is a step function of its absolute value. Each step is D values wide, where D is the
-    sensitivity. The first s values of a step, its upper part, are more likely than the others. The formulas below
-    abbreviate exp(-epsilon) as b.
+    sensitivity. The first s values of a step, its upper part, are more likely than the others.
     """
 
     problem: BoundedSum
@@ -85,9 +84,9 @@ class StaircaseLaw(CountLaw):
     def tail(self, distances: Ints) -> Floats:
         """Return P(noise >= d) for each distance d >= 0.
 
-        The result is the mass on the rest of d's step plus the mass on all later steps. The mass on step k is c b**k (s
-        + b (D - s)), so the later steps form a geometric series. Here c is the probability of the value 0, b is
-        exp(-epsilon), D the sensitivity, and s the width of the steps' upper part.
+        The result is the probability of the rest of d's step plus that of all later steps. Step k has the probability
+        c b**k (s + b (D - s)), so the later steps form a geometric series. Here c is the probability of the value 0, b
+        is exp(-epsilon), D the sensitivity, and s the width of the steps' upper part.
         """
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         period, s = self.problem.sensitivity, self.step_width

@@ -71,8 +71,8 @@ class SubsetLaw(AnswerLaw):
     def draw_reports(self, index: int, count: int) -> list[str]:
         """Draw ``count`` reports for the answer at ``index``.
 
-        A random event first decides whether the set contains the true answer. The set is then filled with other
-        answers, which are drawn uniformly.
+        A random event first decides whether the reported set contains the true answer. The set is then filled with
+        other answers, which are drawn uniformly.
         """
         truth_probability = self.truth_probability
         reports = []

@@ -150,7 +150,7 @@ class Album:
 
     @cached_property
     def alternates(self) -> Alternates:
-        """The album in the form that the solvers use. All scores of the true location must be finite."""
+        """The album with one row per alternate, as the solvers use it. The true location's scores must be finite."""
         return Alternates.of(self)
 
 

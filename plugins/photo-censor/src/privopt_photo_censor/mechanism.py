@@ -222,7 +222,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         """Return details for result.json, computed from the problem and the release.
 
         The details contain counts, the true location's exact rank before and after the deletions (None without scores)
-        and, for a folder, the photos whose files reveal something. ``method`` and ``recorded`` are not used.
+        and, for a folder, the photos whose files reveal a position or contain texts. ``method`` and ``recorded`` are
+        not used.
         """
         # Without scores there are no ranks, so these entries remain null.
         details: dict[str, Any] = {"deleted": int((~release.retained).sum()), "photos": len(problem.names)}

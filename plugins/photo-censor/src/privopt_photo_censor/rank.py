@@ -37,8 +37,8 @@ def exact_sign(score: list[float], true: list[float], margin: float) -> int:
 def protected_k(album: Album, retained: Bools | None = None) -> int:
     """Return the number of locations that rank at or above the true one if the given photos are posted.
 
-    A location j does so if its total score over the posted photos is at least the total score of the true location plus
-    the margin per photo. Ties count, including ties at -inf. If no photo is posted, all locations tie.
+    A location is counted if its total score over the posted photos is at least the true location's total score plus the
+    margin for each photo. Ties count, including ties at -inf. If no photo is posted, all locations tie.
 
     Args:
         album: The scores.

@@ -53,7 +53,7 @@ class Deletions(Release):
     """A release: the decision for each photo of an album, and the clean copies of the retained photos.
 
     Attributes:
-        private_folder: True: only the owner may read the release folder, because it names the photos.
+        private_folder: Always True: only the owner may read the release folder, because it names the photos.
         problem: The problem. For a folder of photos, the scores and the folder's contents are written with the release,
             so that verification does not need the photos.
         retained: (N,) Whether each photo may be posted.
