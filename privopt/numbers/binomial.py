@@ -105,7 +105,7 @@ def clopper_pearson(hits: ArrayLike, draws: ArrayLike, error: float) -> tuple[Fl
 
 
 def binomial_quantile(probability: float, draws: int, chance: float) -> int:
-    """Return the binomial quantile: the smallest k with P(at most k hits in ``draws``) at least ``probability``.
+    """Return the binomial quantile: the smallest k with P(at most k hits) at least ``probability``.
 
     ``scipy.stats.binom.ppf`` returns the same, but importing ``scipy.stats`` takes longer than an entire check in the
     conformance kit.
@@ -114,7 +114,7 @@ def binomial_quantile(probability: float, draws: int, chance: float) -> int:
     5
 
     Args:
-        probability: The probability of the quantile, in (0, 1).
+        probability: The cumulative probability that k must reach, in (0, 1).
         draws: The number of draws.
         chance: The probability of the event in each draw.
     """
@@ -137,10 +137,9 @@ Event = Callable[[NDArray[np.generic]], NDArray[np.bool_]]
 def _learn_event(
     numerator_draws: NDArray[np.generic], denominator_draws: NDArray[np.generic], alpha: float, delta: float
 ) -> Event:
-    """Choose the event with the best expected bound: a set of observed values, or a half-line.
+    """Choose the event that should give the largest lower bound on epsilon: a set of observed values, or a half-line.
 
-    One half of the draws determines the order of the values by likelihood ratio. The other half determines how many of
-    them to include.
+    One half of the draws ranks the values by likelihood ratio. The other half determines how many of them to include.
 
     Args:
         numerator_draws: Outputs under the input that should make the event likely.
@@ -172,7 +171,7 @@ def _learn_event(
 
 
 def _make_event(kind: str, values: NDArray[np.generic], value_indices: Ints) -> Event:
-    """Return a function that marks the draws that belong to an event.
+    """Return a function that computes, for an array of draws, a mask of those that belong to an event.
 
     Args:
         kind: "set" for exactly the selected values, "below" for all numbers up to the largest of them, "above" for all

@@ -1,4 +1,4 @@
-"""Euclidean and great-circle distances, rounded down so as never to exceed those between the coordinates as written.
+"""Euclidean and great-circle distances, which never exceed the exact distances between the coordinates as written.
 
 A double that exceeds the distance by one bit would grant less privacy than the user asked for. The formulas use only
 additions, multiplications, divisions and square roots, which IEEE 754 rounds correctly. They do not call a library's
@@ -85,7 +85,8 @@ def directions(degrees: Floats) -> Floats:
 def upper_distances(distances: Floats) -> Floats:
     """Return upper bounds on the exact distances, from the distances that this module's formulas rounded down.
 
-    The factor covers the largest relative error of the formulas, and the added constant covers distances that became 0.
+    Each distance is multiplied by a factor that covers the formulas' largest relative error. A constant is then added,
+    because small distances may have been rounded down to 0.
     """
     upper_bounds: Floats = distances * (1.0 + 2.0**-46) + 1e-139
     return upper_bounds
@@ -97,7 +98,7 @@ def _root_below(total: float, total_rest: float, size: float, error: float) -> f
 
     Args:
         total: A sum, as a double.
-        total_rest: The remainder that this double omits.
+        total_rest: The rounding error of this double: the exact sum minus ``total``.
         size: Sum of the absolute values of the terms of ``total_rest``.
         error: Bound on the error of ``total_rest``, relative to ``size``.
     """
@@ -119,9 +120,9 @@ def _root_below(total: float, total_rest: float, size: float, error: float) -> f
 
 @jit(inline="always")
 def _is_wide(dim: int, rests: int) -> bool:  # pragma: no cover - compiled
-    """Return whether squares of ``dim`` columns are summed in plain doubles.
+    """Return whether the squares of ``dim`` columns are summed in plain doubles.
 
-    ``rests`` is the number of stored remainders of coordinates. If there are any, the answer is False.
+    ``rests`` is the number of stored rounding errors of coordinates. If there are any, the result is False.
     """
     return rests == 0 and _WIDE[0] <= dim <= _WIDE[1]
 
@@ -130,8 +131,9 @@ def _is_wide(dim: int, rests: int) -> bool:  # pragma: no cover - compiled
 def _root_of_plain(total: float, dim: int) -> float:  # pragma: no cover - compiled
     """Return a lower bound on the square root of a sum of squares, computed in doubles in blocks of 16 columns.
 
-    Each square has a relative error of at most 3 u, and the sums add (15 + dim / 16) u. The root halves this error, and
-    the root and the product add 2 u. Here u is 2^-53 and ``dim`` is the number of columns.
+    Each square has a relative error of at most 3 u, and the sums add (15 + dim / 16) u. The square root halves this
+    error. Rounding the root and the product that reduces it adds 2 u. Here u is 2^-53 and ``dim`` is the number of
+    columns.
     """
     return 0.0 if total < 1e-280 else math.sqrt(total) * (1.0 - (dim / 32.0 + 16.0) * 2.0**-53)
 
@@ -146,7 +148,7 @@ def _plain_roots_of_square(
         points: (N, dim) coordinates.
         across: (dim, N) transpose of ``points``, in which neighbouring points lie side by side in memory.
         start, stop: The range of rows whose distances are written.
-        table: (N, N) array to which the distances are written, in both halves.
+        table: (N, N) array to which the distances are written, on both sides of the diagonal.
     """
     n, dim = points.shape
     sums, block_sums, block_columns = np.empty(64), np.empty(64), np.zeros((dim, 64))
@@ -178,14 +180,14 @@ def distances_of_pairs(
 ) -> None:  # pragma: no cover - compiled
     """Set out[p] to the greatest double that is proved to be at most the distance between a[i[p]] and b[j[p]].
 
-    Rounding errors are carried along, so the result is exact for integer coordinates. For vectors of 16 to 1,024
-    columns that would be slow. Their squares are summed in plain doubles instead, and the largest possible error is
-    subtracted, which is at most a relative 6e-15 for 300 columns. Distances below 1e-140 become 0.
+    The sums keep track of their rounding errors, so the result is exact for integer coordinates. This would be slow for
+    vectors of 16 to 1,024 columns. Their squares are summed in plain doubles instead, and the largest possible error is
+    subtracted: a relative error of at most 6e-15 for 300 columns. Distances below 1e-140 become 0.
 
     Args:
         a, b: (N, dim), (M, dim) coordinates.
-        a_rest, b_rest: The remainders of the coordinates that doubles omit, with the shapes of a and b; both of shape
-            (0, dim) if nothing is omitted.
+        a_rest, b_rest: The rounding errors of the coordinates (exact values minus doubles), with the shapes of a and b;
+            both of shape (0, dim) if all coordinates are exact.
         i, j: (P,) row indices into a and b.
         out: (P,) array to which the distances are written.
     """
@@ -227,9 +229,10 @@ def distances_of_block(
     Args:
         points: (N, dim) coordinates.
         across: (dim, N) transpose of ``points``, in which neighbouring points lie side by side in memory.
-        rests: (dim, N) remainders of the coordinates that doubles omit; (dim, 0) if nothing is omitted.
+        rests: (dim, N) rounding errors of the coordinates (exact values minus doubles); (dim, 0) if all coordinates are
+            exact.
         start, stop: The range of rows whose distances are written.
-        table: (N, N) array to which the distances are written, in both halves.
+        table: (N, N) array to which the distances are written, on both sides of the diagonal.
     """
     n, dim = points.shape
     if _is_wide(dim, rests.shape[1]):
@@ -271,8 +274,8 @@ def _evaluate_series(terms: tuple[float, ...], t: Floats) -> Floats:
 def _half_versine(degrees: Floats) -> Floats:
     """Return (1 - cos x) / 2 = sin(x / 2)^2 for x in [0, 180] degrees, with a relative error of at most (2 e + 32) u.
 
-    Here u is 2^-53, and e u is the relative error of x. The constant, the product and the square lead to a relative
-    error of (2 e + 5) u in x^2, which the function does not amplify. Horner's rule adds 3 u for small x, at most 26 u
+    Here u is 2^-53, and e u is the relative error of x. Converting x to radians and squaring it gives x^2 with a
+    relative error of (2 e + 5) u, which the series does not amplify. Horner's rule adds 3 u for small x, at most 26 u
     up to 180 degrees, where terms of both signs are added. The last product adds u.
     """
     t = np.square(degrees * _RADIANS)
@@ -287,9 +290,10 @@ def cosine_of_latitude(latitude: Floats, rest: Floats | float = 0.0) -> Floats:
 
     Args:
         latitude: Latitudes in degrees.
-        rest: The remainders of the latitudes that doubles omit, in degrees. Near a pole, where the cosine is as small
-            as they are, they belong to the angle, which costs 1 u more. Up to 45 degrees they are neglected: relative
-            to the cosine, the change is at most their size in radians.
+        rest: The rounding errors of the latitudes (exact values minus doubles), in degrees. Beyond 45 degrees they are
+            included in the angle, because near a pole they can be as large as the cosine; this adds 1 u to the error.
+            Up to 45 degrees they are neglected: they would change the cosine by a relative amount of at most their size
+            in radians.
     """
     latitude = np.asarray(latitude, dtype=np.float64)
     poleward_rest = np.where(latitude < 0.0, -np.asarray(rest), rest)
@@ -310,7 +314,7 @@ def great_circle(
     lon_rest: Floats | float = 0.0,
     error: float = 0.0,
 ) -> Floats:
-    """Return great-circle distances in km by the haversine formula, rounded down so as never to exceed the exact ones.
+    """Return great-circle distances in km by the haversine formula, rounded down so that none exceeds the exact one.
 
     The result is symmetric bit for bit, because every step treats a and b alike.
 
@@ -318,7 +322,8 @@ def great_circle(
         lat_a, lon_a: Latitudes and longitudes of the points a in degrees; all arrays broadcast.
         cos_a: Cosines of these latitudes, as :func:`cosine_of_latitude` returns them.
         lat_b, lon_b, cos_b: The same for the points b.
-        lat_rest, lon_rest: The remainders of the differences a - b, in degrees, that doubles omit.
+        lat_rest, lon_rest: The rounding errors of the coordinates' differences a - b (exact values minus doubles), in
+            degrees.
         error: Bound on a further relative error of the product of cosines.
 
     Notes:
@@ -369,7 +374,7 @@ def plural_unit(unit: str) -> str:
 
 
 def amount_text(number: str, unit: str) -> str:
-    """Return a number (as text) with its unit of distance, which is in the plural unless the number is 1.
+    """Return a number, given as a string, followed by its unit of distance, in the plural unless the number is 1.
 
     >>> amount_text("0.34", "year"), amount_text("1", "year"), amount_text("2", "km")
     ('0.34 years', '1 year', '2 km')
@@ -378,7 +383,7 @@ def amount_text(number: str, unit: str) -> str:
 
 
 def distance_words(unit: str, way: str) -> str:
-    """Return the words for a distance's unit and kind, which follow the word "distance"; empty if there is no unit.
+    """Return the words after "distance" that state its unit and kind; an empty string for the generic unit of distance.
 
     >>> distance_words("km", "by road"), distance_words("year", ""), distance_words("unit of distance", "")
     (' in km by road', ' in years', '')
@@ -391,7 +396,7 @@ def distance_words(unit: str, way: str) -> str:
 
 
 def position_text(east: float, north: float, kind: str, unit: str = "km") -> str:
-    """Return a position as text for readers of a map, to four decimal places (about ten metres).
+    """Format a position for readers of a map, to four decimal places (about ten metres).
 
     >>> position_text(12.4789, -41.9, "geographic"), position_text(0.5, 12.25, "planar")
     ('41.9000\u00b0 S, 12.4789\u00b0 E', 'x 0.5 km, y 12.25 km')

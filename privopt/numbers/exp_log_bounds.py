@@ -1,6 +1,6 @@
 """Rigorous bounds on exponentials and logarithms.
 
-All privacy rows in privopt are decided with one of two tools:
+Every privacy row in privopt is checked with one of two tools:
 
 * doubles for most rows: :func:`exp_bounds` encloses exp(eps d) between neighbouring doubles for whole arrays,
   computed in double-double arithmetic (error-free transformations of Dekker and Knuth; no call to the platform's
@@ -150,7 +150,7 @@ def _dd_add(ah: float, al: float, bh: float, bl: float) -> Any:
 @jit()
 def _exp_dd(eps_head: float, eps_tail: float, d: Any, head: float, mid: float, tail: float, coefficients: Any,
             sh: Any, sl: Any, rh: Any, rl: Any, n: Any) -> None:  # fmt: skip
-    """Compute exp((eps_head + eps_tail) d) as double-doubles 2^n (sh + sl), for many d side by side.
+    """Compute exp((eps_head + eps_tail) d) as double-doubles 2^n (sh + sl), for up to 64 distances d at once.
 
     A double-double is an exact sum of two doubles: a head, and a tail, which is the remainder that the head omits.
     x = eps d has a relative error below 2**-102, so an absolute error below 2**-96 for x <= 45. The reduced argument r
@@ -231,7 +231,7 @@ def _exp_bounds(eps_head, eps_tail, d, head, mid, tail, coefficients, error, low
 
 
 def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
-    """Enclose exp(epsilon d) for every distance.
+    """Return, for every distance d, two neighbouring doubles that enclose exp(epsilon d).
 
     Args:
         distances: (P,) finite and non-negative; each double is taken as the exact number that it represents.
@@ -332,7 +332,8 @@ def ball_of(value: Fraction) -> arb:
 def sign_of(number: Ball) -> int | None:
     """Return the sign of a real number, 1, 0 or -1, or None if no precision in :data:`PRECISIONS` decides it.
 
-    ``number`` is called at each precision, lowest first, and returns a ball (an interval) that contains the number.
+    ``number`` is a function that returns a ball (an interval) that contains the real number. It is called at each
+    precision in turn, lowest first, until the ball determines the sign.
     """
     import flint
 

@@ -68,9 +68,9 @@ def variance_above(variance: Fraction) -> Fraction:
 
 @jit()
 def _fill(words, t, n, d, samples, sample_count):  # type: ignore[no-untyped-def]
-    """Fill ``samples`` from ``sample_count`` on; return the number of words used and the number of samples filled.
+    """Fill ``samples`` from ``sample_count`` on and return the number of words used and the number of samples filled.
 
-    By Algorithm 3, a draw y from the discrete Laplace distribution with scale t is kept with probability
+    By Algorithm 3, a draw y from the discrete Laplace distribution with scale t is accepted with probability
     ``exp(-(|y| - n/d)^2 / (2 t n/d))``, which is ``exp(-(d |y| - n)^2 / (2 t n d))``.
 
     Args:
@@ -145,10 +145,10 @@ def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
 
 @lru_cache(maxsize=64)
 def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return a rho for which rho-zCDP provably implies (epsilon, delta)-DP, a few millionths below the largest one.
+    """Return a rho for which rho-zCDP provably implies (epsilon, delta)-DP, close to the largest such rho.
 
-    :func:`delta_of` proves this in ball arithmetic. The result is rounded down, so that another machine, whose doubles
-    may differ, reaches the same verdict.
+    :func:`delta_of` proves the implication in ball arithmetic. The result is a few millionths below the largest such
+    rho, so that another machine, whose doubles may differ, reaches the same verdict.
 
     Raises:
         UsageError: epsilon is not above 0, or delta is not between 0 and 1.
@@ -177,7 +177,7 @@ def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
 
     The result is close to the minimum of a rho + ln((a - 1) / a) + (ln(1 / delta) - ln a) / (a - 1) over a > 1, and at
     least 0. Every rho-zCDP mechanism satisfies this bound (Canonne, Kamath and Steinke 2020, Corollary 13).
-    :func:`delta_of` proves this for the result in ball arithmetic.
+    :func:`delta_of` proves the implication for the result in ball arithmetic.
 
     >>> epsilon_of(Fraction(1, 2), Fraction(1, 10**6))
     Fraction(261077, 50000)
@@ -212,13 +212,13 @@ def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
 
 
 def _round_down(value: Fraction) -> Fraction:
-    """Round a number down to 24 binary digits."""
+    """Round a number down to 24 significant binary digits."""
     power = Fraction(2) ** (math.frexp(float(value))[1] - 24)
     return math.floor(value / power) * power
 
 
 def _best_order(rho: float, epsilon: float) -> tuple[float, float]:
-    """Return a nearly optimal a - 1 for the bound in :func:`delta_of`, and ln(delta) there, by ternary search.
+    """Return a nearly optimal a - 1 for the bound in :func:`delta_of`, and the resulting ln(delta), by ternary search.
 
     Args:
         rho: The zCDP parameter.

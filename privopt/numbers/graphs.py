@@ -13,8 +13,8 @@ from privopt.arrays import Floats, Ints, csr_array
 def shortest_rows(edges: Ints, lengths: Floats) -> Ints:
     """Return the row index of the shortest edge for each ordered pair of nodes that an edge joins.
 
-    Among equally short edges, the first one counts. Loops are omitted. Edges in opposite directions belong to different
-    pairs. The row indices are sorted by tail, then head.
+    If several edges are equally short, the first one is returned. Loops are omitted. Edges in opposite directions
+    belong to different pairs. The row indices are sorted by tail, then head.
 
     Args:
         edges: (E, 2) indices of the nodes at the tail and head of each edge.
@@ -31,13 +31,14 @@ def shortest_rows(edges: Ints, lengths: Floats) -> Ints:
 
 
 def edge_matrix(nodes: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool = False) -> csr_array:
-    """Return a SciPy CSR matrix (nodes, nodes) of edge lengths, without loops and with the shortest of parallel edges.
+    """Return the (nodes, nodes) CSR matrix of edge lengths, without loops and with the shortest of parallel edges.
 
     Args:
         nodes: Number of nodes.
         pairs: (E, 2) indices of the nodes at the tail and head of each edge.
-        lengths: (E,) non-negative lengths, or one for all edges. An edge of length 0 is stored as an explicit 0.
-        both: Whether each edge also runs from head to tail.
+        lengths: (E,) non-negative lengths, or a single length for all edges. An edge of length 0 is stored as an
+            explicit 0.
+        both: Whether each edge can also be traversed from head to tail.
     """
     # Imported here, because SciPy takes long to load.
     from scipy.sparse import csr_array
@@ -77,7 +78,7 @@ def components(nodes: int, pairs: Ints, *, strong: bool = False) -> Ints:
         nodes: Number of nodes.
         pairs: (E, 2) indices of the nodes at the tail and head of each edge.
         strong: Whether to return strongly connected components, in which each node can be reached from every other.
-            Otherwise pairs count in both directions.
+            Otherwise the directions of the edges are ignored.
 
     Returns:
         (nodes,) indices from 0, in the order in which the components first occur.

@@ -1,4 +1,4 @@
-"""Exact draws from a source of random bytes, with Python's integers of any number of digits."""
+"""Exact draws from a source of random bytes, using Python's arbitrary-precision integers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def draw_bernoulli_exp(u: int, t: int, source: Source = os.urandom) -> bool:
 
 
 def read_in_blocks(source: Source) -> Source:
-    """Return a source that gives the same bytes but reads them in blocks: one system call per draw would be slow."""
+    """Return a source of the same bytes that reads them in blocks, because one system call per draw would be slow."""
     block = b""
 
     def read(count: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Exact draws from the discrete Laplace distribution, made from a stream of random words.
+"""Exact draws from the discrete Laplace distribution, computed from a stream of random words.
 
 The samplers are Algorithms 1 and 2 of Canonne, Kamath and Steinke 2020 ("The Discrete Gaussian for Differential
 Privacy"), which use only integers, comparisons and rejection. The distribution with scale t / s has P(X = v)
@@ -119,7 +119,7 @@ def draw_geometric(words, offset, s, t):  # type: ignore[no-untyped-def]
 
 @jit()
 def draw_one_laplace(words, offset, s, t):  # type: ignore[no-untyped-def]
-    """Draw one discrete Laplace value with scale t / s (Algorithm 2); return the value and the offset of the next word.
+    """Draw one discrete Laplace value with scale t / s (Algorithm 2); return it and the offset of the next unused word.
 
     The offset is -1 if the words ran out.
     """
@@ -139,7 +139,7 @@ def draw_one_laplace(words, offset, s, t):  # type: ignore[no-untyped-def]
 
 @jit()
 def _fill(words, s, t, samples, sample_count):  # type: ignore[no-untyped-def]
-    """Fill ``samples`` from ``sample_count`` on; return the number of words used and the number of samples filled.
+    """Fill ``samples`` from ``sample_count`` on and return the number of words used and the number of samples filled.
 
     ``words`` are random 64-bit words; the scale of the distribution is t / s.
     """

@@ -8,8 +8,9 @@
 * with a seed, for experiments: the same samplers on NumPy's PCG64 stream. These draws are not private, and the
   record says so.
 
-The discrete Laplace of scale b is P(X = v) = (1 - a) / (1 + a) a**|v| with a = exp(-1 / b): the double geometric. The
-discrete Gaussian of variance parameter V has P(X = v) proportional to exp(-v**2 / (2 V)).
+The discrete Laplace distribution of scale b, also called double geometric, has P(X = v) = (1 - a) / (1 + a) a**|v| with
+a = exp(-1 / b). The discrete Gaussian distribution of variance parameter V has P(X = v) proportional to exp(-v**2 / (2
+V)).
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class NoiseRecord:
 def discrete_laplace(
     counts: NDArray[Any], scale_reciprocal: Fraction, *, seed: int | None = None
 ) -> tuple[Ints, NoiseRecord]:
-    """Return integers plus independent discrete Laplace noise.
+    """Add independent discrete Laplace noise to integers.
 
     Args:
         counts: Integers of any shape, smaller than 2**62 in absolute value.
@@ -106,7 +107,7 @@ def discrete_laplace(
         seed: Seed for the draws, for experiments only; None for the operating system's entropy.
 
     Returns:
-        Noisy integers of the same shape, and the record.
+        Noisy integers of the same shape, and the noise record.
 
     Raises:
         UsageError: The counts are not integers, the budget is not positive, or the noise scale exceeds 2**55, which
@@ -128,7 +129,7 @@ def discrete_laplace(
 
 
 def discrete_gaussian(counts: NDArray[Any], variance: Fraction, *, seed: int | None = None) -> tuple[Ints, NoiseRecord]:
-    """Return integers plus independent discrete Gaussian noise.
+    """Add independent discrete Gaussian noise to integers.
 
     Args:
         counts: Integers of any shape, smaller than 2**62 in absolute value.
@@ -138,7 +139,7 @@ def discrete_gaussian(counts: NDArray[Any], variance: Fraction, *, seed: int | N
         seed: Seed for the draws, for experiments only; None for the operating system's entropy.
 
     Returns:
-        Noisy integers of the same shape, and the record.
+        Noisy integers of the same shape, and the noise record.
 
     Raises:
         UsageError: The counts are not integers, or the variance is out of range.
@@ -153,7 +154,7 @@ def discrete_gaussian(counts: NDArray[Any], variance: Fraction, *, seed: int | N
 def continuous_laplace(
     values: NDArray[Any], scale_reciprocal: Fraction, *, seed: int | None = None
 ) -> tuple[Floats, NoiseRecord]:
-    """Return real numbers plus independent Laplace noise.
+    """Add independent Laplace noise to real numbers.
 
     Every double is a multiple of 2**-1074, so discrete Laplace noise on that grid has exactly the probability ratios
     that the guarantee needs, whatever the values are. The sum is rounded once to the nearest double, which is
@@ -166,7 +167,7 @@ def continuous_laplace(
         seed: Seed for the draws, for experiments only; None for the operating system's entropy.
 
     Returns:
-        Noisy doubles of the same shape, and the record.
+        Noisy doubles of the same shape, and the noise record.
 
     Raises:
         UsageError: A value is not finite, or the budget is not positive.
@@ -216,7 +217,7 @@ def _add_noise(values: NDArray[Any], law: Law, scale: Fraction, seed: int | None
 
 @contextmanager
 def noise_from(source: Callable[[NoiseSource], NoiseSource]) -> Iterator[None]:
-    """Replace the source of all noise inside this block by one that wraps the current source. Use this only in trials.
+    """Replace the source of all noise inside a ``with`` block. Use this only in trials.
 
     The conformance kit uses this to record the values that noise is added to, or to draw at another scale. Releases
     made inside the block are not private.
@@ -238,7 +239,7 @@ def stated_scale(text: str) -> Fraction:
     exponents take hours.
 
     Raises:
-        ValueError: The text has another form, or the number is not in [2**-1000, 2**128).
+        ValueError: The string is not of this form, or the number is not in [2**-1000, 2**128).
 
     >>> stated_scale("10/3")
     Fraction(10, 3)
@@ -258,7 +259,8 @@ def split_budget(
     """Split a budget by shares into rationals that sum to at most epsilon.
 
     A part stays exact if its denominator is small. Otherwise it is rounded down to a fraction with at most the given
-    denominator, so that the compiled 64-bit sampler can draw. A part below 1 / denominator is rounded down to 1 / q.
+    denominator, so that the compiled 64-bit sampler can draw with it. A part below 1 / denominator is rounded down to 1
+    / q for an integer q.
 
     Args:
         epsilon: Exact and above 0.

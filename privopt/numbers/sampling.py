@@ -1,7 +1,8 @@
 """Exact draws from rows of integer weights, with the operating system's entropy.
 
 Draws from weights involve no floating point and no modulo, so each output has exactly the probability that was
-certified. :func:`choose`, which draws with rational probabilities, uses doubles only if they provably decide.
+certified. :func:`choose`, which draws with rational probabilities, uses doubles only where they provably decide the
+result.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class RowStreams:
     _next: int = 0
 
     def of(self, row_numbers: NDArray[np.int64]) -> RowStreams:
-        """Return the streams for some of the rows; ``row_numbers`` are positions in ``rows``."""
+        """Return the streams for the rows at the given positions in ``rows``."""
         return RowStreams(self.read, self.rows[row_numbers])
 
     def __call__(self, count: int) -> bytes:
@@ -150,7 +151,7 @@ class CumulatedRows:
 
         Args:
             rows: (B,) row indices from 0 to N - 1, in any order.
-            source: Source of random bytes, 8 for each entry in order; the operating system's by default.
+            source: Source of random bytes, 8 for each entry in order; the operating system's entropy by default.
 
         Returns:
             (B,) output indices. Each costs 8 bytes of entropy and a binary search.
@@ -174,7 +175,7 @@ class CumulatedRows:
         return samples
 
     def _sum_rows(self, rows: NDArray[np.int64]) -> None:
-        """Compute the running sums of those rows that have none yet.
+        """Compute the running sums of those of the given rows that do not have them yet.
 
         Args:
             rows: (B,) indices of the rows that are about to be drawn from.
@@ -197,15 +198,15 @@ class CumulatedRows:
             self._is_summed[part] = True
 
     def _look_up(self, rows: NDArray[np.int64], integers: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return, for each row, the number of its running sums that are at most an integer, by binary search.
+        """Return, for each row, the number of its running sums that are at most the given integer, by binary search.
 
-        All searches take the same steps, so they need no loop in Python: the answer is one of ``length`` indices from
-        ``first`` on, and each step keeps one half of these. No step can leave the row, because its last sum 2**63 is
-        larger than any integer.
+        All rows are searched at once, because every search takes the same number of steps. Each step halves the range
+        of possible indices: ``length`` indices from ``first`` on. No search can leave its row, because the row's last
+        sum 2**63 is larger than any integer.
 
         Args:
             rows: (B,) row indices.
-            integers: (B,) one integer below 2**63 for each of these rows.
+            integers: (B,) the integer, below 2**63, to look up in each of these rows.
         """
         flat_sums, length = self._sums.ravel(), int(self._weights.shape[1])
         start = rows * length
@@ -260,7 +261,7 @@ def choose(
         cuts: (B, m) cumulative probabilities of the first 1, ..., m alternatives, each with an error below
             :data:`MAX_CUT_ERROR`.
         exact: A function that takes a row index and returns the row's m cuts as rationals.
-        source: Source of random bytes, 8 for each row in order; the operating system's by default. With
+        source: Source of random bytes, 8 for each row in order; the operating system's entropy by default. With
             :class:`RowStreams`, further bytes come from the row's stream.
 
     Returns:
@@ -304,5 +305,5 @@ def _decide_exactly(bits: int, cuts: Sequence[Fraction], entropy: Source) -> int
 
 
 def make_source(seed: int | None) -> Source:
-    """Return the system's entropy, or NumPy's PCG64 stream if there is a seed. Seeded draws are not private."""
+    """Return the operating system's entropy, or, if a seed is given, NumPy's PCG64 stream, which is not private."""
     return os.urandom if seed is None else np.random.Generator(np.random.PCG64(seed)).bytes
