@@ -70,7 +70,7 @@ class Benders(Decomposer):
 
     Attributes:
         solver: "highs", whose solves start from the last basis; "cbc", which starts from scratch each time and obtains
-            dual rays from a second solve that penalises violated rows; "" for the context's solver.
+            dual rays from a second solve that penalises violated rows; or "" for the context's solver.
         rounds: The largest number of rounds.
         checkpoint_every: Seconds between checkpoints, if the context has a folder for them.
         clean_after: The number of successive master solves with multiplier 0 after which a row is dropped, as long as
@@ -304,7 +304,7 @@ class _Run:
         return self.state.seconds + time.monotonic() - self.start_time
 
     def to_user_units(self, value: float) -> float:
-        """Convert a scaled cost, which lacks the objective's constant, to a value of the user's objective."""
+        """Convert a scaled cost, which excludes the objective's constant, to a value of the user's objective."""
         return float((value + self.split.form.c0) / self.split.scale)
 
     def run_round(self) -> bool | None:
@@ -315,7 +315,8 @@ class _Run:
         raise the master's estimates or exclude its point.
 
         Returns:
-            Whether the round made progress with a bound, a point or a cut; None if time ran out.
+            Whether the round made progress: it improved a bound, moved the query or the box, or cut off the master's
+            point. None if time ran out.
         """
         state = self.state
         answer = self.solve_master()
@@ -382,7 +383,7 @@ class _Run:
         The result is None if time ran out.
 
         Raises:
-            UnboundedError: A block and the form are unbounded.
+            UnboundedError: A block is unbounded, and so is the form.
             InfeasibleError: A block is unbounded, and the form has no feasible point.
         """
         state = self.state
@@ -474,7 +475,7 @@ class _Run:
     # --- checkpoints and the end --------------------------------------------------------------------
 
     def save_checkpoint(self, *, always: bool = False) -> None:
-        """Write a checkpoint if the last one is old enough or ``always`` is set, and the context has a folder."""
+        """Write a checkpoint if the context has a folder and the last checkpoint is old enough or ``always`` is set."""
         folder = self.context.checkpoint
         if folder is None or (not always and time.monotonic() - self.last_save_time < self.options.checkpoint_every):
             return

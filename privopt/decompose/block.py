@@ -49,7 +49,7 @@ class BlockAnswer:
 
 
 def _session_of(token: str, piece: Piece, solver: str) -> Session:
-    """Return the block's solver session from the worker's state, creating it if necessary.
+    """Return the solver session that the worker keeps for a block, creating it if necessary.
 
     ``token`` identifies the run; ``solver`` is the solver's name.
     """
@@ -62,7 +62,7 @@ def _session_of(token: str, piece: Piece, solver: str) -> Session:
 
 
 def _set_row_sides(session: Session, piece: Piece, z: Floats) -> None:
-    """Set the sides of the session's rows for complicating columns with the values ``z``, shape (|Y|,)."""
+    """Set the lower and upper sides of the session's rows for complicating columns fixed at ``z``, shape (|Y|,)."""
     lower, upper = piece.sides(z)
     session.change_row_bounds(np.arange(len(lower)), lower, upper)
 

@@ -26,7 +26,7 @@ class Blocks:
         solver: The name of the solver that the workers run.
         context: The run's context, with the executor.
         _token: A random string that distinguishes this run's solver sessions on a worker from those of other runs.
-        _pieces: The executor's references to the blocks, which are sent only once.
+        _pieces: The executor's references to the blocks, so that each block is sent only once.
     """
 
     def __init__(self, split: Split, solver: str, context: SolveContext) -> None:

@@ -174,7 +174,7 @@ def _restore_master(master: Master, parts: dict[str, Any]) -> None:
     ``parts`` contains the file's arrays by name, as :func:`write_checkpoint` writes them.
 
     Raises:
-        ValueError: A row does not follow from its proof, or the file does not have one idle count for each row.
+        ValueError: A row does not follow from its proof, or the number of idle counts differs from the number of rows.
     """
     if np.isfinite(parts["box"]):
         master.set_box(float(parts["box"]))

@@ -1,4 +1,4 @@
-"""Functions that explain why a form is infeasible or unbounded after this was found for a part of it."""
+"""Functions that explain why a form is infeasible or unbounded, once a part of it was found to be so."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ def raise_unbounded_form(split: Split, solver: str, part: str, largest: float) -
 
 
 def explain_clash(split: Split) -> str:
-    """Return text that names row families in the whole form that cannot be satisfied together."""
+    """Return an explanation that names row families of the whole form that cannot be satisfied together."""
     return get("highs").explain(split.form)

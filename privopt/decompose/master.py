@@ -54,7 +54,8 @@ class _Row:
 
     Attributes:
         cut: The cut; None for a valid row.
-        places, slope: The complicating columns with a nonzero coefficient, and these coefficients.
+        places, slope: The positions, among the complicating columns, of those with a nonzero coefficient, and these
+            coefficients.
         upper: The right-hand side of ``slope z - w <= upper`` (optimality cut) or ``slope z <= upper`` (other rows).
         proof_rows, proof: For a valid row, the form's rows that prove it, and their multipliers; empty for a cut.
     """
@@ -133,7 +134,7 @@ def is_implied(split: Split, places: Ints, slope: Floats, upper: float, duals: F
 
     Args:
         split: The whole form.
-        places: The positions of the columns with a nonzero coefficient among the complicating columns.
+        places: The positions, among the complicating columns, of those with a nonzero coefficient.
         slope: The coefficients of these columns.
         upper: The right-hand side.
         duals: Multipliers of the form's rows, shape (m,).
@@ -314,8 +315,8 @@ class Master:
 
         The result is None if the master's multipliers prove no bound.
 
-        A cut is a combination of block rows, so cuts whose weights sum to 1 for each block add up to multipliers of all
-        rows.
+        Each cut is a combination of block rows. If the weights of the cuts sum to 1 for each block, the weighted cuts
+        therefore give multipliers of all rows.
 
         Args:
             outer: The multipliers of the rows that contain only complicating columns.

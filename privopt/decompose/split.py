@@ -100,7 +100,8 @@ class Cut:
         block: The index of the block.
         feasibility: Whether the cut is a feasibility cut, which excludes z for which the block has no solution.
         constant: The value of the right-hand side at z = 0.
-        places, slope: The complicating columns with a nonzero coefficient, and these coefficients.
+        places, slope: The positions, among the complicating columns, of those with a nonzero coefficient, and these
+            coefficients.
         rows, duals: The rows of the whole form with nonzero multipliers, and these multipliers, which prove the cut.
     """
 
@@ -366,7 +367,7 @@ def row_scale(largest: float) -> float:
 
 
 def sparse_rows(cuts: Sequence[Cut], width: int) -> csr_array:
-    """Return the slopes of cuts as a CSR matrix of shape (cuts, width), where ``width`` is the number |Y|.
+    """Return the slopes of cuts as a CSR matrix, shape (cuts, width); ``width`` is the number of complicating columns.
 
     Only the cuts' attributes ``places`` and ``slope`` are used.
     """

@@ -64,7 +64,7 @@ class State:
         return cls(bases=[None] * blocks, block_times=np.zeros(blocks), first_feasible=np.zeros(blocks, dtype=np.int64))
 
     def raise_lower(self, bound: float, duals: Floats | None) -> bool:
-        """Store a proved lower bound, with the multipliers that prove it, if it is better than the known bound.
+        """Store a proved lower bound, with the multipliers that prove it, if it is higher than the known bound.
 
         Returns:
             Whether it is better.
