@@ -45,7 +45,7 @@ int Cbc_isInitialSolveProvenPrimalInfeasible(Cbc_Model *model);
 
 
 def _declare_functions() -> None:
-    """Declare to cffi the functions that python-mip leaves undeclared, unless this has already been done."""
+    """Declare to cffi the C functions that python-mip does not declare, unless this has already been done."""
     try:
         cbc.cbclib.Cbc_loadProblem  # noqa: B018
     except AttributeError:
@@ -53,7 +53,7 @@ def _declare_functions() -> None:
 
 
 def _pointer(kind: str, buffer: Buffer) -> Any:
-    """Return a pointer to a buffer of C numbers ("int" or "double"). The pointer keeps the buffer alive."""
+    """Return a pointer to a buffer of C numbers of type ``kind`` ("int" or "double"), which keeps the buffer alive."""
     return cbc.ffi.from_buffer(f"{kind}[]", buffer)
 
 
@@ -147,15 +147,15 @@ class CbcModel:
         return bytes(cbc.ffi.buffer(pointer, size * DOUBLE_BYTES))
 
     def vector(self) -> bytes | None:
-        """Return the columns' values, shape (columns,), or None if CBC has none."""
+        """Return the columns' values as bytes of doubles, or None if CBC has none."""
         return self._copy_array(cbc.cbclib.Cbc_getColSolution(self.handle), self.columns)
 
     def duals(self) -> bytes | None:
-        """Return the rows' multipliers, shape (rows,), or None if CBC has none."""
+        """Return the rows' multipliers as bytes of doubles, or None if CBC has none."""
         return self._copy_array(cbc.cbclib.Cbc_getRowPrice(self.handle), self.rows)
 
     def reduced_costs(self) -> bytes | None:
-        """Return the columns' reduced costs, shape (columns,), or None if CBC has none."""
+        """Return the columns' reduced costs as bytes of doubles, or None if CBC has none."""
         return self._copy_array(cbc.cbclib.Cbc_getReducedCost(self.handle), self.columns)
 
     def bound(self) -> float:

@@ -99,7 +99,7 @@ def check_status(status: HighsStatus, action: str) -> None:
 def settings_of(
     *, tolerance: float, threads: int, seed: int, method: str = "auto", gap: float | None = None, presolve: str = ""
 ) -> dict[str, Any]:
-    """Return a dict of HiGHS options, which sets no time limit.
+    """Return HiGHS options by name, without a time limit.
 
     Args:
         tolerance: Tolerance on rows and reduced costs.
@@ -107,7 +107,7 @@ def settings_of(
         seed: Seed for HiGHS's own random choices.
         method: "simplex", "ipm", or "auto" to let HiGHS choose.
         gap: Relative gap at which a search over integers may stop; None for HiGHS's default.
-        presolve: "choose", "on" or "off"; "" for HiGHS's default.
+        presolve: "choose", "on" or "off"; an empty string for HiGHS's default.
     """
     settings: dict[str, Any] = {
         "output_flag": False,
@@ -209,7 +209,7 @@ def read_basis(solver: Highs) -> Basis | None:
 
 @frozen(eq=False)
 class LoadedModel:
-    """A HiGHS instance with the model that is loaded in it.
+    """A HiGHS instance, with the model and the options that were passed to it.
 
     Attributes:
         solver: The instance.
@@ -222,7 +222,7 @@ class LoadedModel:
     settings: dict[str, Any]
 
     def fits(self, arrays: dict[str, Any], settings: dict[str, Any]) -> bool:
-        """Return whether this instance can be changed to another model.
+        """Return whether this instance can be reused for another model by changing only costs and bounds.
 
         The other model must have the same matrix and the same integer columns. Its settings must be equal too, except
         the time limit and the choice of a simplex method, which are set for each run.
@@ -238,7 +238,7 @@ class LoadedModel:
         } and all(np.array_equal(self.arrays[name], arrays[name]) for name in names)
 
     def change(self, arrays: dict[str, Any], settings: dict[str, Any]) -> LoadedModel:
-        """Change the instance to another model with the same matrix (see :meth:`fits`), and return it with that model.
+        """Change the instance to another model with the same matrix (see :meth:`fits`), and return the updated object.
 
         Only costs and bounds that differ are passed to HiGHS. The caller sets the time limit.
 
@@ -261,9 +261,9 @@ class LoadedModel:
 
 
 class HighsBasis(Basis):
-    """A basis as HiGHS gives it, whose statuses are converted to arrays only when they are read.
+    """A basis in HiGHS's own representation, whose statuses are converted to arrays only when they are read.
 
-    It can keep the solver instance that it comes from. One later solve with the same matrix then continues with that
+    It can keep the solver instance that it comes from, so that one later solve with the same matrix can reuse the
     instance.
 
     Attributes:
@@ -287,8 +287,8 @@ class HighsBasis(Basis):
     def take_instance(self, arrays: dict[str, Any], settings: dict[str, Any]) -> LoadedModel | None:
         """Return the kept instance if it fits a model (:meth:`LoadedModel.fits`), otherwise None.
 
-        Either way, the basis no longer keeps it. The list contains the instance at most once, and ``pop`` is atomic, so
-        two solves never get the same instance.
+        In both cases, the basis no longer keeps the instance. The list contains the instance at most once, and ``pop``
+        is atomic, so two solves never get the same instance.
         """
         try:
             instance = self._instances.pop()
@@ -336,13 +336,13 @@ def set_basis(solver: Highs, basis: Basis) -> None:
 
 
 def set_start(solver: Highs, start: Floats) -> None:
-    """Make HiGHS begin a search over integers from a point, in which NaN means that a column has no value."""
+    """Make HiGHS begin a search over integers from ``start``, in which NaN means that a column has no value."""
     columns = np.flatnonzero(np.isfinite(start)).astype(np.int32)
     check_status(solver.setSolution(len(columns), columns, start[columns]), "take the start")
 
 
 def run_solver(solver: Highs) -> None:
-    """Run HiGHS in another thread, so that an interrupt or the end of the time scope stops it at its next callback.
+    """Run HiGHS in another thread, so that an interrupt or the enclosing time limit stops it at its next callback.
 
     highspy's handling of interrupts is not used, because it prints on standard output.
     """
@@ -374,7 +374,7 @@ def run_solver(solver: Highs) -> None:
 
 
 def read_answer(solver: Highs, *, is_mip: bool) -> Raw:
-    """Return the answer of a HiGHS instance after its run, for the scaled rows and columns.
+    """Return the answer of a HiGHS instance after its run, in terms of the scaled rows and columns.
 
     Args:
         solver: The HiGHS instance.
@@ -520,8 +520,8 @@ def _solve_here(
     Args:
         arrays: The model, as :func:`problem_arrays` returns it.
         settings: HiGHS's options by name, with ``time_limit`` in seconds.
-        prepare: Function that is called with the loaded instance before it runs, to set a basis or to subscribe to
-            callbacks.
+        prepare: A function that is called with the loaded instance before it runs, for example to set a basis or to
+            subscribe to callbacks; None for no preparation.
     """
     started = time.monotonic()
     solver = create_solver()
@@ -576,7 +576,7 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
     """
 
     def report_point(event: HighsCallbackEvent) -> None:
-        """Send a better point and the bound to the parent process, which uses them if it must kill this process."""
+        """Send a better point and the bound to the parent process, which uses them if it has to kill this process."""
         progress = event.data_out
         send_progress({"x": np.array(progress.mip_solution, dtype=np.float64), "bound": float(progress.mip_dual_bound)})
 

@@ -88,9 +88,9 @@ class Backend(ABC):
         """Solve a form, and return a checked answer.
 
         Every answer is checked in the units of the form (:mod:`privopt.backends.checks`). If an answer fails, the
-        solver is tried with other settings and other scaled costs, and then its substitute is tried, within the same
-        time limit. If all attempts fail, the best feasible point is returned with the outcome "feasible" and with the
-        best proved bound.
+        solver is tried again with other settings and another cost scale, and then its substitute is tried, within the
+        same time limit. If all attempts fail, the best feasible point is returned with the outcome "feasible" and with
+        the best proved bound.
 
         Args:
             form: The model. The bounds of its integer columns are rounded inwards first.
@@ -142,14 +142,14 @@ class Backend(ABC):
             )
 
     def _solve_enlarged(self, form: StandardForm, exponent: int, options: BackendOptions) -> Result:
-        """Solve a form with tiny costs through the form whose costs are 2**exponent times as large."""
+        """Solve a form with tiny costs by solving the form whose costs are 2**exponent times as large."""
         try:
             return shrink_result(form, self.solve(enlarge_costs(form, exponent), **options), exponent)
         except SolveInterrupt as interrupt:
             raise SolveInterrupt(shrink_result(form, interrupt.result, exponent)) from None
 
     def _solve_expanded(self, form: StandardForm, options: BackendOptions) -> Result:
-        """Solve a form with semicontinuous columns through an equivalent form that has binary columns for them."""
+        """Solve a form with semicontinuous columns by solving an equivalent form with binary columns instead."""
         from privopt.dsl.semicontinuous import drop_binaries, expand_semicontinuous, expand_start
 
         start = options.get("start")
@@ -174,7 +174,7 @@ class Backend(ABC):
         Args:
             form: The initial model.
             tolerance: Tolerance on rows and reduced costs.
-            options: Settings by the solver's names for them.
+            options: Settings, under the solver's own names.
 
         Raises:
             ModelError: The form has semicontinuous columns or a quadratic objective.
@@ -184,10 +184,10 @@ class Backend(ABC):
         return ColdSession(self, form)
 
     def explain(self, form: StandardForm, time_limit: float = 20.0) -> str:
-        """Return text that names the families and rows that make a form infeasible.
+        """Return an explanation that names the families and rows that together make a form infeasible.
 
         Raises:
-            SolverError: The form has a solution after all.
+            SolverError: The form is feasible after all.
         """
         from privopt.backends.diagnose import find_clash
 
@@ -204,7 +204,7 @@ class Backend(ABC):
         """Return the ranges of costs and row bounds within which a linear program's optimal basis stays optimal.
 
         Raises:
-            UsageError: The solver gives no ranging.
+            UsageError: The solver does not support ranging.
         """
         raise UsageError(f"{self.name} gives no ranging; highs does")
 
@@ -232,7 +232,7 @@ class Backend(ABC):
 
 
 def _check_start(form: StandardForm, start: Floats) -> None:
-    """Raise a UsageError if a start does not fit the form."""
+    """Raise a UsageError if a starting point does not fit the form's columns."""
     if start.shape != (form.shape[1],):
         raise UsageError(f"start must have a value for each of {form.shape[1]} columns, got {len(start)}")
     if not form.is_mip:

@@ -81,7 +81,7 @@ def as_buffer(array: Any, dtype: Any) -> bytes:
 
 
 def read_doubles(buffer: Any) -> Floats | None:
-    """Return the doubles in a buffer that the worker sent; None gives None."""
+    """Return the doubles in a buffer that the worker sent, or None if ``buffer`` is None."""
     return None if buffer is None else np.frombuffer(buffer, dtype=np.float64)
 
 
@@ -132,7 +132,7 @@ class Cbc(Backend):
 
 
 def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) -> dict[str, Any]:
-    """Return the options that the worker uses for an attempt. The first attempt is number 0.
+    """Return the options that the worker uses for an attempt, where attempts are counted from 0.
 
     Scaled privacy rows have entries of ``e^(L/2)``, so an error of 1e-9 in a column becomes an error of 1e-5 in a row.
     Such rows need the tightest tolerance that CBC supports. In measurements, CBC violated rows by 1e-5 from L = 20 on
@@ -161,7 +161,7 @@ def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) 
 
 
 def start_buffers(start: Floats | None) -> tuple[bytes, bytes] | None:
-    """Return the indices of the columns that have a value (not NaN) in a start, and these values; None without one."""
+    """Return the indices of the columns whose value in a start is not NaN, and these values; None without a start."""
     if start is None:
         return None
     columns = np.flatnonzero(np.isfinite(start))
@@ -172,7 +172,7 @@ def read_answer(answer: dict[str, Any] | None, seconds: float, time_limit: float
     """Convert the worker's answer to a raw answer.
 
     Args:
-        answer: The answer from ``_cbc_library.answer``; None if the worker was killed at the time limit.
+        answer: The dict that ``_cbc_library.answer`` returned; None if the worker was killed at the time limit.
         seconds: Duration of the solve, including the start of the worker.
         time_limit: CBC's time limit in seconds; None for no limit.
 

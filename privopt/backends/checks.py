@@ -198,8 +198,8 @@ def fix_expensive_columns(conditioned: ScaledForm, objective: float) -> Standard
         objective: The objective value at a feasible point, in the form's units.
 
     Returns:
-        The form with these columns fixed, and with their costs moved to its constant; the form itself if there are
-        none.
+        The form with these columns fixed, and with their costs moved to its constant; the unchanged form if there are
+        no such columns.
     """
     form = conditioned.form
     flip = 1.0 if form.sense == "min" else -1.0
@@ -243,7 +243,7 @@ def recession_form(form: StandardForm) -> StandardForm:
     """
 
     def replace_finite(sides: Floats, missing_side: float) -> Floats:
-        """Return bounds with finite ones replaced by 0 and infinite ones by ``missing_side``."""
+        """Return ``sides`` with finite ones replaced by 0 and infinite ones by ``missing_side``."""
         return np.where(np.isfinite(sides), 0.0, missing_side)
 
     if form.Q is not None:
@@ -318,7 +318,7 @@ def _check_rows(form: StandardForm, matrix: Any, lower: Floats, upper: Floats, x
         matrix: The rows to check, scaled or in their own units, CSR, shape (rows, n).
         lower, upper: Bounds of these rows, shape (rows,).
         x: The point, shape (n,).
-        numbers: For each row to check, its index in the form; None if all rows of the form are checked in order.
+        numbers: The index in the form of each row to check; None if all rows of the form are checked in order.
     """
     activity = matrix @ x
     violations = np.maximum(np.maximum(lower - activity, activity - upper), 0.0)

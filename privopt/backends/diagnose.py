@@ -1,6 +1,6 @@
 """Explain why a model is infeasible by naming the families, rows and variables that clash.
 
-Families are left out one by one, as in the deletion filter for irreducible infeasible subsystems.
+Families are omitted one by one, as in the deletion filter for irreducible infeasible subsystems.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Clash:
     contradicted: bool = False
 
     def __str__(self) -> str:
-        """Return text that names the clashing families, rows and bounds, for the error about an infeasible model."""
+        """Return a sentence on the clashing families, rows and bounds, for the error about an infeasible model."""
         if not self.confirmed:
             return "the solver finds no point that satisfies all rows (a second solver does not confirm it)"
         names = " and ".join(self.families) if self.families else "the bounds of the variables alone"
@@ -63,13 +63,13 @@ class Clash:
 
 
 def _abbreviate_names(names: tuple[str, ...]) -> str:
-    """Return the first names as text, followed by the number of names left out."""
+    """Return the first names as a string, followed by the number of names omitted."""
     suffix = f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
     return ", ".join(names[:MAX_SHOWN_NAMES]) + suffix
 
 
 def find_clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
-    """Find the families that clash in an infeasible model, by leaving out each one in turn.
+    """Find the families that clash in an infeasible model, by omitting each one in turn.
 
     Rows are named only if the LP relaxation is infeasible; they come from HiGHS's irreducible infeasible subsystem.
 
@@ -116,7 +116,7 @@ class _Probe:
 
     Attributes:
         arrays: The model, as ``problem_arrays`` returns it, with all costs 0.
-        solver: The HiGHS instance, which warm-starts each solve from the last one.
+        solver: The HiGHS instance, in which each solve starts from the result of the previous one.
     """
 
     def __init__(self, conditioned: ScaledForm) -> None:
@@ -166,7 +166,7 @@ class _IntegerProbe(_Probe):
 
 
 def _reduce_families(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str], bool]:
-    """Return the families that remain after leaving out those that the clash does not need (a deletion filter).
+    """Return the families that remain once those that the clash does not need are omitted (a deletion filter).
 
     Args:
         probe: The infeasible model, in which unnecessary families stay disabled.
@@ -203,7 +203,7 @@ def _find_subsystem(conditioned: ScaledForm, families: list[str]) -> tuple[tuple
     """Return the rows and columns of an irreducible infeasible subsystem in some families, if HiGHS finds one in time.
 
     A model can be infeasible for several reasons. The rows of all other families are therefore disabled, so that the
-    rows found show the same reason as the families.
+    rows found clash for the same reason as the families.
 
     Args:
         conditioned: The scaled form, whose linear relaxation is infeasible.

@@ -1,4 +1,4 @@
-"""The HiGHS backend through highspy, for LPs and integer programs, and its sessions with warm starts."""
+"""The HiGHS backend, which uses highspy for LPs and integer programs, and its sessions with warm starts."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Highs(Backend):
         tolerance: float = ROW_TOLERANCE,
         options: Mapping[str, Any] | None = None,
     ) -> Session:
-        """Return a session in this process, in which each solve starts from the result of the last one.
+        """Return a session in this process, in which each solve starts from the result of the previous one.
 
         Args:
             form: The initial model, without integer columns.
@@ -85,7 +85,7 @@ class Highs(Backend):
         Args:
             conditioned: The scaled form.
             options: Options for the solve.
-            attempt: The number of earlier attempts, from 0 to 2, which selects the settings.
+            attempt: The number of previous attempts, from 0 to 2, which selects the settings.
 
         Raises:
             RejectedAnswerError: HiGHS called a linear program infeasible in the first attempt; the next attempt checks
@@ -227,7 +227,7 @@ class HighsSession(Session):
             )
 
     def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
-        """Append rows ``lower <= matrix x <= upper`` (sparse, over all columns)."""
+        """Append sparse rows ``lower <= matrix x <= upper`` over all columns."""
         rows = matrix.tocsr()
         # Rows that are added later are not scaled: their factor is 1. The model then becomes stale, because HiGHS would
         # keep its own scaling of the first rows.
@@ -283,7 +283,7 @@ class HighsSession(Session):
         set_basis(self._solver, basis)
 
     def _reload_model(self, tolerance: float) -> None:
-        """Pass the model to HiGHS again with a tolerance; otherwise HiGHS would keep its scaling of the first rows."""
+        """Pass the model to HiGHS again, with the given tolerance, so that HiGHS scales all rows anew."""
         check_status(self._solver.passModel(self._solver.getLp()), "take the model again")
         for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
             check_status(self._solver.setOptionValue(name, tolerance), f"set {name}")
@@ -314,7 +314,7 @@ class HighsSession(Session):
             return self._solve_once(time_limit, started)
 
     def _solve_once(self, time_limit: float | None, started: float) -> Answer:
-        """Run HiGHS once, and again without presolve if it gave up, or calls the model infeasible without a Farkas ray.
+        """Run HiGHS once, and again without presolve if it gives up or reports infeasibility without a Farkas ray.
 
         Args:
             time_limit: Seconds since ``started``; None for no limit.
@@ -373,11 +373,11 @@ class HighsSession(Session):
 
 
 def _sparse_arrays(matrix: Any) -> tuple[int, Any, Any, Floats]:
-    """Return the arrays of a CSR (CSC) matrix in the types that HiGHS expects.
+    """Return the arrays of a CSR or CSC matrix in the types that HiGHS expects.
 
     Returns:
-        The number of entries, the position of the first entry in each row (column), the column (row) of each entry, and
-        the value of each entry.
+        The number of entries, the position of the first entry in each row, the column of each entry, and the value of
+        each entry. For a CSC matrix, rows and columns are exchanged.
     """
     return (
         matrix.nnz,

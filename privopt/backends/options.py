@@ -34,7 +34,8 @@ class Options:
         basis: Basis from which a solver that supports warm starts begins a linear program; other solvers ignore it.
         start: A point from which a search over integers begins, shape (n,), NaN where it gives no value.
         log: Whether the solver's log is shown on standard error.
-        log_file: The file that the solver appends its log to; None if it is not shown. :meth:`Backend.solve` sets it.
+        log_file: The path of the file to which the solver appends its log; None if the log is not shown.
+            :meth:`Backend.solve` sets it.
     """
 
     time_limit: float | None = None
@@ -81,7 +82,7 @@ def read_options(options: Mapping[str, Any]) -> Options:
 
 
 def _read_start(start: Any) -> Floats:
-    """Return a start as a vector of doubles, or raise a UsageError if it is not one."""
+    """Return a starting point as a vector of doubles, or raise a UsageError if it cannot be converted to one."""
     try:
         values = as_doubles(start)
     except (TypeError, ValueError):
@@ -92,5 +93,5 @@ def _read_start(start: Any) -> Floats:
 
 
 def _is_number(value: object) -> bool:
-    """Return whether a value is a real number. Booleans do not count."""
+    """Return whether a value is a real number. Booleans are not regarded as numbers."""
     return isinstance(value, Real) and not isinstance(value, bool)

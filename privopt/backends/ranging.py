@@ -26,11 +26,11 @@ def compute_ranging(form: StandardForm, basis: Basis) -> Ranging:
     """Return the range within which each cost or row bound can change alone while a basis stays optimal.
 
     Args:
-        form: The linear program, whose optimum has this basis.
+        form: The linear program that the basis belongs to.
         basis: The optimal basis.
 
     Raises:
-        SolverError: HiGHS does not find the optimum again, or gives no ranging.
+        SolverError: HiGHS does not find the optimum again, or fails to compute the ranges.
     """
     highspy = highspy_module()
     conditioned = condition(form, BEARING)

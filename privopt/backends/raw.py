@@ -24,7 +24,7 @@ class Raw:
         message: A message from the solver, such as the name of its status.
         interrupted: Whether an interrupt ended the solve.
         basis: The basis of an optimal linear program, or None.
-        either: Whether the solver found that the model is infeasible or unbounded, but not which of the two.
+        either: Whether the solver found that the model is infeasible or unbounded, without determining which.
     """
 
     outcome: Outcome | None
@@ -41,7 +41,7 @@ class Raw:
 
 
 class RejectedAnswerError(SolverError):
-    """A solver's answer is not valid; another attempt may give a better one."""
+    """A solver's answer is not valid; another attempt may give a valid one."""
 
 
 class FailedCheckError(RejectedAnswerError):

@@ -21,7 +21,7 @@ def read_mps(path: str | os.PathLike[str]) -> StandardForm:
     file are the labels. Coefficients of at most 1e-12 in absolute value are dropped, and so are rows without bounds.
 
     Args:
-        path: The file, which may be compressed (``.mps.gz``).
+        path: The path of the file, which may be compressed (``.mps.gz``).
 
     Raises:
         UsageError: The file does not exist, or HiGHS cannot read it.

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 
 @contextmanager
 def output_appended(path: str | None) -> Iterator[None]:
-    """Redirect standard output to the end of a file, to catch the output of a native library.
+    """Append standard output to a file inside a ``with`` block, to catch the output of a native library.
 
     The redirection affects the whole process, so nothing else in the process should print in the meantime.
 
     Args:
-        path: The file; None leaves standard output unchanged.
+        path: The path of the file; None leaves standard output unchanged.
     """
     if path is None:
         yield

@@ -139,7 +139,7 @@ class Search:
         return self._best_point(str(failure))
 
     def _prefer_known_point(self, result: Result) -> Result:
-        """Return the best known point with the bound of a result, if a limit ended the search with a worse one."""
+        """Return a result, or a better known point with the result's bound if a limit ended the search."""
         if not self.points or result.outcome not in (Outcome.STOPPED, Outcome.FEASIBLE):
             return result
         best = min(self.points, key=self._cost_of)
@@ -169,7 +169,7 @@ class Search:
         return None if name is None else registry().kind("solver", name).load()()
 
     def _remaining_options(self) -> Options:
-        """Return the options with the remaining time as limit, but at least 0.1 s: solvers refuse a limit of 0."""
+        """Return the options, limited to the remaining time, but at least 0.1 s, because solvers refuse a limit of 0."""
         remaining = self.remaining
         return self.options if remaining is None else evolve(self.options, time_limit=max(remaining, 0.1))
 
@@ -265,7 +265,7 @@ class Search:
 
         Args:
             backend: The backend that gave the answer, which also solves again.
-            conditioned: The scaled form that it solved.
+            conditioned: The scaled form that the backend solved.
             raw: The answer. It is returned unchanged if there is nothing to polish, or if the second solve fails.
         """
         form = conditioned.form
@@ -377,7 +377,7 @@ class Search:
         return evolve(best, bound=bound, seconds=seconds)
 
     def _is_beyond(self, bound: float | None, objective: float | None) -> bool:
-        """Return whether a bound contradicts the objective: above it if the form minimises, below it otherwise."""
+        """Return whether a bound contradicts an objective by lying above it (below it if the form maximises)."""
         return bound is not None and objective is not None and self.flip * (bound - objective) > 0
 
     def _gap_tolerance(self, result: Result) -> float:
@@ -474,8 +474,8 @@ class Search:
     def _check_infeasible(self, backend: Backend, result: Result) -> None:
         """Check the claim that the model is infeasible, by asking another solver for a feasible point.
 
-        If the backend has a substitute, the substitute is asked, but only about integer programs. Otherwise HiGHS is
-        asked. An answer from the substitute itself is not checked.
+        If the backend has a substitute, the substitute is asked about integer programs only. Otherwise HiGHS is asked.
+        An answer from the substitute itself is not checked.
 
         Args:
             backend: The backend that gave the answer.
@@ -511,7 +511,7 @@ class Search:
     def _best_point(self, failure: str) -> Result:
         """Return the best known feasible point, with the best known bound.
 
-        ``failure`` says why no answer passed its checks, and becomes the result's message.
+        ``failure`` states why no answer passed its checks, and becomes the result's message.
         """
         best = min(self.points, key=self._cost_of)
         bounds = [point.bound for point in self.points if point.bound is not None]

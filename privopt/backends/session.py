@@ -66,7 +66,7 @@ class Session(ABC):
 
     @abstractmethod
     def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
-        """Append rows ``lower <= matrix x <= upper`` (sparse, over all columns)."""
+        """Append sparse rows ``lower <= matrix x <= upper`` over all columns."""
 
     @abstractmethod
     def add_columns(
@@ -91,7 +91,7 @@ class Session(ABC):
     @property
     @abstractmethod
     def basis(self) -> Basis | None:
-        """The basis of the last solve, or None if the solver does not give one."""
+        """The basis of the last solve, or None if the solver does not provide one."""
 
     @abstractmethod
     def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
@@ -137,7 +137,7 @@ class ColdSession(Session):
         self.form = evolve(self.form, row_lower=low, row_upper=high)
 
     def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
-        """Append rows ``lower <= matrix x <= upper`` (sparse, over all columns). Bounds are broadcast to all rows."""
+        """Append sparse rows ``lower <= matrix x <= upper`` over all columns. Bounds are broadcast to all rows."""
         from scipy import sparse
 
         form, count = self.form, matrix.shape[0]
@@ -246,13 +246,13 @@ def check_continuous(form: StandardForm, subject: str) -> None:
 def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = None) -> Floats | None:
     """Return Farkas multipliers for an infeasible model's rows, shape (m,); None if its rows can all be satisfied.
 
-    The result contains the multipliers from the elastic form, which minimises the sum of all rows' violations. It is
-    also None if the elastic form is not solved to optimality.
+    The multipliers come from the elastic form, which minimises the sum of all rows' violations. The result is also None
+    if the elastic form is not solved to optimality.
 
     Args:
         form: The model, whose costs are ignored.
         solver: The solver for the elastic form.
-        time_limit: Seconds; None for no limit.
+        time_limit: Time limit in seconds; None for no limit.
     """
     from scipy import sparse
 

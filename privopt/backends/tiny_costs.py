@@ -1,4 +1,4 @@
-"""Solve a form whose costs are next to the smallest doubles through one with larger costs.
+"""Solve a form whose costs are close to the smallest doubles by solving one with larger costs.
 
 Doubles below 2**-1022 have fewer digits, so the checks of an answer, which compare costs in the units of the form,
 cannot tell the optimum from other points. The factor is a power of two, which changes no digit.
@@ -22,7 +22,7 @@ TINY: Final = 2.0**-900
 
 
 def cost_exponent(form: StandardForm) -> int:
-    """Return the power of two that brings the objective's largest coefficient to about 1; 0 unless all are tiny."""
+    """Return the exponent of the power of two that scales the largest cost to about 1; 0 unless all costs are tiny."""
     coefficients = [form.c, np.array([form.c0]), *([] if form.Q is None else [form.Q.data])]
     largest = max(float(np.abs(values).max(initial=0.0)) for values in coefficients)
     return 0 if largest == 0.0 or largest >= TINY else -math.frexp(largest)[1]
@@ -37,7 +37,7 @@ def enlarge_costs(form: StandardForm, exponent: int) -> StandardForm:
 
 
 def shrink_result(form: StandardForm, result: Result, exponent: int) -> Result:
-    """Return the result for a form, given the result for the form that :func:`enlarge_costs` made from it.
+    """Convert the result for a form with enlarged costs to the result for the original form.
 
     Args:
         form: The form with tiny costs.
@@ -64,7 +64,7 @@ def shrink_result(form: StandardForm, result: Result, exponent: int) -> Result:
 
 
 def _shrink(value: float, exponent: int, *, towards: float) -> float:
-    """Return value / 2**exponent, rounded in the given direction if that is no double, so that bounds hold."""
+    """Return value / 2**exponent, rounded towards ``towards`` if it is not a double, so that bounds hold."""
     nearest = math.ldexp(value, -exponent)
     back = math.ldexp(nearest, exponent)
     is_beyond = back > value if towards < 0 else back < value

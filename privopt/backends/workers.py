@@ -37,7 +37,7 @@ class Reply:
 
     Attributes:
         answer: The solver's answer; None if the worker was killed before it had an answer.
-        latest: The last progress that the worker reported before its answer; None if it reported none.
+        latest: The last progress report that the worker sent before its answer; None if it sent none.
         interrupted: Whether an interrupt ended the solve.
     """
 
@@ -65,7 +65,7 @@ class _IdleWorkers:
             return any(worker.alive() for worker in self.workers.get(solver, []))
 
     def take_worker(self, solver: str, module: str) -> Worker:
-        """Return a solver's idle worker, or start one, which imports ``module`` while it receives its problem."""
+        """Return an idle worker for a solver, or start one that imports ``module`` while it receives its problem."""
         with self.lock:
             waiting = self.workers.get(solver, [])
             while waiting:
@@ -92,7 +92,7 @@ class _IdleWorkers:
             self.workers.clear()
 
     def forget(self) -> None:
-        """Empty the pool without closing its workers, in a forked child: they belong to the parent process."""
+        """Empty the pool in a forked child without closing the workers, which belong to the parent process."""
         # The parent's lock may be held by a thread that the child does not have.
         self.lock = threading.Lock()
         self.workers = {}
