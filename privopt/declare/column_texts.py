@@ -1,4 +1,4 @@
-"""Functions that convert table columns to text and to subjects' names, and the names of columns that ``apply`` writes.
+"""Functions that convert table columns to strings and to subjects' names, and name the columns that ``apply`` adds.
 
 A subject is the person (or device) that a row is about.
 """
@@ -41,15 +41,15 @@ TABLE: Final = "table"
 
 
 def prefix_name(prefix: str | None, name: str) -> str:
-    """Return the name of an added column, preceded by the prefix and an underscore if there is a prefix."""
+    """Return an added column's name, with the prefix and an underscore before it unless the prefix is None."""
     return name if prefix is None else f"{prefix}_{name}"
 
 
 @contextmanager
 def naming(file: str) -> Iterator[None]:
-    """Insert a table's file name into the faults that a block raises about :data:`TABLE`.
+    """Replace :data:`TABLE` with a table's file name in the faults of errors that a ``with`` block raises.
 
-    Code that is given only columns does not know the file.
+    Code that receives only columns does not know the file's name.
     """
     try:
         yield
@@ -60,7 +60,7 @@ def naming(file: str) -> Iterator[None]:
 
 
 def texts_of(column: nw.Series[Any]) -> Series:
-    """Convert a column to text in normal form, without surrounding blanks. Missing and blank cells become null.
+    """Convert a column to strings in normal form, without surrounding blanks. Missing and blank cells become null.
 
     Whole numbers have no decimal point.
 
@@ -94,11 +94,11 @@ def texts_of(column: nw.Series[Any]) -> Series:
 
 
 def number_ids(texts: Series, numbers: Mapping[str, int]) -> Ints:
-    """Return the index of each id in a text column, (B,), with -1 for texts that are not ids.
+    """Return the index of each id in a column of strings, shape (B,); -1 for strings that are not ids.
 
     ``numbers`` maps each id to its index.
 
-    pandas writes whole numbers as 132.0 if cells of the column are missing. Such a text is read as the id 132, unless
+    pandas writes whole numbers as 132.0 if cells of the column are missing. Such a string is read as the id 132, unless
     ``numbers`` contains the id 132.0.
 
     >>> import polars as pl
@@ -116,7 +116,7 @@ def number_ids(texts: Series, numbers: Mapping[str, int]) -> Ints:
 
 
 def subjects_of(column: nw.Series[Any]) -> Series:
-    """Return a column of subjects' names in normal form (:func:`fold_subject_name`); cells without a name are null.
+    """Return a column's subjects' names in normal form (:func:`fold_subject_name`); null for cells without a name.
 
     Raises:
         InputError: Some names are too long or contain invisible characters. The message does not quote them.

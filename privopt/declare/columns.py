@@ -20,8 +20,8 @@ def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
     """Write a CSV table (UTF-8, line feeds) from columns. :func:`read_columns` recovers every bit of its numbers.
 
     Args:
-        path: The new file.
-        columns: The values of each column, of shape (rows,), by name: texts, whole numbers or doubles. None becomes an
+        path: The path of the file to create.
+        columns: The values of each column, shape (rows,), by name: strings, whole numbers or doubles. None becomes an
             empty cell.
     """
     import polars as pl
@@ -34,11 +34,11 @@ def read_columns(path: Path, columns: Sequence[Column]) -> DataFrame:
     """Read a CSV table that :func:`write_columns` wrote, and check all cells and the order of the columns.
 
     Args:
-        path: A regular file, not a link.
-        columns: The columns of the table; optional ones may be absent.
+        path: The path of the table, which must be a regular file and not a link.
+        columns: The declarations of the table's columns; optional columns may be missing from the file.
 
     Returns:
-        A frame with the columns that are present, in order, as text, doubles or int64.
+        A frame of the columns that the file contains, in order, as strings, doubles or int64.
 
     Raises:
         InputError: The file is missing or is not such a table. The error lists the first faults by row and column.

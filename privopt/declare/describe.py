@@ -1,4 +1,4 @@
-"""The rows that ``privopt describe`` shows, one for each key in a problem class."""
+"""The rows that ``privopt describe`` shows, one for each key of a problem class."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class KeyRow:
     """One line of ``privopt describe``, as strings.
 
     Attributes:
-        key: The key with its tables, such as ``privacy.epsilon``.
+        key: The key, preceded by the tables that contain it, such as ``privacy.epsilon``.
         type: The type of its value, such as ``number``.
         unit: The unit of its value; empty if it has none.
         default: Its default, "required" if it has none, or "left out" if it may be absent.
@@ -48,7 +48,7 @@ def _type_name(type_: Any) -> str:
 
 
 def _is_composite(default: Any) -> bool:
-    """Return whether a default comes from a factory or is a table. The keys of such tables have their own rows."""
+    """Return whether a default is created by a factory or is a table, whose keys have rows of their own."""
     return isinstance(default, attrs.Factory) or attrs.has(type(default))  # type: ignore[arg-type]
 
 
@@ -63,7 +63,7 @@ Takes = Callable[[str, str], bool]
 
 
 def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, name: True) -> list[KeyRow]:
-    """Return one row for each key in a problem class, in order. A table has its own row, followed by its keys.
+    """Return one row for each key in a problem class, in order. A table has a row of its own, followed by its keys.
 
     Args:
         cls: The problem class.

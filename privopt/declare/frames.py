@@ -77,7 +77,7 @@ _DATA: Final = re.compile(r'\d[.,]\d{2}|\d{6}|^\s*[\[{<#]|"')
 
 
 def describe_binary_format(head: bytes) -> str | None:
-    """Return the format of a file by its first bytes, if that is a format often mistaken for text; otherwise None.
+    """Describe a file's format, recognised by its first bytes, if users often mistake it for text; otherwise None.
 
     >>> describe_binary_format(b"PK\x03\x04..."), describe_binary_format(b"id,lat,lon")
     ("a ZIP archive, such as a spreadsheet's .xlsx or .ods", None)
@@ -86,7 +86,7 @@ def describe_binary_format(head: bytes) -> str | None:
 
 
 def find_header_fault(head: bytes, file: str) -> Fault | None:
-    """Return a fault if the first line of a file cannot be a header of comma-separated values; otherwise None.
+    """Return a fault if the first line of a file cannot be the header of a CSV table; otherwise None.
 
     The fault quotes no column name, because the line may be a row of secrets.
 
@@ -111,7 +111,7 @@ def find_header_fault(head: bytes, file: str) -> Fault | None:
 
 
 def type_name(dtype: object) -> str:
-    """Return the name of a column's type without parameters, because fields and categories are part of the data."""
+    """Return the name of a column's type, without its fields or categories, which are part of the data."""
     return dtype.__name__ if isinstance(dtype, type) else type(dtype).__name__
 
 
@@ -142,7 +142,7 @@ def text_of(file: File) -> bytes:
 
 
 def is_parquet(file: File) -> bool:
-    """Return whether the first bytes of a table are those of a Parquet file. All other tables are CSV."""
+    """Return whether a table's first bytes are those of a Parquet file. All other tables are taken to be CSV."""
     return file.contents.startswith(PARQUET)
 
 
@@ -171,7 +171,7 @@ def table_of(file: File) -> DataFrame:
     Column names are stripped of surrounding blanks. Column names and text cells are in :func:`normal_form`.
 
     Raises:
-        InputError: The file is not a table, or a row and the header differ in their number of fields.
+        InputError: The file is not a table, or a row has more or fewer fields than the header.
     """
     import polars as pl
 
@@ -196,7 +196,7 @@ def table_of(file: File) -> DataFrame:
 
 
 def normalize_texts(texts: Series) -> Series:
-    """Return a text column in :func:`normal_form`.
+    """Return a column of strings in :func:`normal_form`.
 
     ASCII text is already in normal form, and comparing the lengths in bytes and characters detects it quickly.
     """
@@ -220,7 +220,7 @@ _cached_cells = lru_cache(maxsize=32)(_read_cells)
 
 
 def find_repeated_names(file: File) -> frozenset[str]:
-    """Return the names that occur more than once in a CSV header, in normal form. polars would rename the duplicates.
+    """Return the names, in normal form, that occur more than once in a CSV header. polars would rename the duplicates.
 
     Args:
         file: A file that :func:`table_of` has read.
@@ -243,7 +243,7 @@ def read_parquet(file: File, expectation: str = "a table") -> DataFrame:
 
     Args:
         file: The file.
-        expectation: The expected kind of file in words, for the fault.
+        expectation: Words for the expected kind of file, for the fault.
 
     Raises:
         InputError: The file is not Parquet.
@@ -297,7 +297,7 @@ def _has_wide_decimal(dtype: DataType) -> bool:
 def _is_readable(lazy: LazyFrame) -> bool:
     """Return whether the first row of a lazy frame can be read.
 
-    The schema alone does not show this, because it may contain types that polars cannot read.
+    The schema alone does not suffice, because it may contain types that polars cannot read.
     """
     import polars as pl
 
@@ -333,7 +333,7 @@ def csv_bytes(frame: DataFrame) -> bytes:
 
 
 def plain_texts(series: Series) -> Series:
-    """Return a column as text in :func:`normal_form`, with whole numbers written without a decimal point.
+    """Return a column as strings in :func:`normal_form`, with whole numbers written without a decimal point.
 
     This includes whole doubles, because pandas stores a column of whole numbers with missing cells as doubles.
 
@@ -341,7 +341,7 @@ def plain_texts(series: Series) -> Series:
     >>> plain_texts(pl.Series([7.0, None, 3.5, 1e17, float("nan")])).to_list()
     ['7', None, '3.5', '100000000000000000', 'NaN']
 
-    Dates that are too far away to be written become :data:`FAR_DATE`.
+    Dates too far in the past or future to be written become :data:`FAR_DATE`.
 
     Raises:
         PolarsError: The column contains lists, structures, bytes or durations.
@@ -365,7 +365,7 @@ def plain_texts(series: Series) -> Series:
 
 
 def without_far_dates(series: Series) -> Series:
-    """Return a column in which null replaces dates that are too far away for polars to write without a panic."""
+    """Return a column in which dates too far in the past or future for polars to write are replaced by null."""
     import polars as pl
 
     if series.dtype not in (pl.Date, pl.Datetime):
@@ -379,7 +379,7 @@ def without_far_dates(series: Series) -> Series:
 
 
 def _date_texts(series: Series) -> Series:
-    """Return a column of dates or times as text, with :data:`FAR_DATE` for those that polars cannot write."""
+    """Return a column of dates or times as strings, with :data:`FAR_DATE` for those that polars cannot write."""
     import polars as pl
 
     near_dates = without_far_dates(series)
@@ -401,12 +401,15 @@ def _uneven_row(file: File) -> Fault | None:
 
 
 def find_ragged_row(file: File) -> Fault:
-    """Return a fault for the first row with a wrong number of fields. The fault quotes no cell, which may be secret."""
+    """Return a fault for the first row with a wrong number of fields.
+
+    The fault quotes no cell, because cells may be secret.
+    """
     return _uneven_row(file) or Fault(file.name, "", "text that is not a table", "comma-separated values")
 
 
 def list_columns(names: Sequence[str]) -> str:
-    """Return the first names in a header for use in a message, unless one of the names looks like data.
+    """Return the first names in a header as a string for messages, unless one of the names looks like data.
 
     A file without a header begins with a row of data, which may be secret; in that case :data:`NO_HEADER` is returned.
 
@@ -423,6 +426,6 @@ def list_columns(names: Sequence[str]) -> str:
 
 
 def strip_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return column names in normal form, without surrounding blanks, unless two names would become equal."""
+    """Return column names in normal form, without surrounding blanks; unchanged if two names would become equal."""
     bare = tuple(normal_form(name.strip()) for name in names)
     return bare if len(set(bare)) == len(set(names)) else tuple(names)

@@ -1,4 +1,4 @@
-"""The normal forms in which names and subjects' names are compared, and the detection of names that look alike.
+"""The normal forms in which names, including subjects' names, are compared, and a search for names that look alike.
 
 A subject is the person (or device) that a row is about.
 """
@@ -40,7 +40,7 @@ them."""
 
 
 def normal_form(text: str) -> str:
-    r"""Return a text in Unicode's Normalization Form C, in which ids, regions, words and column names are compared.
+    r"""Return a string in Unicode's Normalization Form C, in which ids, regions, words and column names are compared.
 
     >>> normal_form("Zu\u0308rich") == "Z\u00fcrich"
     True
@@ -52,12 +52,12 @@ def normal_form(text: str) -> str:
 
 
 def normal_column(name: Any) -> Any:
-    """Return a column's name in :func:`normal_form`. A value that is not text, such as None, is returned unchanged."""
+    """Return a column's name in :func:`normal_form`. Any value other than a string, such as None, is unchanged."""
     return normal_form(name) if isinstance(name, str) else name
 
 
 def check_distinct_columns(columns: Mapping[str, str | None]) -> None:
-    """Refuse one column for two options, each of which needs a column of its own.
+    """Check that no two options name the same column, because each needs a column of its own.
 
     Args:
         columns: The column that each option names; None for options that are not given.
@@ -77,10 +77,10 @@ def check_distinct_columns(columns: Mapping[str, str | None]) -> None:
 def fold_subject_name(name: str) -> str:
     r"""Return the normal form of a subject's name, which is the same for all spellings of the name.
 
-    Names that differ only invisibly, or in ways in which programs rewrite them, get the same form, so that a person has
-    a single budget. The form is NFKC without invisible characters and surrounding blanks, with single blanks inside;
-    whole numbers are reduced to their digits. Two people whose names have the same form share a budget, so they are
-    charged more, never less.
+    Names that differ only invisibly, or in ways in which programs rewrite them, get the same form, so that each person
+    has a single budget. The form is NFKC without invisible characters and surrounding blanks, with single blanks
+    inside; whole numbers are reduced to their digits. Two people whose names have the same form share a budget, so they
+    are charged more, never less.
 
     >>> [fold_subject_name(name) for name in ("Zoe\u0308 \ufb01eld\u200b", "007", "7.0", "7.5")]
     ['Zoë field', '7', '7', '7.5']

@@ -16,10 +16,10 @@ CAPTION: Final = "text-align:left;caption-side:top;color:inherit;white-space:now
 
 
 def format_text(value: object, digits: int = 9) -> str:
-    """Format a value as readable plain text.
+    """Format a value as plain text for readers.
 
     Args:
-        value: Any value; None becomes "none", True "yes", and the items of a list are separated by commas.
+        value: Any value. None becomes "none" and True becomes "yes"; the items of a list are separated by commas.
         digits: The number of significant digits of a double. Thousands are separated by commas.
     """
     if value is None:
@@ -59,7 +59,7 @@ def format_digits(value: float, digits: int = 3) -> str:
 
 
 def format_percent(share: float) -> str:
-    """Format a share as a percentage with three digits, or as "under 0.001 %" if it is smaller but not 0.
+    """Format a share as a percentage with three significant digits, or as "under 0.001 %" if it is smaller but not 0.
 
     >>> format_percent(0.98654), format_percent(0.0), format_percent(1e-9)
     ('98.7\\xa0%', '0\\xa0%', 'under 0.001\\xa0%')
@@ -69,7 +69,7 @@ def format_percent(share: float) -> str:
 
 
 def card(title: str, facts: Mapping[str, Any]) -> str:
-    """Return an HTML table of facts with a title.
+    """Return an HTML table with a title and a row for each fact.
 
     >>> card("Release", {"records": 1200, "unit": "<km>"}).count("1,200"), "&lt;km&gt;" in card("R", {"u": "<km>"})
     (1, True)

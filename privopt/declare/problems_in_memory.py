@@ -45,7 +45,7 @@ class Part:
     """A table in a problem file, together with the files that the table names.
 
     Attributes:
-        values: The values by key. If a key stands for a file, its value is the file's name.
+        values: The values by key. If a key names a file, its value is the file's name.
         files: The bytes of the files, by name.
     """
 
@@ -58,7 +58,7 @@ class Problem:
     """A problem: the text of a problem file, together with the files that the text names.
 
     Attributes:
-        source: The problem file in the form in which mechanisms read it.
+        source: The problem file, together with the contents of the files that it names.
     """
 
     source: File
@@ -99,7 +99,7 @@ class Problem:
         return folder / NAME
 
     def __repr__(self) -> str:
-        """Return one line that states the problem's kinds, its epsilon and the files that it names."""
+        """Return one line with the problem's kinds, its epsilon and the files that it names."""
         tables = tomllib.loads(self.toml)
         parts = [
             f"{name} {table['kind']}" for name, table in tables.items() if isinstance(table, dict) and "kind" in table
@@ -148,7 +148,7 @@ def _list_named_files(source: File) -> list[str]:
 
 
 def _is_file(folder: Path, name: str) -> bool:
-    """Return whether an arbitrary text is the name of a file in a folder."""
+    """Return whether an arbitrary string is the name of a file in a folder."""
     try:
         return (folder / name).is_file()
     except (OSError, ValueError):  # a text too long for a name, or with a zero byte
@@ -168,7 +168,7 @@ def _iter_texts(value: object) -> Iterator[str]:
 
 
 def problem(*, title: str | None = None, purpose: str | None = None, **tables: object) -> Problem:
-    """Return a problem for any mechanism, built from its tables and top-level keys, with data in place of files.
+    """Return a problem for any mechanism, built from tables and top-level keys, with data in place of file names.
 
     ``title`` and ``purpose`` are public and appear at the top of the report.
 
@@ -211,9 +211,9 @@ def _store_value(where: str, value: object, files: dict[str, bytes]) -> object:
     """Return a value for a problem file. Tables and arrays are stored as files, and their names are returned.
 
     Args:
-        where: The name of the key with its tables, from which file names are derived.
+        where: The key, preceded by the tables that contain it, from which file names are derived.
         value: The value to store.
-        files: Receives the files' contents by name.
+        files: A mapping to which the contents of each new file are added under the file's name.
     """
     if isinstance(value, Mapping):
         return {str(key): _store_value(f"{where}-{key}", inner, files) for key, inner in value.items()}
@@ -233,13 +233,13 @@ def _store_value(where: str, value: object, files: dict[str, bytes]) -> object:
 
 
 def keep(name: str, raw: bytes, files: dict[str, bytes]) -> str:
-    """Add the contents ``raw`` of a file to ``files``, and return the name that the problem file then contains."""
+    """Add a file with the contents ``raw`` to ``files``, and return its name, which the problem file then contains."""
     files[name] = raw
     return name
 
 
 def frame_of(data: object, what: str) -> nw.DataFrame[Any]:
-    """Return any kind of table, or a dict of columns, as a narwhals frame.
+    """Convert any kind of table, or a dict of columns, to a narwhals frame.
 
     Args:
         data: A table from pandas, polars, pyarrow or narwhals, or a dict from names to lists or arrays.
@@ -294,7 +294,7 @@ def values_of(data: object) -> object:
 
 
 def table(data: object) -> DataFrame:
-    """Return a dict of columns, or any other kind of table, as a table for :func:`problem`.
+    """Convert a dict of columns, or any other kind of table, to a table that :func:`problem` accepts.
 
     Args:
         data: A dict of columns, or a table from pandas, polars, pyarrow or GeoPandas.
@@ -303,7 +303,7 @@ def table(data: object) -> DataFrame:
 
 
 def text_frame(frame: nw.DataFrame[Any]) -> DataFrame:
-    """Return a table as a polars frame. Categories and columns of mixed types become text."""
+    """Convert a table to a polars frame. Categories and columns of mixed types become strings."""
     import polars as pl
 
     columns = []
@@ -315,7 +315,7 @@ def text_frame(frame: nw.DataFrame[Any]) -> DataFrame:
 
 
 def _to_series(name: str, column: nw.Series[Any]) -> Series:
-    """Return a column from any library as a polars series. Missing values, including NaN in pandas, become null."""
+    """Convert a column from any library to a polars series. Missing values, including NaN in pandas, become null."""
     missing = column.is_null().to_list()
     return _make_column(
         name, [None if is_missing else value for value, is_missing in zip(column.to_list(), missing, strict=True)]
@@ -323,7 +323,7 @@ def _to_series(name: str, column: nw.Series[Any]) -> Series:
 
 
 def _make_column(name: str, values: list[Any]) -> Series:
-    """Return values as a polars series. Mixed types, and integers that polars cannot store, become text."""
+    """Convert values to a polars series. Mixed types, and integers that polars cannot store, become strings."""
     import polars as pl
 
     try:

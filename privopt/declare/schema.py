@@ -1,4 +1,4 @@
-"""Tools to declare problem classes with attrs, from which parsing, faults and ``describe`` are derived.
+"""Tools to declare problem classes with attrs. Parsing, faults and ``describe`` are derived from the declarations.
 
 A problem is a frozen attrs class whose fields are declared with :func:`key`. A table in the file is a field whose type
 is another such class::
@@ -55,7 +55,7 @@ class RefusedValueError(ValueError):
 
 @frozen(kw_only=True)
 class Key:
-    """The declaration of one key in a problem class. Its attributes are the arguments that :func:`key` received."""
+    """The declaration of a key in a problem class. Its attributes are the arguments of :func:`key`."""
 
     help: str
     unit: str
@@ -91,10 +91,10 @@ class File:
 
     Attributes:
         name: The name in the problem file.
-        path: The location; None if the file was never on disk, or is a secret file that was not published.
+        path: The path of the file; None if the file was never on disk, or is a secret file that was not published.
         secret: Whether the file is written to ``private/`` only.
-        kept: The bytes of the file when the problem was read; None if they were not read. Computing, hashing and
-            writing all use these bytes, even if the file is edited in the meantime.
+        kept: The bytes of the file at the time when the problem was read; None if they were not read. Computing,
+            hashing and writing all use these bytes, even if the file is edited in the meantime.
         in_memory: Contents, by name, of files that this file may name. These files take precedence over files on disk.
         seen: The parts of the file that have been read so far.
     """
@@ -108,12 +108,12 @@ class File:
 
     @classmethod
     def read(cls, path: Path, name: str | None = None, *, expectation: str = "a file") -> File:
-        """Return a file whose bytes are read now.
+        """Read a file from disk, and return it with its bytes.
 
         Args:
             path: The path of the file.
             name: The name of the file in faults; by default the last part of the path.
-            expectation: The expected kind of file, for faults.
+            expectation: Words for the expected kind of file, for faults.
 
         Raises:
             InputError: The file cannot be read.
@@ -160,7 +160,7 @@ class Folder:
 
     Attributes:
         name: The name in the problem file.
-        path: The location; None in a published copy, where the folder is never opened.
+        path: The path of the folder; None in a published copy, where the folder is never opened.
     """
 
     name: str
@@ -196,8 +196,8 @@ def key(
             that the kinds fill (:class:`privopt.specs.RoleSpec`).
         kind: The default for the ``kind`` key, which is required if this is None.
         rest: Whether the field collects, as a mapping, all keys in its table that belong to no other field.
-        infinite: Whether the texts ``"inf"`` and ``"-inf"``, which JSON uses, are accepted as numbers.
-        omit: Whether :func:`document` leaves the key out if its value is the default.
+        infinite: Whether the strings ``"inf"`` and ``"-inf"``, which stand for infinite numbers in JSON, are accepted.
+        omit: Whether :func:`document` omits the key if its value is the default.
     """
     declared = Key(
         help=help,
@@ -226,7 +226,7 @@ def key(
 
 
 def positive(value: float | Fraction) -> str | None:
-    """Check that a number is above 0. Like all checks, return None if it is, and otherwise what was expected."""
+    """Check that a number is above 0. Like every check, return None if so, and otherwise the expectation in words."""
     return None if value > 0 else "a number above 0"
 
 
@@ -259,7 +259,7 @@ MAX_LINE: Final = 200
 
 
 def one_line(value: str) -> str | None:
-    """Check that a text is a single line without control characters or marks that change the writing direction."""
+    """Check that a string is one line without control characters or marks that change the writing direction."""
     is_valid = value.strip() and value.isprintable() and len(value) <= MAX_LINE
     return None if is_valid else f"one line of 1 to {MAX_LINE} printable characters"
 
@@ -315,7 +315,7 @@ def folders_of(problem: AttrsInstance) -> list[Folder]:
 
 
 def _collect_parts(problem: AttrsInstance, kind: type[T]) -> list[T]:
-    """Return all files or folders (as ``kind`` says) that a problem and its tables name, in the order of fields."""
+    """Return the files or the folders, depending on ``kind``, that a problem and its tables name, in field order."""
     parts: list[T] = []
     for attribute in attrs.fields(type(problem)):
         value = getattr(problem, attribute.name)

@@ -1,4 +1,4 @@
-"""Tables from any source. CSV and Parquet files are read in batches that fit into memory.
+"""Tables from any source. CSV and Parquet files are read in batches that fit in memory.
 
 The cells of a CSV file are unchanged text: the id 007 is not 7, and 1.10 is not 1.1. An empty line is not a row, but a
 line of commas is. No message quotes a cell, because cells may be secret.
@@ -55,7 +55,7 @@ def ending_of(path: Path, option: str) -> str:
         option: The option or argument that names the file, for the message.
 
     Raises:
-        UsageError: The file's extension is neither of these.
+        UsageError: The file has a different extension.
     """
     ending = path.suffix.lower()
     if ending not in ENDINGS:
@@ -134,7 +134,7 @@ def _iter_batches(
         path: The path of the file.
         ending: ``".csv"`` or ``".parquet"``.
         columns: The names of the columns to read.
-        unreadable: The columns in a Parquet file to leave out.
+        unreadable: The columns in a Parquet file to omit.
 
     Raises:
         InputError: A row is invalid. The fault gives the row's number.
@@ -174,7 +174,7 @@ def _scan_file(path: Path, ending: str, columns: tuple[str, ...], unreadable: tu
         path: The path of the file.
         ending: ``".csv"`` or ``".parquet"``.
         columns: The names of the columns to read.
-        unreadable: The columns in a Parquet file to leave out.
+        unreadable: The columns in a Parquet file to omit.
     """
     if ending == ".parquet":
         lazy = _scan_parquet(path).drop(unreadable)
@@ -188,15 +188,15 @@ def _scan_file(path: Path, ending: str, columns: tuple[str, ...], unreadable: tu
 
 
 def _scan_parquet(path: Path) -> pl.LazyFrame:
-    """Return a lazy frame of the file with exactly this name. By default, polars expands ``*``, ``[`` and ``~``."""
+    """Return a lazy frame of the file with exactly this name, in which ``*``, ``[`` and ``~`` are not expanded."""
     return pl.scan_parquet(path.absolute(), glob=False, hive_partitioning=False)
 
 
 def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     """Yield the batches of a CSV file without its blank lines, which polars reads as rows of empty cells (``,,``).
 
-    To tell blank lines from rows of empty cells, the file is read a second time alongside the batches, as long as there
-    are rows whose last cell is empty. Lines in doubt remain rows.
+    To distinguish blank lines from rows of empty cells, the file is read a second time alongside the batches, as long
+    as there are rows whose last cell is empty. Lines that cannot be classified remain rows.
 
     Raises:
         InputError: A row has fewer fields than the header. (polars would fill the row with empty cells.)
@@ -232,7 +232,7 @@ def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.D
 
 
 def refuse_table(path: Path, got: str, expectation: str) -> NoReturn:
-    """Raise an error about the whole table that says what the file contains (``got``) and what was expected."""
+    """Raise an InputError about the whole table: the file contains ``got``, but ``expectation`` was expected."""
     raise InputError([Fault(path.name, "", got, expectation)])
 
 

@@ -25,7 +25,7 @@ _CAMEL_CASE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def is_total_name(name: str) -> bool:
-    """Return whether a value or region has the name of a total in any of the known languages.
+    """Return whether ``name`` is a name for a total in any of the known languages.
 
     >>> [is_total_name(name) for name in ("Total", "_T", "Both sexes", "Iš viso", "Ogółem", "North", "18-64")]
     [True, True, True, True, True, False, False]
@@ -38,7 +38,7 @@ def is_total_name(name: str) -> bool:
 
 
 def may_be_totals(names: Series) -> Series:
-    """Return a mask of the names that may be names of totals, for which :func:`is_total_name` must decide.
+    """Return a mask of the names that may be names of totals; :func:`is_total_name` makes the final decision.
 
     This fast test excludes most names: those with digits, and ASCII names without any of the words for totals.
     """
@@ -50,15 +50,14 @@ def may_be_totals(names: Series) -> Series:
 
 
 def find_total_names(siblings: Collection[str], *, allow_letters: bool = True) -> list[str]:
-    """Return the values that have the name of a total over the other values.
+    """Return those values whose names mark them as totals of the others.
 
-    A total only exists together with other values. If there is only one value, or if all have such names, none is
-    returned.
+    A total requires other values, so none is returned if there is only one value or if all have such names.
 
     Args:
         siblings: All values of an attribute, or all regions with the same parent.
-        allow_letters: Whether a single letter (``T``) may be a total. If S and U are also values, it is not, because
-            letters are then codes.
+        allow_letters: Whether a single letter (``T``) may be a total. It is never one if S and U are also values,
+            because letters are then codes.
     """
     letters = {name.casefold() for name in siblings if len(name) == 1}
     is_alphabet = {"s", "u"} <= letters

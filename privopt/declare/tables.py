@@ -68,7 +68,7 @@ _COMMA: Final = re.compile(r"[+-]?\d*,\d+")
 
 
 def _to_tuple(values: Iterable[str | float]) -> tuple[str | float, ...]:
-    """Return values as a tuple (a typed converter for attrs)."""
+    """Convert values to a tuple, as a typed attrs converter."""
     return tuple(values)
 
 
@@ -83,7 +83,7 @@ class Column:
         optional: Whether the column may be missing from the header.
         least: The smallest allowed number.
         most: The largest allowed number.
-        one_of: The allowed texts or numbers, if they can be listed.
+        one_of: The allowed strings or numbers, if they can be listed.
         whole: Whether numbers must be whole. If so, they are returned as int64, like kind ``"count"``.
         unit: The unit, shown in faults.
         rests: For numbers: whether two further columns of shape (rows,) are returned. ``NAME written`` contains the
@@ -122,7 +122,7 @@ Table = dict[str, NDArray[Any]]
 
 
 def _describe_absence(file: File, label: str) -> str:
-    """Return the reason, for a fault, why a required column was not read: it is missing, or its type cannot be read.
+    """Describe, for a fault, why a required column was not read: it is missing, or its type cannot be read.
 
     ``label`` is the column's name in the header.
     """
@@ -199,25 +199,25 @@ def read_table(
 
 
 def _check_faults(file: File, faults: Faults) -> None:
-    """Raise the faults collected for a file, if any. Values from a secret file are left out."""
+    """Raise the faults collected for a file, if any. Values from a secret file are omitted."""
     (Faults(conceal(faults.listed), faults.count) if file.secret else faults).check()
 
 
 def _to_array(series: Series) -> NDArray[Any]:
-    """Return a column as a NumPy array of text (``<U``), or of the column's numeric type."""
+    """Return a column as a NumPy array of strings (``<U``), or of the column's numeric type."""
     import polars as pl
 
     return np.asarray(series.to_numpy(), dtype=np.str_ if series.dtype == pl.String else None)
 
 
 def check_column(name: str, series: Series, column: Column, faults: Faults) -> Series:
-    """Return the cells of a column as texts, doubles or int64, and add a fault for each invalid cell.
+    """Convert the cells of a column to strings, doubles or int64, and add a fault for each invalid cell.
 
     Args:
         name: The name of the file, for faults.
         series: The cells as they were read.
         column: The declaration of the column.
-        faults: The list that receives the faults. The caller checks it once all columns are read.
+        faults: The collection to which faults are added. The caller checks it once all columns are read.
 
     Returns:
         The values, (rows,). Values for invalid cells are meaningless.
@@ -269,7 +269,7 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
 
 
 def _cell_fault(name: str, column: Column, row: int, text: str, expectation: str) -> Fault:
-    """Return a fault with the position and text of a cell, and what was expected.
+    """Return a fault that states a cell's position and contents, and what was expected.
 
     ``row`` counts from 0 below the header; faults count the header as row 1.
     """
@@ -279,19 +279,19 @@ def _cell_fault(name: str, column: Column, row: int, text: str, expectation: str
 
 
 def _decimal_texts(series: Series) -> NDArray[np.str_]:
-    """Return numbers as they were written, as text without surrounding blanks, (rows,)."""
+    """Return numbers as they were written, as strings without surrounding blanks, shape (rows,)."""
     return np.asarray(plain_texts(series).str.strip_chars().to_list(), dtype=np.str_)
 
 
 def _decimal_rests(written: NDArray[np.str_], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return each written decimal minus its double, (rows,), computed with 60 digits and rounded to a double."""
+    """Return each written decimal minus its double, shape (rows,), computed with 60 digits and rounded to a double."""
     digits = Context(prec=60)
     pairs = zip(written.tolist(), values.tolist(), strict=True)
     return np.array([float(digits.subtract(Decimal(text), Decimal(value))) for text, value in pairs])
 
 
 def _to_integers(text: Expr) -> Expr:
-    """Return an expression that parses text as whole numbers; other text becomes null.
+    """Return an expression that parses strings as whole numbers; other strings become null.
 
     3.0 is accepted as 3, because programs export whole numbers in this form.
     """
@@ -338,7 +338,7 @@ def check_ids(
         ids: The ids to find, (rows,).
         known_ids: The known ids, without repetitions.
         column: The name of the id column, for faults.
-        expectation: The expected id in words, for faults.
+        expectation: Words for the expected kind of id, for faults.
 
     Raises:
         InputError: Some ids are unknown. The error has a fault for each of them.

@@ -97,7 +97,7 @@ def _read_float(value: Any) -> float:
 
 
 def _read_fraction(value: object) -> Fraction:
-    """Return a number as an exact rational that keeps its decimal text."""
+    """Return a number as an exact rational that remembers how its decimal was written."""
     number = value if isinstance(value, Fraction) else _read_number(value)
     # Checked before the conversion, because a decimal such as 1e999999999 would become a rational of that many digits.
     if isinstance(number, Decimal):
@@ -127,7 +127,7 @@ def _read_bool(value: Any) -> bool:
 
 
 def _read_text(value: Any) -> str:
-    """Return a text in Unicode's normal form C, in which names are compared."""
+    """Return a string in Unicode's normal form C, in which names are compared, and refuse any other value."""
     return normal_form(_read_path_text(value))
 
 
@@ -235,12 +235,12 @@ def _read_value(value: Any, type_: Any) -> Any:
 
 
 def _is_optional(type_: Any) -> bool:
-    """Return whether a type allows None."""
+    """Return whether a type annotation allows None."""
     return get_origin(type_) in (Union, UnionType) and NoneType in get_args(type_)
 
 
 def _read_union(value: Any, members: list[Any]) -> Any:
-    """Return the value as read by the first member of a union that accepts the value.
+    """Convert a value to the first member of a union that accepts it.
 
     ``members`` do not include None, because TOML has no null.
     """
@@ -302,13 +302,13 @@ def _read_table(value: Any, cls: Any) -> Any:
 
 
 def _suggest(name: str, key_names: Sequence[str]) -> str:
-    """Return a question that suggests the key most similar to an unknown one; empty if no key is similar."""
+    """Return a question that suggests the key most similar to an unknown one; an empty string if none is similar."""
     nearest = get_close_matches(name, key_names, n=1)
     return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
 def _add_line(fault: Fault, text: str) -> Fault:
-    """Return a fault in a problem file, with the line number added if the fault is about an unknown key.
+    """Add the line number to a fault in a problem file if the fault is about an unknown key.
 
     ``text`` is the text of the problem file. The fault is unchanged if the line cannot be determined.
     """
@@ -320,7 +320,10 @@ def _add_line(fault: Fault, text: str) -> Fault:
 
 @contextmanager
 def _gather_faults(faults: list[Fault], name: str) -> Iterator[None]:
-    """Add errors raised in a block to ``faults``, as faults in the key ``name`` or in keys inside its value."""
+    """Catch errors raised in a ``with`` block, and add their faults to ``faults``.
+
+    Faults in the problem file are attributed to the key ``name`` or to keys inside its value.
+    """
     try:
         yield
     except RefusedValueError as error:
@@ -364,7 +367,7 @@ def _read_key(value: object, type_: Any, declared: Key) -> Any:
 
 
 def _read_mapping(value: object, member: Any) -> Mapping[str, Any]:
-    """Return a table whose keys are chosen by the user and whose values all have the type ``member``.
+    """Convert the values of a table, whose keys are chosen by the user, to the type ``member``.
 
     Raises:
         RefusedValueError: The value is not a table.
@@ -430,7 +433,7 @@ def _read_kind(declared: Key, value: Any) -> Any:
 
 
 def _read_sequence(value: Any, member: Any) -> Any:
-    """Return a list whose items have the type ``member``, as a tuple.
+    """Convert a list whose items have the type ``member`` to a tuple.
 
     Raises:
         RefusedValueError: The value is not a list, or some items are invalid; the message names their positions.
@@ -462,7 +465,7 @@ def load_problem(
         public: Whether the problem is a published copy, in which secret files may be absent and all files must lie in
             the folder of the problem file.
         closed: Whether secret files must not be opened, even if they exist.
-        ignore: The names of tables that belong to other mechanisms and are skipped.
+        ignore: The names of tables to skip because they belong to other mechanisms.
 
     Raises:
         InputError: The problem file or a file that it names has faults. The error contains all of them.
@@ -488,7 +491,7 @@ def read_heading(cls: type, source: File) -> ProblemHeading:
 
 
 def _split_heading(cls: type, source: File) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split the tables of a problem file into its heading (title and purpose) and all others.
+    """Split the top-level keys of a problem file into its heading (title and purpose) and all others.
 
     If the problem class itself declares a key called title or purpose, that key does not belong to the heading.
     """

@@ -1,6 +1,6 @@
-"""Functions that read and write problem files as TOML text, with exact decimals of limited length.
+"""Functions that read and write TOML problem files, with exact decimals of limited length.
 
-:class:`StatedFraction` is a rational that keeps the decimal text in which it was written.
+:class:`StatedFraction` is a rational that remembers the decimal string in which it was written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from privopt.errors import Fault, InputError, UsageError, reason_of
 
 
 class StatedFraction(Fraction):
-    """A rational that keeps its decimal text from a problem file. Arithmetic returns plain fractions without text.
+    """A rational that remembers how a problem file states it. Arithmetic returns plain fractions.
 
     >>> stated = StatedFraction("0.10")
     >>> stated == Fraction(1, 10), stated.text, type(stated + 1).__name__
@@ -31,7 +31,10 @@ class StatedFraction(Fraction):
     text: str
 
     def __new__(cls, written: Any, denominator: int | None = None) -> Any:
-        """Create an instance from a decimal text, or a plain Fraction from numbers, which Fraction's methods pass."""
+        """Create an instance from a decimal string.
+
+        Fraction's methods pass numbers instead, from which a plain Fraction is created.
+        """
         if not isinstance(written, str):
             return Fraction(written, denominator)
         fraction = super().__new__(cls, Decimal(written))
@@ -49,7 +52,7 @@ class StatedFraction(Fraction):
 
 
 def exact_text(value: Fraction) -> str:
-    """Format a rational exactly: as it was written, else as a finite decimal, or as a quotient if there is neither.
+    """Format a rational exactly: preferably as it was written, else as a finite decimal, else as a quotient.
 
     >>> exact_text(Fraction(1, 8)), exact_text(Fraction(1, 3))
     ('0.125', '1/3')
@@ -74,7 +77,7 @@ Exact doubles need at most 1,077 digits, and Python prints integers of up to 4,3
 
 
 def _read_decimal(text: str) -> Decimal:
-    """Parse a decimal exactly, and refuse texts of more than :data:`MOST_DIGITS` characters."""
+    """Parse a decimal exactly, and refuse strings of more than :data:`MOST_DIGITS` characters."""
     if len(text) > MOST_DIGITS:
         raise ValueError(f"a number of {len(text):,} digits")
     return Decimal(text)
@@ -105,7 +108,7 @@ def read_toml(source: File) -> dict[str, Any]:
     raw = source.contents
 
     def refuse(got: str, expectation: str) -> NoReturn:
-        """Raise an error that says what the file contains and what was expected."""
+        """Raise an InputError that says what the file contains and what was expected."""
         raise InputError([Fault(source.name, "", got, expectation)])
 
     if len(raw) > LARGEST_TOML:
@@ -126,7 +129,7 @@ _ASSIGNMENT: Final = re.compile(r"^\s*([^=#\s\[][^=#]*?)\s*=")
 
 
 def find_line(text: str, key: str) -> int | None:
-    """Return the number of the line on which a TOML text assigns a key or opens a table; None if it is uncertain.
+    """Return the number of the line on which a TOML text assigns a key or opens a table; None if this is uncertain.
 
     ``tomllib`` keeps no positions, so this function searches the lines of the text. A key inside a multi-line string
     could be mistaken for the key, so a line is returned only if it is the only match. A key in an inline table is
@@ -137,7 +140,7 @@ def find_line(text: str, key: str) -> int | None:
 
     Args:
         text: A valid TOML text.
-        key: The key with its tables, separated by dots.
+        key: The key, preceded by the tables that contain it, separated by dots.
     """
     table = ""
     lines_by_key: dict[str, list[int]] = {}
@@ -162,7 +165,7 @@ def _plain_key(text: str) -> str:
 
 
 def to_toml(tables: Mapping[str, object]) -> str:
-    """Return nested mappings as TOML 1.0 text. Rationals become the decimals that they equal.
+    """Format nested mappings as TOML 1.0. Rationals become the decimals that they equal.
 
     >>> print(to_toml({"privacy": {"epsilon": 0.5}, "records": {"grid": {"rows": 2}}}), end="")
     [privacy]
@@ -175,7 +178,7 @@ def to_toml(tables: Mapping[str, object]) -> str:
 
 
 def _to_plain(value: object, where: str) -> object:
-    """Return a value in a form that TOML can express; ``where`` is the name of the value in error messages.
+    """Convert a value to a type that TOML can express; ``where`` is the name of the value in error messages.
 
     Raises:
         UsageError: TOML cannot express the value.
