@@ -35,7 +35,7 @@ class CompiledParts:
     """The results of a model's last compilation, from which the next one reuses unchanged rows.
 
     Attributes:
-        coefficients: The NumPy functions that the model's symbolic coefficients were converted to.
+        coefficients: The NumPy functions to which the model's symbolic coefficients were converted.
         form: The last compiled form; None before the first compilation.
         objective: The terms of the compiled objective.
         keys: For each family name, the compiled family and its key. The key is None if the family must be compiled
@@ -153,12 +153,15 @@ def compile_model(
 
 
 def _domain_code(variable: Variable) -> int:
-    """Return the code that a variable's columns get in ``StandardForm.integrality``."""
+    """Return the code for a variable's columns in ``StandardForm.integrality``."""
     return SEMICONTINUOUS if variable.kind == "semicontinuous" else int(variable.integer)
 
 
 def _rows_key(family: Family | Block, n: int) -> RowsKey | None:
-    """Return a family's key in a model with ``n`` columns, or None if its rows must be compiled every time."""
+    """Return a key for the numbers, except bounds, from which a family's rows are compiled in a model of ``n`` columns.
+
+    The rows can be reused while the key stays equal. The key is None if they must be compiled every time.
+    """
     if isinstance(family, Block):
         return None  # it is placed in less time than its arrays could be compared
     params: set[Param] = set().union(*(t.coefficient.atoms(Param) for t in family.all_terms))
@@ -175,7 +178,7 @@ def _depends_on_bounds(family: Family | Block) -> bool:
 
 
 def _old_rows(form: StandardForm, name: str) -> Rows:
-    """Return the rows that the family ``name`` has in an earlier form."""
+    """Return the rows of the family ``name`` in a previous form."""
     block = form.family(name)
     rows = slice(block.start, block.stop)
     return Rows(form.A[rows], form.row_lower[rows], form.row_upper[rows], block)
@@ -234,7 +237,7 @@ def _compile_quadratic(terms: Sequence[QuadraticTerm], n: int, coefficients: Coe
 def _row_positions(family: Family) -> tuple[dict[Index, Ints], int]:
     """Expand a family to its rows, with one row for each tuple of index values.
 
-    Indices restricted by ``where`` take the given tuples; the others run over their whole sets.
+    Indices restricted by ``where`` take the values in the given tuples; the others run over their whole sets.
 
     Returns:
         For each index, the positions (from 0) of its values, shape (rows,); and the number of rows.
@@ -309,7 +312,7 @@ def _compile_family(family: Family, n: int, col_lower: Floats, col_upper: Floats
 
 
 def _place_block(block: Block, n: int) -> Rows:
-    """Extend a block's rows, which cover some of the model's columns, to all ``n`` columns."""
+    """Return a block's rows, whose matrix covers some of the model's columns, over all ``n`` columns."""
     # Several columns of the block can stand for one column of the model; building a CSR matrix adds up their entries.
     source = block.matrix.tocoo()
     matrix = sparse.csr_matrix((source.data, (source.row, block.columns[source.col])), shape=(source.shape[0], n))

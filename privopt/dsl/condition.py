@@ -75,7 +75,7 @@ class TightenedRows:
     cost: float | None = None
 
     def __str__(self) -> str:
-        """Return text that states how many rows were tightened and the bound on the cost of tightening them."""
+        """Return a sentence that states how many rows were tightened, and the bound on the cost of tightening them."""
         cost = "not bounded" if self.cost is None else f"at most {self.cost:.3g}"
         return (
             f"{self.rows} privacy rows of {', '.join(self.families)} tightened from exponents up to "
@@ -91,8 +91,8 @@ class ScaledForm:
         form: The form before scaling.
         c: The scaled costs, which are to be minimised, shape (n,).
         A, row_lower, row_upper: The scaled rows as a CSR matrix (m, n), and their sides, shape (m,).
-        row_scale: Factor by which each row was multiplied, shape (m,). A multiplier y of a scaled row is the multiplier
-            ``y * row_scale`` of the row itself, apart from the scale of the costs.
+        row_scale: Factor by which each row was multiplied, shape (m,). A multiplier y of a scaled row corresponds to
+            the multiplier ``y * row_scale`` of the unscaled row, apart from the scale of the costs.
         cost_scale: Factor by which the costs were multiplied, negative if the form maximises.
         tightened: Indices of the tightened rows.
         tightening: The report on the tightened rows; None if there are none.
@@ -229,7 +229,7 @@ def _cost_scale(form: StandardForm) -> float:
 
 
 def _privacy_coefficients(log_ratio: Floats, bearing: CoefficientRange) -> tuple[Floats, Floats, Floats, Bools]:
-    """Return the coefficients of rows ``a z_i - b z_j <= 0`` with ``b / a <= e^L`` even after rounding.
+    """Return the coefficients a and b of privacy rows ``a z_i - b z_j <= 0``, rounded so that ``b / a <= e^L``.
 
     ``log_ratio`` contains the exponent L of each row, shape (rows,).
 
@@ -288,7 +288,7 @@ def _scale_general_rows(
         bearing: The range of coefficients that the solver can work with.
         data: The matrix entries, shape (nnz,); dropped ones are set to 0 in place.
         scale: Factor for each row, shape (m,); set in place.
-        is_privacy: Whether each row is a privacy row, shape (m,); privacy rows are left alone.
+        is_privacy: Whether each row is a privacy row, shape (m,); privacy rows are not changed.
         row_of: The row that each entry is in, shape (nnz,).
 
     Returns:
@@ -330,11 +330,11 @@ def _drop_harmless_entries(
 
     Args:
         form: The form, for its column bounds and for names in messages.
-        bearing: The range of coefficients that the solver can work with; it ignores scaled ones up to
+        bearing: The range of coefficients that the solver can work with. The solver drops scaled coefficients up to
             ``bearing.smallest``.
         data: The matrix entries before scaling, shape (nnz,); changed in place.
         scale: Factor for each row, shape (m,).
-        is_live: Whether each entry is to be examined, shape (nnz,).
+        is_live: Whether to examine each entry, shape (nnz,).
         row_of: The row that each entry is in, shape (nnz,).
 
     Raises:
@@ -362,7 +362,7 @@ def _drop_harmless_entries(
 
 
 def tightening_cost(conditioned: ScaledForm, duals: Floats, objective: float) -> float | None:
-    """Return an upper bound on how much tightening privacy rows worsened the objective; None if no bound is proved.
+    """Return an upper bound on the amount by which tightening worsened the objective; None if no bound is proved.
 
     The result is the difference between the objective and a dual bound on the optimum of the untightened problem. Two
     sets of multipliers are tried for that bound: in one, the multipliers of the tightened rows are set to 0; in the

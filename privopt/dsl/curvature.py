@@ -1,4 +1,4 @@
-"""Check that a model pushes the variables of convex and concave terms onto their lines.
+"""Check that a model's objective and rows push the variables of convex and concave terms onto their lines.
 
 A convex (concave) term is the maximum (minimum) of linear functions, which are called its lines. The model has rows
 that keep the term's variable above (below) them.
@@ -28,7 +28,7 @@ def check_curvature(
         variable: The variable of the term.
         is_convex: Whether the term is convex rather than concave.
         lines: Names of the families that state its lines.
-        advice: The beginning of the error message, which says how the term may be used.
+        advice: The prefix of the error message, which says how the term may be used.
 
     Raises:
         ModelError: The objective or a family pushes the variable away from its lines, or the variable occurs in a

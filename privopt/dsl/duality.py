@@ -20,16 +20,17 @@ def weak_duality(
 ) -> tuple[float, Floats]:
     """Return the lower bound that multipliers of a form's rows prove, for columns between ``lower`` and ``upper``.
 
-    Reduced costs ``cost - A'y`` need not vanish: each is multiplied by a bound of its column. Multipliers of the wrong
-    sign count as 0.
+    Reduced costs ``cost - A'y`` need not be 0: each is multiplied by one of its column's bounds. Multipliers of the
+    wrong sign count as 0.
 
     Args:
         form: The form, of which only the rows are used, not the costs or bounds.
         cost: Costs to be minimised, shape (n,).
         duals: Multipliers of the rows, of any sign and size, shape (m,).
         lower, upper: Column bounds, shape (n,).
-        slack: Tolerance for reduced costs whose sign calls for a bound that their column lacks. Up to this size (times
-            the largest multiplier, if that is above 1) they are regarded as rounding errors and count as 0.
+        slack: Tolerance for reduced costs whose sign requires a bound that their column does not have. Reduced costs up
+            to this size (times the largest multiplier, if that is above 1) are regarded as rounding errors and count as
+            0.
 
     Returns:
         The lower bound, or -inf if the multipliers prove none; and the multipliers, with those of the wrong sign set to
@@ -81,7 +82,7 @@ def dual_bound(form: StandardForm, duals: Floats) -> float:
 def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, tolerance: float) -> float:
     """Return the bound on a linear program's optimum that a solver's multipliers prove, up to rounding.
 
-    Unlike :func:`dual_bound`, it tolerates a reduced cost on an unbounded column if rounding and the solver's tolerance
+    Unlike :func:`dual_bound`, it accepts a reduced cost on an unbounded column if rounding and the solver's tolerance
     explain its size. The bound is weakened by the most that such reduced costs can contribute if these columns stay
     within ten times the solver's point.
 

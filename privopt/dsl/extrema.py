@@ -25,7 +25,7 @@ MAX_COLUMNS = 10_000_000
 
 
 class Extremum(Operators, sympy.Expr):  # type: ignore[misc]
-    """The largest or smallest of several expressions, or of the values that expressions take over some indices.
+    """The largest or smallest of several expressions, or of their values over some indices.
 
     Created by :func:`maximum` and :func:`minimum`.
     """
@@ -72,7 +72,7 @@ class Extremum(Operators, sympy.Expr):  # type: ignore[misc]
 def maximum(
     *expressions: Expression, over: Index | Sequence[Index] | None = None, where: Where | None = None
 ) -> sympy.Expr:
-    """Return the largest of some expressions, or the largest value that they take over some indices.
+    """Return the largest of several expressions, or their largest value over some indices.
 
     >>> from privopt.dsl import Index, IndexSet, Model
     >>> m, X = Model("minimax"), IndexSet("X", 3)
@@ -87,7 +87,7 @@ def maximum(
     Args:
         expressions: One or more linear expressions.
         over: Indices that the extremum runs over.
-        where: The tuples of index values that count, in any form that :func:`total` accepts; None for all.
+        where: The tuples of index values to consider, in any form that :func:`total` accepts; None for all.
 
     Raises:
         ModelError: An argument cannot be used, or ``over`` is given although no expression contains a variable.
@@ -98,7 +98,7 @@ def maximum(
 def minimum(
     *expressions: Expression, over: Index | Sequence[Index] | None = None, where: Where | None = None
 ) -> sympy.Expr:
-    """Return the smallest of some expressions, or the smallest value that they take over some indices.
+    """Return the smallest of several expressions, or their smallest value over some indices.
 
     The result may be maximised or bounded from below, which a model can state with rows. Compiling refuses any other
     use.
@@ -106,7 +106,7 @@ def minimum(
     Args:
         expressions: One or more linear expressions.
         over: Indices that the extremum runs over.
-        where: The tuples of index values that count, in any form that :func:`total` accepts; None for all.
+        where: The tuples of index values to consider, in any form that :func:`total` accepts; None for all.
 
     Raises:
         ModelError: An argument cannot be used, or ``over`` is given although no expression contains a variable.
@@ -191,7 +191,7 @@ class Epigraph:
 
     @property
     def advice(self) -> str:
-        """The beginning of the error message for use in the wrong direction, which says what to write instead."""
+        """The prefix of the error message for use in the wrong direction, which says what to write instead."""
         use = "minimised or bounded from above" if self.is_convex else "maximised or bounded from below"
         if isinstance(self.statement, sympy.Abs):
             body = self.statement.args[0]
@@ -212,9 +212,9 @@ class FunctionReplacer:
         name: Name of the family, or "objective"; the names of the variables begin with it.
         restricted: The family's restrictions: pairs of restricted indices and the positions of their values in each
             tuple.
-        epigraphs: The functions that were replaced so far, inner ones first.
-        contexts: For each of these functions, the restrictions on the sums around it. They determine the index tuples
-            for which its variable needs lines.
+        epigraphs: The functions replaced so far, inner ones first.
+        contexts: For each of these functions, the restrictions on the sums that enclose it. They determine the index
+            tuples for which its variable needs lines.
     """
 
     name: str
@@ -223,11 +223,11 @@ class FunctionReplacer:
     contexts: list[tuple[Any, ...]] = field(factory=list)
 
     def replace(self, expression: sympy.Expr, restrictions: tuple[Any, ...] = ()) -> sympy.Expr:
-        """Return an expression in which variables replace absolute values and extrema.
+        """Return an expression in which absolute values and extrema are replaced by variables.
 
         Args:
             expression: The expression.
-            restrictions: The restrictions on the sums around the expression, as pairs of indices and positions.
+            restrictions: The restrictions on the sums that enclose the expression, as pairs of indices and positions.
         """
         if not has_functions(expression):
             return expression
@@ -244,7 +244,7 @@ class FunctionReplacer:
 
         Args:
             function: An absolute value, maximum or minimum.
-            restrictions: The restrictions on the sums around the function, as in :meth:`replace`.
+            restrictions: The restrictions on the sums that enclose the function, as in :meth:`replace`.
         """
         # The same function in a sum over other tuples gets a variable of its own, because it needs other lines.
         for epigraph, context in zip(self.epigraphs, self.contexts, strict=True):
@@ -293,7 +293,7 @@ class FunctionReplacer:
         return term
 
     def _tuples_of(self, indices: tuple[Index, ...], restrictions: tuple[Any, ...]) -> Any:
-        """Return the tuples that some indices are restricted to, in a form for ``where``; None if unrestricted.
+        """Return the tuples to which the given indices are restricted, in a form for ``where``; None if unrestricted.
 
         The enclosing sums' ``restrictions`` are searched first, then the family's. Only a restriction on exactly these
         indices counts. Otherwise every tuple gets a row, and a row for a tuple that is never used does no harm.
@@ -313,7 +313,7 @@ def _restrictions_inside(restrictions: tuple[Any, ...], over: tuple[Index, ...])
 
 
 def _are_same_restrictions(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    """Return whether two sequences of restrictions have equal indices and share the identical objects for tuples."""
+    """Return whether two sequences of restrictions have equal indices and identical objects as positions."""
     return len(a) == len(b) and all(x[0] == y[0] and x[1] is y[1] for x, y in zip(a, b, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""The standard form of a compiled model: arrays, with the names and labels from its formula.
+"""The standard form of a compiled model: arrays, together with the names and labels from its formula.
 
 Solvers and their processes receive this form, and results are reported under its names.
 """
@@ -170,7 +170,7 @@ class VariableBlock:
     Attributes:
         name: The variable's name.
         start: Index of its first column.
-        sets: The sets that the indices run over; () for a scalar.
+        sets: The sets that the indices run over; empty for a scalar.
     """
 
     name: str
@@ -223,8 +223,8 @@ class StandardForm:
         sense: Whether ``c x + c0`` is minimised ("min") or maximised ("max").
         A: scipy CSR matrix, shape (m, n). Privacy rows are ``z_i - exp(L) z_j <= 0``, with L capped at
             ``MAX_LOG_RATIO`` so that the matrix is finite (a smaller factor is stricter).
-        row_lower, row_upper: Row sides, shape (m,), infinite if a row has no such side.
-        col_lower, col_upper: Column bounds, shape (n,), infinite if a column has no such bound.
+        row_lower, row_upper: Lower and upper sides of the rows, shape (m,); infinite if a row has no such side.
+        col_lower, col_upper: Lower and upper bounds of the columns, shape (n,); infinite if a column has no such bound.
         integrality: 1 for columns that take only integers, 2 for semicontinuous columns (0 or within their bounds) and
             0 for others, shape (n,), uint8.
         families: The row families, in the order of their rows.
@@ -328,7 +328,7 @@ class StandardForm:
         return evolve(self, c=gradient, c0=self.objective_at(point) - sum_products(gradient, point), Q=None)
 
     def check_linear(self, subject: str) -> None:
-        """Raise a ModelError if the objective is quadratic; ``subject`` begins the message."""
+        """Raise a ModelError, prefixed with ``subject``, if the objective is quadratic."""
         if self.Q is not None:
             raise ModelError(f"{subject} takes no quadratic objective")
 

@@ -1,4 +1,4 @@
-"""Match labelled numbers (dicts, pandas, polars) to index sets, by label and never by position."""
+"""Functions that match labelled numbers (dicts, pandas, polars) to index sets, by label and never by position."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def as_double_matrix(matrix: Any) -> Any:
 
 
 def refuse_masked(values: Any, name: str) -> None:
-    """Raise a ModelError for a masked array, which may lack numbers; ``name`` begins the message."""
+    """Raise a ModelError, prefixed with ``name``, for a masked array, in which numbers may be missing."""
     if isinstance(values, np.ma.MaskedArray):
         raise ModelError(f"{name}: {MASKED_ADVICE}")
 
@@ -63,7 +63,7 @@ def match_labels(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> A
             DataFrame with a column of labels for each set, followed by a column of numbers. pandas objects with the
             default index have no labels.
         sets: The index sets that the labels belong to; None if the caller gave none.
-        name: Name of the variable or parameter, with which error messages begin.
+        name: Name of the variable or parameter, which is the prefix of error messages.
 
     Raises:
         ModelError: The numbers have labels but no sets were given, a label is not in its set, a label is missing or
@@ -100,9 +100,9 @@ def match_labels(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> A
 
 
 def _read_entries(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> Iterable[tuple[Any, float]] | None:
-    """Return the pairs of a label and a number in a source, or None if it has no labels.
+    """Return the (label, number) pairs in a source, or None if the source has no labels.
 
-    A polars table must have one column of labels for each of the ``sets``. ``name`` begins error messages.
+    A polars table must have one column of labels for each of the ``sets``. Error messages are prefixed with ``name``.
     """
     if isinstance(source, Mapping):
         return source.items()

@@ -1,6 +1,6 @@
 """Convert sympy expressions to linear terms, and coefficients to NumPy functions.
 
-Whether a family is linear is decided once, from its formula, rather than for each of its rows.
+A family is checked for linearity once, from its formula, rather than row by row.
 """
 
 from __future__ import annotations
@@ -85,17 +85,17 @@ def exp(exponent: Expression) -> sympy.Expr:
 
 
 def log(value: Expression) -> sympy.Expr:
-    """Return the natural logarithm of an expression in params, or of a number."""
+    """Return the natural logarithm of a number or of an expression in params."""
     return _with_operators_unless_number(sympy.log(as_expression(value)))
 
 
 def sqrt(value: Expression) -> sympy.Expr:
-    """Return the square root of an expression in params, or of a number."""
+    """Return the square root of a number or of an expression in params."""
     return _with_operators_unless_number(sympy.sqrt(as_expression(value)))
 
 
 def _with_operators_unless_number(expression: sympy.Expr) -> sympy.Expr:
-    """Return an expression with the operators for formulas; a number such as ``sqrt(2)`` remains one of sympy's."""
+    """Return an expression with the operators for formulas; a number such as ``sqrt(2)`` is returned unchanged."""
     return expression if expression.is_number else with_operators(expression)
 
 
@@ -122,7 +122,7 @@ def Eq(left: Side, right: Side) -> Any:  # noqa: N802
 
 
 def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ...], tuple[Ints, ...]]:
-    """Read the index tuples that a family or sum is restricted to, in any of the forms that users may write.
+    """Read the index tuples to which a family or sum is restricted, in any form that users may write.
 
     Args:
         indices: Indices that can be restricted; tuples of m entries restrict the first m of them.
@@ -211,8 +211,8 @@ def read_indices(over: Index | Sequence[Index], name: str) -> tuple[Index, ...]:
     """Return the indices ``over`` as a tuple.
 
     Raises:
-        ModelError: ``over`` is not an index or several, or an index is repeated. The message begins with ``name``, such
-            as "total".
+        ModelError: ``over`` is neither an index nor a sequence of indices, or an index is repeated. The message begins
+            with ``name``, such as "total".
     """
     indices = tuple(over) if isinstance(over, Iterable) and not isinstance(over, sympy.Expr) else (over,)
     if not _are_indices(indices):
@@ -224,7 +224,7 @@ def read_indices(over: Index | Sequence[Index], name: str) -> tuple[Index, ...]:
 
 @frozen(eq=False)
 class SummedIndices:
-    """One sum around a term.
+    """The indices of one of the sums that enclose a term.
 
     Attributes:
         over: The indices that are summed over.
@@ -242,8 +242,8 @@ class Term:
     Attributes:
         coefficient: Expression in params, indices and numbers.
         variable: The variable, or None for a constant.
-        indices: Index expressions of the variable, such as ``i`` or ``i + 1``; () for a scalar or a constant.
-        bindings: The sums around the term, starting with the outermost.
+        indices: The variable's index expressions, such as ``i`` or ``i + 1``; empty for a scalar or a constant.
+        bindings: The sums that enclose the term, starting with the outermost.
     """
 
     coefficient: sympy.Expr
@@ -273,7 +273,7 @@ def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
 
     Args:
         expression: An expression in variables, params, indices and numbers.
-        where: The location to name in error messages: the family or "objective".
+        where: The part of the model that error messages name: a family or "objective".
 
     Raises:
         ModelError: The expression contains a product or function of variables that is not linear, and the message names
@@ -306,14 +306,14 @@ def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
 
 
 def _variable_names(expression: sympy.Expr) -> str:
-    """Return the names of an expression's variables, for messages."""
+    """Return the names of an expression's variables as a string, for messages."""
     return ", ".join(sorted(v.name for v in expression.atoms(Variable)))
 
 
 def _multiply_factors(expression: sympy.Expr, where: str) -> list[Term]:
     """Multiply out the product ``expression``, in which only one factor may have variables, and return its terms.
 
-    ``where`` is the location to name in error messages: the family or "objective".
+    ``where`` is the part of the model that error messages name: a family or "objective".
     """
     constant_factors = [x for x in expression.args if not x.has(Variable, Total)]
     variable_factors = [x for x in expression.args if x.has(Variable, Total)]
@@ -340,12 +340,12 @@ def _multiply_factors(expression: sympy.Expr, where: str) -> list[Term]:
 
 
 def _merge_bindings(a: Term, b: Term, expression: sympy.Expr, where: str) -> tuple[SummedIndices, ...]:
-    """Return the sums around the product of two terms: the sums around either term, nested.
+    """Return the sums that enclose the product of two terms: those that enclose either term, nested.
 
     Args:
         a, b: A term from each factor.
         expression: The whole product, for error messages.
-        where: The location to name in error messages.
+        where: The part of the model that error messages name.
 
     Raises:
         ModelError: An index that one factor sums over also occurs in the other factor.
@@ -390,9 +390,9 @@ class Coefficient:
 
     Attributes:
         expression: The coefficient, in params, indices and numbers.
-        where: The location to name in error messages.
+        where: The part of the model that error messages name.
         _accesses: The params in the expression, with their indices; the function's first arguments.
-        _numbers: The numbers in it that are not integers; the function's last arguments.
+        _numbers: The numbers in the expression that are not integers; the function's last arguments.
         _constant: The value, if the expression consists of integers alone; otherwise None.
         _function: The NumPy function; None if ``_constant`` is set.
     """
@@ -452,7 +452,7 @@ class Coefficient:
 
 
 class Coefficients:
-    """A cache of a model's coefficients as NumPy functions, so that new parameter values compile without sympy.
+    """A cache of a model's coefficients as NumPy functions, so that compiling new parameter values needs no sympy.
 
     Attributes:
         _functions: The functions, by the location that uses them (a family or "objective") and then by expression.
@@ -462,7 +462,7 @@ class Coefficients:
         self._functions: dict[str, dict[sympy.Expr, Coefficient]] = {}
 
     def get(self, expression: sympy.Expr, where: str) -> Coefficient:
-        """Return the function for an expression, and compile it if needed. Its error messages begin with ``where``."""
+        """Return the function for an expression, compiling it if needed. Its error messages begin with ``where``."""
         functions = self._functions.setdefault(where, {})
         if expression not in functions:
             functions[expression] = Coefficient(expression, where)
@@ -480,7 +480,7 @@ def param_values(access: Param | Access, places: Places, size: int, where: str) 
         access: The param with its index expressions, or a scalar param.
         places: For each index, the positions of its values, shape (size,).
         size: Number of index tuples.
-        where: The location to name in error messages: the family or "objective".
+        where: The part of the model that error messages name: a family or "objective".
 
     Raises:
         ModelError: A value is NaN, or a position is outside the param's set.
@@ -505,7 +505,7 @@ def index_values(expression: sympy.Expr, index_set: IndexSet, places: Places, si
         index_set: The set that the positions must lie in.
         places: For each index, the positions of its values, shape (size,).
         size: Number of index tuples.
-        where: The location to name in error messages.
+        where: The part of the model that error messages name.
 
     Raises:
         ModelError: A position is fractional or outside the set.

@@ -1,4 +1,4 @@
-"""Lower a constraint family from its formula to terms, index tuples and a kind, ready to be compiled.
+"""Convert a constraint family from its formula to terms, index tuples and a kind, from which rows are compiled.
 
 Errors that concern a family as a whole are detected here, once rather than for each row.
 """
@@ -63,7 +63,7 @@ Relation: TypeAlias = sympy.Rel | Range | Implication
 
 
 def broadcast_side(name: str, side_name: str, value: ArrayLike, rows: int) -> Floats:
-    """Return the lower or upper sides of a block's rows, with one number for each row, shape (rows,).
+    """Return the lower or upper sides of a block's rows, broadcast to shape (rows,).
 
     Args:
         name: Name of the block, for messages.
@@ -98,7 +98,7 @@ def implies(binary: Expression, relation: sympy.Rel | Range) -> Implication:
     """Return an indicator relation, which must hold if the binary is 1 and need not hold if it is 0.
 
     It is compiled to big-M rows. Each row has the smallest M that follows from the bounds of the variables. If a
-    variable lacks a bound that is needed for this, compiling raises an error that names the variable.
+    variable has no bound where one is needed for this, compiling raises an error that names the variable.
 
     Args:
         binary: A binary variable ``h[j]`` or its complement ``1 - h[j]``.
@@ -125,11 +125,13 @@ class Family:
         restricted: The indices in ``forall`` whose values are restricted to given tuples.
         tuples: For each restricted index, the positions of its values, shape (number of tuples,).
         kind: The kind of row: "rows", "indicator" (big-M rows with a binary) or "piecewise".
-        privacy: True if the rows must be privacy rows, False if they must not be; None to decide by their shape.
-        switch: For indicator rows, the terms of the expression in the binary; empty for other rows.
-        upper_terms: For rows with two sides, the constants of the expression minus the upper side. For such rows,
-            ``terms`` is the expression minus the lower side, and the operator is ">=".
-        epigraphs: The absolute values and extrema in the relation, which variables replace in the terms.
+        privacy: True if the rows must be privacy rows, False if they must not be; None to decide by the form of the
+            relation.
+        switch: For indicator rows, the terms of ``h`` or ``1 - h``, where h is the binary; empty for other rows.
+        upper_terms: For rows with two sides, the terms of the expression minus the upper side that have no variable.
+            For such rows, ``terms`` contains the terms of the expression minus the lower side, and the operator is
+            ">=".
+        epigraphs: The absolute values and extrema in the relation, which are replaced by variables in the terms.
     """
 
     name: str
@@ -180,7 +182,7 @@ def relation_operator(relation: sympy.Rel) -> str:
 
 
 def relation_text(relation: sympy.Rel | Range) -> str:
-    """Return a relation as text, with both sides as the user wrote them."""
+    """Return a relation as a string, with both sides as the user wrote them."""
     if isinstance(relation, Range):
         return str(relation)
     return f"{relation.lhs} {relation_operator(relation)} {relation.rhs}"
@@ -189,7 +191,7 @@ def relation_text(relation: sympy.Rel | Range) -> str:
 def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
     """Return a relation's terms, which are those of the left side minus the right side, and its operator.
 
-    ``where`` is the location to name in error messages.
+    ``where`` is the part of the model that error messages name.
 
     Raises:
         ModelError: The relation cannot be a row: it has an unsuitable operator, no variable, or a term that is not
@@ -220,7 +222,7 @@ def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
 def _read_range(relation: Range, where: str) -> tuple[list[Term], str, list[Term]]:
     """Return the ``terms``, the operator and the ``upper_terms`` of rows with two sides, as ``Family`` stores them.
 
-    ``where`` is the location to name in error messages.
+    ``where`` is the part of the model that error messages name.
     """
     terms, lower, upper = (linear_terms(x, where) for x in (relation.expression, relation.lower, relation.upper))
     if any(t.variable is not None for t in (*lower, *upper)):
@@ -251,7 +253,8 @@ def build_family(
         relation: The relation or implication that each row states.
         forall: The indices of the rows.
         where: The index tuples that get a row, in any form that ``read_tuples`` accepts; None for all.
-        privacy: Whether the rows must be privacy rows ``z_i <= exp(...) z_j``; None to decide by their shape.
+        privacy: Whether the rows must be privacy rows ``z_i <= exp(...) z_j``; None to decide by the form of the
+            relation.
         kind: The kind of row. For an implication it is replaced by "indicator".
 
     Raises:
@@ -313,12 +316,12 @@ def build_family(
 def _replace_functions(
     row: sympy.Rel | Range, replacer: FunctionReplacer, location: str, *, is_implied: bool
 ) -> sympy.Rel | Range:
-    """Return a relation in which variables replace absolute values and extrema.
+    """Return a relation in which absolute values and extrema are replaced by variables.
 
     Args:
         row: The relation.
         replacer: Replaces the functions, and records those that it replaced.
-        location: The location to name in error messages.
+        location: The part of the model that error messages name.
         is_implied: Whether the relation belongs to an implication.
 
     Raises:
@@ -340,7 +343,7 @@ def _replace_functions(
 
 
 def line_families(epigraph: Epigraph) -> list[Family]:
-    """Return a family for each line of a function; its rows keep the function's variable above or below the line."""
+    """Return a family for each line of a function, whose rows keep the function's variable above or below the line."""
     relation = Ge if epigraph.is_convex else Le
     return [
         build_family(name, relation(epigraph.term, line.body), line.indices, line.where, False, "piecewise")
@@ -351,7 +354,7 @@ def line_families(epigraph: Epigraph) -> list[Family]:
 def _check_indices(location: str, terms: Sequence[Term], indices: tuple[Index, ...]) -> None:
     """Check that each index of the terms is either in forall or summed over, and that each index of forall is used.
 
-    ``indices`` are those in forall, and ``location`` is the location to name in error messages.
+    ``indices`` are those in forall, and ``location`` is the part of the model that error messages name.
     """
     free = free_indices(terms)
     for term in terms:
@@ -367,7 +370,7 @@ def _check_indices(location: str, terms: Sequence[Term], indices: tuple[Index, .
 
 
 def privacy_terms(family: Family) -> tuple[Term, Term] | None:
-    """Return the two terms of rows ``z_i <= exp(...) z_j``, or None if the family does not have this shape.
+    """Return the two terms of rows ``z_i <= exp(...) z_j``, or None if the family does not have this form.
 
     Only the formula is examined here; signs and bounds are checked when the rows are compiled. The result is also None
     for families that must not be privacy rows.
@@ -390,7 +393,7 @@ def variable_block(variable: Variable) -> VariableBlock:
 
 
 def _read_numbers(subject: str, values: ArrayLike) -> Floats:
-    """Return values as an array of doubles; ``subject`` begins the message if they are not numbers."""
+    """Return values as an array of doubles, or raise a ModelError, prefixed with ``subject``, for other values."""
     try:
         return as_doubles(values)
     except (TypeError, ValueError):
@@ -398,7 +401,7 @@ def _read_numbers(subject: str, values: ArrayLike) -> Floats:
 
 
 def _broadcast_numbers(subject: str, values: Floats, shape: tuple[int, ...]) -> Floats:
-    """Return values broadcast to a shape; ``subject`` begins the message if they do not fit it."""
+    """Return values broadcast to a shape, or raise a ModelError, prefixed with ``subject``, if they do not fit it."""
     try:
         return np.broadcast_to(values, shape)
     except ValueError:

@@ -133,7 +133,7 @@ class Model:
         return self._sense
 
     def _check_name(self, name: str, kind: str) -> None:
-        """Refuse a name that is empty or taken. ``kind`` is the kind of part that should get it, for the message."""
+        """Refuse a name that is empty or taken. ``kind`` names the kind of part in the message, such as "variable"."""
         # Names must be distinct, because errors, duals and values are looked up by them.
         if not isinstance(name, str) or not name:
             raise ModelError(f"{kind}: its name must be a text, got {name!r}")
@@ -184,13 +184,13 @@ class Model:
         return variable
 
     def _add_variable(self, variable: Variable) -> None:
-        """Add a variable and its name. Called last, so that a refused variable leaves the model unchanged."""
+        """Add a variable to the model. The caller has checked it, so that a refused one leaves the model unchanged."""
         self._names.add(variable.name)
         self._columns += variable.size
         self._variables.append(variable)
 
     def _check_owner(self, where: str, variables: Iterable[Variable | None]) -> None:
-        """Refuse variables that belong to another model; ``where`` is the location to name in the error message."""
+        """Refuse variables that belong to another model; ``where`` is the part of the model that the message names."""
         # The column indices of another model refer to other variables in this one.
         for variable in variables:
             if variable is not None and variable.owner is not self:
@@ -251,7 +251,7 @@ class Model:
     ) -> None:
         """Replace the objective by a checked one: its formula, its sense, and its linear and quadratic terms.
 
-        In the terms, variables stand for absolute values and extrema; ``epigraphs`` are their definitions.
+        In the terms, absolute values and extrema are replaced by variables, which ``epigraphs`` define.
         """
         self._objective, self._sense, self._objective_terms = formula, sense, terms
         self._quadratic_terms, self._objective_epigraphs = tuple(quadratic), tuple(epigraphs)
@@ -273,7 +273,7 @@ class Model:
         self._put_objective(formula, sense, terms, quadratic, replacer.epigraphs)
 
     def _adopt_epigraphs(self, where: str, epigraphs: Iterable[Epigraph]) -> None:
-        """Make this model the owner of the variables for absolute values and extrema, and check their lines."""
+        """Make this model the owner of the epigraphs' variables, and refuse lines with variables of other models."""
         for epigraph in epigraphs:
             epigraph.variable.owner, epigraph.variable.start = self, 0
             for lines in line_families(epigraph):
@@ -337,7 +337,7 @@ class Model:
         self._names.remove(name)
 
     def _family_number(self, name: str) -> int:
-        """Return the position of the family ``name``, and refuse names of no family or of a piecewise term's rows."""
+        """Return the position of the family ``name``, refusing unknown names and those of a piecewise term's rows."""
         names = [rows.name for rows in self._families]
         if name not in names:
             raise ModelError(f"no family is called {name!r}; there are {', '.join(names) or 'none'}")
@@ -364,7 +364,7 @@ class Model:
         Args:
             name: Name of the variable; its rows are called ``<name> lines``.
             expression: The linear expression that the function is applied to.
-            breakpoints: Two or more increasing numbers, shape (B,), or one such row for each index tuple, shape
+            breakpoints: Two or more increasing numbers, shape (B,), or separate breakpoints for each index tuple, shape
                 (sizes of forall ..., B).
             values: The function's values at the breakpoints. The first and the last piece extend beyond these.
             forall: The term's indices. There is one function for each tuple of their values.
@@ -483,7 +483,7 @@ class Model:
         return form
 
     def _check_function_names(self, epigraphs: Iterable[Epigraph]) -> None:
-        """Refuse names that clash with those of the variables and rows that state absolute values and extrema."""
+        """Refuse names that are also needed for the variables and rows that model absolute values and extrema."""
         taken = set(self._names)
         for epigraph in epigraphs:
             names = {epigraph.variable.name, *epigraph.line_names}
@@ -534,7 +534,7 @@ class Model:
             backend: "cbc", "highs", or a backend object.
             params: New parameter values by name. They remain in effect, as if set by ``param.value = ...``.
             start: A point from which a search over integers begins: an earlier solution, or values by variable name.
-                Variables can be left out; the solver then completes the point.
+                Variables can be omitted; the solver then completes the point.
             options: Options for ``Backend.solve``, the same for all solvers: time_limit (seconds), gap (the relative
                 gap at which a search over integers may stop), log (True shows the solver's log on standard error),
                 method, threads, seed.
@@ -545,7 +545,7 @@ class Model:
             StoppedError: The solver reached a limit before it found a feasible point.
             SolverError: The solver failed, or none of its answers passed the checks.
             ModelError: The model cannot be compiled, or ``params`` or ``start`` does not fit it.
-            UsageError: An option is unknown or not allowed, or the solver does not take such a model.
+            UsageError: An option is unknown or not allowed, or the solver does not support such a model.
         """
         if params is not None:
             self.set_params(params)
@@ -569,10 +569,10 @@ class Model:
         return solution
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to an MPS or LP file (by the path's ending, ``.mps`` or ``.lp``), with row and column names.
+        """Write the model to an MPS or LP file, depending on the path's ending (``.mps`` or ``.lp``), with its names.
 
         See :func:`privopt.dsl.write_form`. Privacy rows are written with their factors exp(L), rounded down; exponents
-        L above 700 are reduced to 700. So the rows in the file are never looser.
+        L above 700 are reduced to 700. The rows in the file are therefore never looser than the model's.
 
         Raises:
             ModelError, UsageError: As for :meth:`compile` and ``write_form``.

@@ -56,11 +56,11 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
 
     Args:
         form: The model.
-        path: The file to write, which must end in ``.mps`` or ``.lp``.
+        path: The path of the file to write, which must end in ``.mps`` or ``.lp``.
         name: The model's name in the file.
 
     Raises:
-        UsageError: The path has another ending, or the model has no variables and the path ends in ``.lp``.
+        UsageError: The path has a different ending, or the model has no variables and the path ends in ``.lp``.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in (".mps", ".lp"):
@@ -78,10 +78,10 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
 
 
 def _stricter_matrix(form: StandardForm) -> sparse.csr_matrix:
-    """Return the matrix with the factors of privacy rows rounded down, so that rows in a file are never too loose.
+    """Return a form's matrix with the factors of privacy rows rounded down, so that rows in a file are never looser.
 
-    The nearest double to a factor ``exp(L)`` may be above it. As for a solver, the exponent is lowered by more than the
-    rounding errors of ``exp`` and of the product that gave L.
+    The nearest double to a factor ``exp(L)`` may be above it. As in rows for a solver, the exponent is therefore
+    lowered by more than the rounding errors of ``exp`` and of the product that gave L.
     """
     matrix = form.A
     data = matrix.data.copy()
@@ -101,7 +101,7 @@ def _stricter_matrix(form: StandardForm) -> sparse.csr_matrix:
 
 
 def _file_names(form: StandardForm, *, is_lp: bool) -> FileNames:
-    """Return the names that a form's rows and columns get in an MPS file, or in an LP file if ``is_lp``."""
+    """Return the names for a form's rows and columns in an MPS file, or in an LP file if ``is_lp``."""
     forbidden = _NOT_IN_LP if is_lp else _NOT_IN_MPS
     columns, rows = [f"column{n}" for n in range(form.shape[1])], [f"row{n}" for n in range(form.shape[0])]
     for variable in form.variables:
@@ -125,8 +125,9 @@ def _bracket_name(name: str, labels: Iterable[object]) -> str:
 def _avoid_words(names: list[str], kind: str, *, is_lp: bool) -> list[str]:
     """Prefix names that readers take for a keyword or a number with ``kind_`` (``row_`` or ``column_``).
 
-    Readers of LP files that parse numbers with C's ``strtod`` take the beginning of "inflow" or "nanny" for a number.
-    Some readers of MPS files ignore indentation, and take a line that begins with "RHS" for the header of a section.
+    Readers of LP files that parse numbers with C's ``strtod`` take the first letters of "inflow" or "nanny" for a
+    number. Some readers of MPS files ignore indentation, and take a line that begins with "RHS" for the header of a
+    section.
     """
     if not is_lp:
         return [f"{kind}_{name}" if _MPS_WORD.fullmatch(name) else name for name in names]
@@ -155,7 +156,7 @@ def _make_distinct(names: list[str], forbidden: re.Pattern[str]) -> list[str]:
 
 
 def _number(value: float) -> str:
-    """Return a number as text, with enough digits to recover the double exactly."""
+    """Format a number with enough digits to recover the double exactly."""
     return repr(float(value))
 
 
@@ -211,7 +212,7 @@ def _mps_lines(form: StandardForm, name: str) -> Iterator[str]:
 
 
 def _mps_bounds(lower: float, upper: float, *, is_integer: bool) -> list[tuple[str, float | None]]:
-    """Return the BOUNDS entries for a column with these bounds: kinds such as "UP", each with a number.
+    """Return the BOUNDS entries for a column with the given bounds: pairs of a kind, such as "UP", and a number.
 
     The number is None if the kind has none, such as "FR" for a free column.
     """
@@ -292,7 +293,7 @@ def _lp_terms(name: str, columns: list[int], values: list[float], names: FileNam
 
 
 def _lp_quadratic(matrix: sparse.csr_matrix, names: FileNames) -> Iterator[str]:
-    """Yield the lines of the quadratic part ``x' matrix x / 2`` of an objective; ``names`` are those in the file."""
+    """Yield the lines of an objective's quadratic part ``x' matrix x / 2``, with columns named as in ``names``."""
     half = sparse.tril(matrix).tocoo()
     yield "  + ["
     for row, column, value in zip(half.row.tolist(), half.col.tolist(), half.data.tolist(), strict=True):

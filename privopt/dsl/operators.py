@@ -69,7 +69,7 @@ class Operators:
     _is_expression_of_vectors: ClassVar[bool] = False
 
     def _as_vector(self) -> Any:
-        """Return the whole variable, parameter or expression as a ``VectorExpression``; None for a scalar."""
+        """Return this variable, parameter or expression over its sets as a ``VectorExpression``; None for a scalar."""
         return None
 
     def __le__(self, other: Any) -> Any:
@@ -194,7 +194,7 @@ class Operators:
         return self._multiply_matrix(other, is_left=True)
 
     def _multiply_matrix(self, matrix: Any, *, is_left: bool) -> Any:
-        """Return the product with a matrix, which is on the left if ``is_left``."""
+        """Return ``matrix @ self`` if ``is_left``, and otherwise ``self @ matrix``."""
         vector = self._as_vector()
         if vector is None:
             raise ModelError(f"{self} is a scalar: @ multiplies a variable over one set by a matrix or a vector")
@@ -253,7 +253,10 @@ class Operators:
     __float__ = __int__ = __complex__ = __round__ = __trunc__ = __floor__ = __ceil__ = _refuse_as_number
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """Apply an operator that Python passed to NumPy because of an array operand, and refuse all other functions."""
+        """Apply an operator that Python passed to NumPy because an operand is an array.
+
+        All other NumPy functions are refused.
+        """
         # NumPy passes its scalars as arrays without axes.
         inputs = tuple(as_number(value) for value in inputs)
         left, right = inputs[0], inputs[-1]
@@ -284,7 +287,10 @@ class Operators:
 
     @property
     def _data(self) -> NoReturn:
-        """Refuse a masked array as the left operand. NumPy reads this attribute, and would multiply entry by entry."""
+        """Refuse a masked array as the left operand.
+
+        NumPy reads this attribute in that case, and would otherwise multiply entry by entry.
+        """
         raise ModelError(f"{self}: {MASKED_ADVICE}")
 
     def _refuse_numpy(self, name: str) -> NoReturn:
@@ -296,7 +302,7 @@ class Operators:
 def as_number(value: Any) -> Any:
     """Return a NumPy scalar, or an array without axes, as a Python number, and any other value unchanged.
 
-    Otherwise sympy would keep a float32's precision of 24 bits, and round the numbers that it is combined with.
+    Otherwise sympy would keep the 24-bit precision of a float32 and round the numbers with which it is combined.
     """
     if isinstance(value, np.longdouble | np.clongdouble):
         # Their item() has the same type, because Python has no such numbers.
@@ -375,7 +381,7 @@ _SYMPY_CLASSES = {subclass: sympy_class for sympy_class, subclass in _SUBCLASSES
 
 
 def with_operators(expression: Any) -> Any:
-    """Give a sympy operation (one of ``_SUBCLASSES``) the operators of this module, and return others unchanged.
+    """Give a sympy operation (one of ``_SUBCLASSES``) the operators of this module, and return anything else unchanged.
 
     Only the outermost operation gets them, so that sympy compares and simplifies the operations inside as usual.
     """
@@ -383,7 +389,7 @@ def with_operators(expression: Any) -> Any:
 
 
 def as_plain(expression: Any) -> Any:
-    """Return an expression in sympy's own class, as it was before :func:`with_operators`."""
+    """Return an expression in sympy's own class, undoing :func:`with_operators`."""
     return _rebuild(expression, _SYMPY_CLASSES)
 
 

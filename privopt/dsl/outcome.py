@@ -53,7 +53,7 @@ class Basis:
         return len(self.rows), len(self.columns)
 
     def resized(self, rows: int) -> Basis:
-        """Return the basis for a model with ``rows`` rows, in which any appended rows are basic."""
+        """Return this basis extended to a model with ``rows`` rows, in which the appended rows are basic."""
         extra_count = rows - len(self.rows)
         return (
             Basis(columns=self.columns, rows=np.concatenate([self.rows, np.ones(extra_count, dtype=np.int8)]))
@@ -107,12 +107,12 @@ class Ranges:
 
 @frozen(eq=False, kw_only=True)
 class Ranging:
-    """How far costs and row sides in a linear program can change, one at a time, while the basis stays optimal.
+    """Ranges in which a linear program's costs and row sides can change, one at a time, while the basis stays optimal.
 
     Attributes:
         costs: Ranges for the cost of each column, within which the optimal point stays the same, shape (n,).
-        sides: Ranges for the side at which each row is held, within which the multipliers stay the same, shape (m,).
-        is_tight: Whether each row is held at a side, shape (m,); the ranges for other rows mean nothing.
+        sides: Ranges for the side at which each row is active, within which the multipliers stay the same, shape (m,).
+        is_tight: Whether each row is held at a side, shape (m,); the ranges for other rows are meaningless.
         is_at_upper: Whether the side at which each row is held is its upper side, shape (m,).
     """
 

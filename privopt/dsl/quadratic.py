@@ -1,4 +1,4 @@
-"""Quadratic objectives: products and squares of linear expressions, and checks that they are convex.
+"""Quadratic objectives: products and squares of linear expressions, and checks of their curvature.
 
 A term ``sum d (f' x + f0) (s' x + s0)`` is compiled like two families of rows, one for each factor. If F and S are the
 matrices of these rows, and D is the diagonal matrix of the coefficients d, the term's quadratic part is
@@ -34,7 +34,7 @@ class QuadraticTerm:
     Attributes:
         coefficient: Expression in params, indices and numbers.
         left, right: The linear terms of the two factors, including constants.
-        bindings: The sums around the term, starting with the outermost.
+        bindings: The sums that enclose the term, starting with the outermost.
         is_square: Whether both factors are the same expression.
     """
 
@@ -72,7 +72,7 @@ def degree(expression: sympy.Expr) -> float:
 def quadratic_terms(expression: sympy.Expr, where: str) -> tuple[list[Term], list[QuadraticTerm]]:
     """Split an expression of degree 2 or less into linear and quadratic terms that add up to it.
 
-    ``where`` is the location to name in error messages.
+    ``where`` is the part of the model that error messages name.
 
     Raises:
         ModelError: A term is neither linear nor quadratic; the message names it.
@@ -121,7 +121,7 @@ class QuadraticPart:
     Attributes:
         matrix: Symmetric CSR matrix, shape (n, n).
         linear: Coefficients of the linear part, shape (n,).
-        constant: The constant.
+        constant: The constant part.
         square_sign: 1 (-1) if every term is a square and no coefficient is negative (positive); otherwise 0.
     """
 

@@ -1,4 +1,4 @@
-"""Relations kept as written, and errors for uses to which Python would give another meaning."""
+"""Relations kept as written, and errors for uses of them that Python would interpret differently."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class MisuseError(ModelError, TypeError):
 
 
 def refuse_as_condition(relation: object) -> NoReturn:
-    """Raise an error for a relation whose truth value Python requests.
+    """Raise the error for using a relation as a condition.
 
-    Python does so for ``0 <= x <= 1``, ``x >= 0 and y >= 0``, ``if x <= 1:`` and ``max(x, y)``. It does not reveal
-    which of these it is evaluating, so the message gives a replacement for each.
+    Python requests a relation's truth value for ``0 <= x <= 1``, ``x >= 0 and y >= 0``, ``if x <= 1:`` and ``max(x,
+    y)``. It does not reveal which of these it is evaluating, so the message suggests a replacement for each.
     """
     raise MisuseError(
         f"{relation} is a relation, which is not true or false: write between(0, x, 1) for 0 <= x <= 1, one require "

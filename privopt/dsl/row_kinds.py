@@ -24,7 +24,7 @@ class Rows:
     Attributes:
         matrix: CSR matrix over all columns of the model, shape (rows, n).
         lower, upper: Sides of the rows, shape (rows,); infinite if a row has no such side.
-        block: Name and labels of the rows. Its ``start`` and ``stop`` count from this family's first row.
+        block: The name and labels of the rows. Its ``start`` and ``stop`` are counted from this family's first row.
     """
 
     matrix: Any
@@ -34,7 +34,7 @@ class Rows:
 
 
 def switch_location(family: Family | Block) -> str:
-    """Return the location to name in error messages about an implication's binary."""
+    """Return the phrase with which error messages refer to an implication's binary."""
     return f"family {family.name}, binary"
 
 
@@ -48,9 +48,9 @@ def build_privacy_rows(
     block: FamilyBlock,
     coefficients: Coefficients,
 ) -> Rows | None:
-    """Return rows ``z_i <= exp(L) z_j`` with separately stored exponents L, or None if the rows are of another kind.
+    """Return rows ``z_i <= exp(L) z_j`` with separately stored exponents L, or None if they are not such rows.
 
-    If a factor has the wrong sign, or ``z_j`` can be negative, the rows are not privacy rows.
+    Rows in which a factor has the wrong sign, or ``z_j`` can be negative, are not privacy rows.
 
     Args:
         family: The family, for its operator, name and ``privacy`` flag.
@@ -59,7 +59,7 @@ def build_privacy_rows(
         size: Number of rows.
         n: Number of columns in the model.
         col_lower: Lower bounds of the columns, shape (n,).
-        block: Names and labels of the rows.
+        block: The name and labels of the rows.
         coefficients: The NumPy functions for the model's coefficients; missing ones are added.
 
     Raises:
@@ -106,7 +106,7 @@ def _ratio_rows(left_columns: Ints, right_columns: Ints, ratio: Floats, n: int, 
         ratio: Natural logarithm of each row's factor, shape (rows,). It is capped at ``MAX_LOG_RATIO`` in the matrix,
             but not in the block.
         n: Number of columns in the model.
-        block: Names and labels of the rows.
+        block: The name and labels of the rows.
     """
     size = len(ratio)
     indices = np.stack([left_columns, right_columns], axis=1).ravel()

@@ -1,7 +1,7 @@
-"""Restate semicontinuous columns with the help of binary ones, so that solvers get only integer columns.
+"""Reformulate semicontinuous columns with binary ones, so that solvers need to support only integer columns.
 
-HiGHS supports semicontinuous columns, and restates them in the same way. Doing so here gives both solvers the same
-model, and lets every answer be checked like that for any other integer program.
+HiGHS supports semicontinuous columns, and reformulates them in the same way. Doing so here gives both solvers the same
+model, and every answer can be checked like the answer for any other integer program.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ def expand_semicontinuous(form: StandardForm) -> StandardForm:
 
 
 def expand_start(form: StandardForm, start: Floats) -> Floats:
-    """Return a start for the expanded form: the given values, and for each binary whether its column is non-zero.
+    """Return a start for the expanded form: the given values, and for each binary 1 if its column is nonzero, else 0.
 
-    ``start`` contains a value for each column of the form, shape (n,), with NaN for missing values.
+    ``start`` contains a value for each column of the form, shape (n,), with NaN for missing values. A binary whose
+    column has no value gets none either.
     """
     values = start[form.semicontinuous_columns]
     return np.concatenate([start, np.where(np.isnan(values), np.nan, values != 0)])

@@ -1,4 +1,4 @@
-"""Finite sets that indices run over. This file does not import sympy, because solver processes load it."""
+"""Finite sets that indices run over. This module does not import sympy, because solver processes load it."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def _read_labels(value: int | Iterable[Hashable]) -> Sequence[Hashable]:
 
 
 def _can_represent(label: object, element: object) -> bool:
-    """Return whether a label may be used for an element that it equals. True equals 1, but must not be used for it."""
+    """Return whether a label may stand for an element that it equals. True equals 1, but must not stand for it."""
     if isinstance(element, bool | np.bool_):
         return isinstance(label, bool | np.bool_)
     return not isinstance(element, Number) or (isinstance(label, Number) and not isinstance(label, bool))
 
 
 def _is_integer(value: object) -> bool:
-    """Return whether a value is an integer of Python or NumPy. Booleans do not count."""
+    """Return whether a value is a Python or NumPy integer. Booleans are not regarded as integers."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
@@ -59,7 +59,10 @@ class IndexSet:
     _places: dict[Hashable, int] = field(init=False, repr=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        """Fill the table of positions and refuse equal labels. A range needs neither: its labels are its positions."""
+        """Fill the table of positions and refuse repeated labels.
+
+        A range needs neither, because its labels are distinct and equal to their positions.
+        """
         if isinstance(self.labels, range):
             return
         for position, label in enumerate(self.labels):
@@ -108,7 +111,8 @@ class IndexSet:
 
         Args:
             values: An integer array of positions, which are only checked against the size; or a sequence of labels. If
-                no label of the set is an integer, integers in a sequence are positions too. Booleans are always labels.
+                no label of the set is an integer, integers in a sequence are also taken as positions. Booleans are
+                always labels.
 
         Raises:
             ModelError: A value is neither a label nor a position of the set.

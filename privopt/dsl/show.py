@@ -38,7 +38,7 @@ class PrintableModel(Protocol):
 
 
 def _quantifier_text(family: Family) -> str:
-    """Return the text after "for" in a family's line, such as ``(i, j) in 2 tuples, k in X``."""
+    """Return the words after "for" in a family's line, such as ``(i, j) in 2 tuples, k in X``."""
     parts = []
     if family.restricted:
         listed = ", ".join(str(index.name) for index in family.restricted)
@@ -48,14 +48,14 @@ def _quantifier_text(family: Family) -> str:
 
 
 def _common_bound(value: Floats) -> str | None:
-    """Return the common value of all bounds as text, "..." if they differ, or None if none is finite."""
+    """Return the common value of all bounds as a string, "..." if they differ, or None if none is finite."""
     if value.size == 0 or not np.isfinite(value).any():
         return None
     return f"{value[0]:g}" if (value == value[0]).all() else "..."
 
 
 def _variable_text(variable: Variable) -> str:
-    """Return a variable with its sets and bounds as text, such as ``z[X, X] >= 0`` or ``h[X] binary``."""
+    """Return a variable with its sets and bounds as a string, such as ``z[X, X] >= 0`` or ``h[X] binary``."""
     sets = f"[{', '.join(s.name for s in variable.sets)}]" if variable.sets else ""
     lower, upper = _common_bound(variable.lower), _common_bound(variable.upper)
     bounds = [f"{sign} {end}" for sign, end in ((">=", lower), ("<=", upper)) if end is not None] or ["free"]
@@ -93,7 +93,7 @@ def _latex_relation(statement: Relation) -> str:
 
 
 def _latex_quantifier(family: Family) -> str:
-    """Return the index tuples or sets that a family's rows run over, in LaTeX; "" for a single row."""
+    """Return, in LaTeX, the index tuples or sets that a family's rows run over; "" for a single row."""
     parts = []
     if family.restricted:
         listed = ", ".join(latex_name(index.name) for index in family.restricted)
@@ -158,5 +158,5 @@ def format_html(model: PrintableModel) -> str:
 
 
 def _html_formula(formula: str) -> str:
-    """Return a LaTeX formula as HTML text, between the dollar signs that notebooks look for; "" for no formula."""
+    """Return a LaTeX formula, escaped for HTML, between the dollar signs that notebooks look for; "" for no formula."""
     return rf"$\displaystyle {escape(formula)}$" if formula else ""

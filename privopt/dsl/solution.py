@@ -1,4 +1,4 @@
-"""Solve a compiled model, and return the solver's answer under the names and labels from the formula."""
+"""Functions that solve a compiled model and give access to the answer by the names and labels in its formula."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXPLAIN_SECONDS = 20.0
 
 
 class SolveOptions(TypedDict, total=False):
-    """Options of ``Model.solve`` that it passes on to ``Backend.solve``.
+    """The options that ``Model.solve`` passes on to ``Backend.solve``.
 
     Attributes:
         time_limit: Time limit in seconds; None for no limit.
@@ -64,17 +64,17 @@ class BackendOptions(SolveOptions, total=False):
 
 
 class Solver(Protocol):
-    """A solver of compiled models. Registered ones derive from :class:`privopt.backends.Backend`."""
+    """A solver of compiled models. Registered solvers derive from :class:`privopt.backends.Backend`."""
 
     def solve(self, form: StandardForm, **options: Unpack[BackendOptions]) -> Result:
         """Solve a form and return the checked answer."""
 
     def explain(self, form: StandardForm, time_limit: float) -> str:
-        """Return text that says why a form has no solution, within ``time_limit`` seconds."""
+        """Return an explanation of why a form has no solution, found within ``time_limit`` seconds."""
 
 
 class SolveInterrupt(KeyboardInterrupt):
-    """An interrupt (Ctrl-C) of a solver that already had a feasible point; ``result`` contains the checked point."""
+    """An interrupt (Ctrl-C) of a solver that has found a feasible point; ``result`` contains the checked point."""
 
     def __init__(self, result: Result) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Solution:
         iterations: Number of simplex and interior-point iterations.
         solver: Name and version of the solver.
         violation: The largest amount by which x violates a row, as scaled for the solver.
-        tightening: The privacy rows that were tightened, and the cost of that; None if there were none.
+        tightening: The privacy rows that were tightened, and the cost of tightening them; None if there were none.
         basis: The solver's basis, from which a changed model can be solved again; None if the model has integer
             columns, or the solver gives no basis.
     """
@@ -229,21 +229,21 @@ class Solution:
         )
 
     def ranging(self, name: str) -> DataFrame:
-        """Return how far each cost of a variable, or each side of a family, can change on its own at this optimum.
+        """Return the range within which each cost of a variable, or each side of a family, can change on its own.
 
         The table of a variable has its labels, then ``cost``, and then ``lower`` and ``upper``, between which the point
         stays optimal. The table of a family has its labels, then ``side``, and then ``lower`` and ``upper``, between
-        which the duals stay the same; these columns are null for rows that are not held at a side. ``lower_objective``
-        and ``upper_objective`` are the objective at these ends. If several bases are optimal, the ranges are those for
-        the solver's basis.
+        which the duals stay the same; these columns are null for rows that are not active at a side.
+        ``lower_objective`` and ``upper_objective`` are the objective at ``lower`` and ``upper``. If several bases are
+        optimal, the ranges are those for the solver's basis.
 
         Args:
             name: Name of a variable or a family.
 
         Raises:
             ModelError: No variable or family has this name.
-            UsageError: The solver gave no basis to range (only HiGHS gives one, for optimal linear programs), or the
-                library polars is not installed.
+            UsageError: The solver gave no basis from which to compute the ranges (only HiGHS gives one, for optimal
+                linear programs), or the library polars is not installed.
         """
         if self.basis is None:
             text = f"no ranging: {self.solver} gives none here; highs gives it for optimal linear programs"
@@ -271,7 +271,7 @@ class Solution:
         return values
 
     def _variable_values(self, values: Floats, name: str, labels: Sequence[Hashable] | None) -> Any:
-        """Return a variable's part of a vector over all columns.
+        """Return the entries of a vector over all columns that belong to a variable.
 
         Args:
             values: One number for each column of the model, shape (n,).
@@ -297,7 +297,7 @@ def _select_rows(block: FamilyBlock, values: Floats, labels: Sequence[Hashable] 
 
 
 def _labels_at(index_set: IndexSet, places: Ints) -> list[Any]:
-    """Return the labels at given positions in a set, converted to text unless all have the same simple type."""
+    """Return the labels at given positions in a set, converted to strings unless all have the same simple type."""
     labels = [index_set.labels[place] for place in places.tolist()]
     is_simple = len({type(label) for label in labels}) == 1 and isinstance(labels[0], str | int | float | date)
     return labels if is_simple else [str(label) for label in labels]
@@ -312,7 +312,7 @@ def _column_labels(variable: VariableBlock) -> dict[str, list[Any]]:
 
 
 def _row_labels(family: FamilyBlock) -> dict[str, list[Any]]:
-    """Return the labels of a family's rows, keyed by (distinct) index name; row positions if it has no indices."""
+    """Return the labels of a family's rows, keyed by distinct index name; the rows' positions if it has no indices."""
     if not family.indices and len(family) > 1:
         return {"row": list(range(len(family)))}
     names = _distinct_names(list(family.indices))
@@ -360,7 +360,7 @@ def _make_frame(labels: dict[str, list[Any]], **numbers: Floats | None) -> DataF
 
 
 def start_vector(form: StandardForm, start: Solution | Mapping[str, ArrayLike]) -> Floats:
-    """Return a start as a value for each column of a form, shape (n,), with NaN for variables that it lacks.
+    """Return a starting point as a vector of shape (n,), with NaN for the columns of variables that have no values.
 
     Args:
         form: The form.
@@ -401,8 +401,8 @@ def complete_extremum(
     """Compute a start's values for an absolute value or extremum from its other values.
 
     The model adds the columns of these functions itself, so users cannot give values for them. A column is set to the
-    largest value of its lines (the smallest if it is concave), or stays NaN if the start lacks a value that a line
-    needs.
+    largest value of its lines (the smallest if it is concave), or stays NaN if a value that a line needs is missing
+    from the start.
 
     Args:
         form: The form.
@@ -461,7 +461,7 @@ def solve_form(
         UnboundedError: The objective improves without limit.
         StoppedError: The solver reached a limit before it found a feasible point.
         SolverError: The solver failed, or returned no point.
-        UsageError: There is no such solver, an option is not allowed, or the solver does not take such a model.
+        UsageError: There is no such solver, an option is not allowed, or the solver does not support such a model.
     """
     solver = load_solver(backend)
     if not getattr(getattr(solver, "capabilities", None), "warm_start", False):

@@ -1,4 +1,4 @@
-"""Indices, sums over them, and their names in LaTeX."""
+"""Indices, sums over indices, and names in LaTeX."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LATEX_ESCAPES = {letter: f"\\{letter}" for letter in "_&%$#{}"} | {
 
 
 def latex_text(text: str) -> str:
-    r"""Return the LaTeX that shows a text in upright letters.
+    r"""Return the LaTeX code for a string in upright letters.
 
     >>> print(latex_text("a_b"))
     \mathrm{a\_b}
@@ -34,7 +34,11 @@ def latex_text(text: str) -> str:
 
 
 def latex_name(name: str) -> str:
-    """Return the LaTeX of a name: single letters and numbers unchanged, Greek letters as commands, others upright."""
+    """Return the LaTeX code for a name.
+
+    Single letters and numbers are unchanged, names of Greek letters become commands, and other names are shown in
+    upright letters.
+    """
     if _GREEK.fullmatch(name):
         return f"\\{name}"
     is_short = (len(name) == 1 and name.isalpha()) or name.replace(".", "").isdigit()
@@ -117,7 +121,7 @@ class Total(Operators, sympy.Expr):  # type: ignore[misc]
         return self.args[2] if len(self.args) > 2 else None
 
     def _restriction_text(self) -> str:
-        """Return the text that shows the restriction, such as ``(i, k) in 5 tuples``; "" without one."""
+        """Return a description of the restriction, such as ``(i, k) in 5 tuples``; "" if there is none."""
         restriction = self.restriction
         if restriction is None:
             return ""

@@ -1,7 +1,7 @@
 """Parameters as sympy atoms, accesses such as ``z[i, k]`` to parameters and variables, and expressions over whole sets.
 
 Parameters and variables are ``Dummy`` symbols, so that two objects with the same name are never equal. The classes have
-slots, so that setting an attribute that does not exist is an error.
+slots, so that misspelling an attribute in an assignment is an error.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
         return actual.same_as(expected)
 
     def _as_vector(self) -> VectorExpression | None:
-        """Return the variable or parameter with an index for each set; None for a scalar."""
+        """Return the variable or parameter as a vector, with an index for each set; None for a scalar."""
         if not self.sets:
             return None
         indices = tuple(Index(name, s) for name, s in zip(index_names(len(self.sets)), self.sets, strict=True))
@@ -116,7 +116,7 @@ class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
 
 
 class Param(Indexable):
-    """Known numbers: an array, or a function of index arrays. Created by ``Model.param``.
+    """A parameter: known numbers, given as an array or a function of index arrays. Created by ``Model.param``.
 
     Attributes:
         sets: The sets that the indices run over. Without declared sets there is one unnamed set for each axis of the
@@ -171,7 +171,7 @@ class Param(Indexable):
         """The numbers: a float for a scalar, otherwise a read-only array in the shape of the sets, or the function.
 
         It can be set to other numbers of the same shape. It can also be set to a function, if the sets are declared or
-        the value was a function before. The next solve of each model that uses the parameter takes the new value.
+        the value was a function before. Each model that uses the parameter takes the new value at its next solve.
         """
         return float(self.source) if not callable(self.source) and not self.sets else self.source
 
@@ -223,7 +223,10 @@ class Param(Indexable):
         return self.sets
 
     def _accepts_set(self, actual: IndexSet, expected: IndexSet) -> bool:
-        """Return whether an index over ``actual`` fits an axis over ``expected``; undeclared sets compare by size."""
+        """Return whether an index over ``actual`` fits an axis over ``expected``.
+
+        If the parameter's sets are not declared, only the sizes are compared.
+        """
         return actual.same_as(expected) if self.declared else len(expected) in (len(actual), _ANY)
 
     def values(self, *positions: Ints) -> Floats:
@@ -337,7 +340,7 @@ class VectorExpression(Operators):
         """Return the relation between this expression and another side.
 
         Args:
-            kind: The class of the relation in indices.
+            kind: The class of the relation between formulas.
             other: The other side, in any form that :meth:`read_operand` accepts.
             is_left: Whether this expression is the left side of the relation.
         """
@@ -355,7 +358,7 @@ class VectorExpression(Operators):
         return VectorExpression(indices, operator(formula, operand))
 
     def align(self, other: Any) -> tuple[tuple[Index, ...], sympy.Expr, sympy.Expr]:
-        """Return common indices, and both this expression and ``other`` as formulas in them.
+        """Return indices common to this expression and ``other``, and both of them as formulas in these indices.
 
         The other operand has any form that :meth:`read_operand` accepts. The indices are those of this expression,
         except that declared sets of the other operand replace unnamed axes.
@@ -446,9 +449,9 @@ class VectorExpression(Operators):
 
 
 def replace_indices(formula: sympy.Expr, new_indices: dict[Index, Index]) -> sympy.Expr:
-    """Return a formula whose indices are replaced as ``new_indices`` says.
+    """Return a formula in which each key of ``new_indices`` is replaced by its value.
 
-    The indices in restrictions on sums are replaced too. sympy alone would miss them, because they are attributes.
+    Indices in the restrictions on sums are replaced too; they are attributes, so sympy's substitution would miss them.
     """
     restrictions = {
         restriction: Restriction(tuple(new_indices.get(x, x) for x in restriction.indices), restriction.positions)
@@ -499,7 +502,7 @@ class VectorRelation(NoCondition):
 
 
 def vector_relation(kind: type[sympy.Rel], left: Any, right: Any) -> VectorRelation:
-    """Return the relation of class ``kind`` between a vector and a side that fits it; either can be on the left."""
+    """Return the relation of class ``kind`` between two sides, at least one of which is a vector."""
     vectors: list[VectorExpression | None] = [
         side._as_vector() if isinstance(side, Operators) else None for side in (left, right)
     ]

@@ -15,7 +15,7 @@ from privopt.errors import ModelError
 
 
 def bind_indices(binding: SummedIndices, places: Places, rows: Ints, size: int) -> tuple[dict[Index, Ints], Ints, int]:
-    """Expand entries over the tuples that a sum runs over: each entry is repeated once for each tuple.
+    """Repeat each entry for every index tuple that a sum runs over.
 
     Args:
         binding: The summed indices, and the tuples that they are restricted to, if any.
@@ -65,7 +65,7 @@ def bind_indices(binding: SummedIndices, places: Places, rows: Ints, size: int) 
 
 
 def location_text(places: Places, entry: int) -> str:
-    """Return the labels of an entry's indices as the end of a message, such as " at i = 'a'"; "" without indices.
+    """Return the labels of an entry's indices as a suffix for messages, such as " at i = 'a'"; "" if it has no indices.
 
     Args:
         places: For each index, the positions of its values, shape (entries,).
@@ -90,12 +90,12 @@ def term_entries(
         term: ``coefficient * variable[indices]`` with its sums.
         places: For each index of the rows, the positions of its values, shape (size,).
         size: Number of rows.
-        where: The location to name in error messages: the family or "objective".
+        where: The part of the model that error messages name: a family or "objective".
         coefficients: The NumPy functions for the model's coefficients; a missing one is added.
         allow_infinite: Whether a constant may be infinite.
 
     Raises:
-        ModelError: A value is NaN, or infinite without permission.
+        ModelError: A value is NaN, or is infinite although this is not allowed.
     """
     # Other indices of the row do not change the term. Copying their positions would cost time.
     needed = term.free_indices() | {i for b in term.bindings for i in b.over}
@@ -123,7 +123,7 @@ def term_columns(term: Term, places: Places, size: int, where: str) -> Ints:
         term: The term, which has a variable.
         places: For each index, the positions of its values, shape (size,).
         size: Number of index tuples.
-        where: The location to name in error messages: the family or "objective".
+        where: The part of the model that error messages name: a family or "objective".
     """
     variable = term.variable
     assert variable is not None
@@ -153,7 +153,7 @@ def terms_matrix(
         terms: The terms.
         places: For each index, the position of its value in every row, shape (size,).
         size, n: The number of rows, and the number of columns in the model.
-        where: The location to name in error messages: the family or "objective".
+        where: The part of the model that error messages name: a family or "objective".
         coefficients: The NumPy functions for the model's coefficients; missing ones are added.
         allow_infinite: Whether constants may be infinite.
     """

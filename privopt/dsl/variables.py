@@ -71,7 +71,7 @@ class Variable(Indexable):
 
     @property
     def upper(self) -> Floats:
-        """Upper bounds of the columns, which are stored and set like the lower bounds."""
+        """Upper bounds of the columns, shape (size,), which can be set in the same way as the lower bounds."""
         return self._upper
 
     @upper.setter
@@ -80,7 +80,7 @@ class Variable(Indexable):
         self._upper = read_only(np.minimum(bounds, 1.0) if self.kind == "binary" else bounds)
 
     def _broadcast_bound(self, bound_name: str, value: ArrayLike) -> Floats:
-        """Return the bounds ``value`` as one number for each column, shape (size,); errors name ``bound_name``.
+        """Broadcast bounds to one number for each column, shape (size,); errors name ``bound_name``.
 
         Raises:
             ModelError: The value is not numeric, has the wrong shape, or contains a NaN.
@@ -100,7 +100,7 @@ class Variable(Indexable):
         return bounds
 
     def check_bounds(self) -> None:
-        """Check that no lower bound is above its upper one, and that bounds of semicontinuous columns are finite.
+        """Check that no lower bound is above its upper one, and that semicontinuous columns have valid bounds.
 
         Raises:
             ModelError: A lower bound is above its upper one, or a semicontinuous column has an infinite or negative
