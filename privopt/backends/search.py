@@ -169,7 +169,10 @@ class Search:
         return None if name is None else registry().kind("solver", name).load()()
 
     def _remaining_options(self) -> Options:
-        """Return the options, limited to the remaining time, but at least 0.1 s, because solvers refuse a limit of 0."""
+        """Return the options with the remaining time as limit.
+
+        The limit is at least 0.1 s, because solvers refuse a limit of 0.
+        """
         remaining = self.remaining
         return self.options if remaining is None else evolve(self.options, time_limit=max(remaining, 0.1))
 
@@ -221,7 +224,7 @@ class Search:
         return result
 
     def _solve_once(self, backend: Backend, conditioned: ScaledForm, options: Options, attempt: int) -> Result:
-        """Call a backend once, and return its checked answer; answers to integer programs may be polished first.
+        """Call a backend once, and return its checked answer; integer columns may be polished before the check.
 
         Args:
             backend: The backend to call.

@@ -475,7 +475,10 @@ class _Run:
     # --- checkpoints and the end --------------------------------------------------------------------
 
     def save_checkpoint(self, *, always: bool = False) -> None:
-        """Write a checkpoint if the context has a folder and the last checkpoint is old enough or ``always`` is set."""
+        """Write a checkpoint if the context has a folder for it and the last one is old enough.
+
+        If ``always`` is set, the age of the last checkpoint does not matter.
+        """
         folder = self.context.checkpoint
         if folder is None or (not always and time.monotonic() - self.last_save_time < self.options.checkpoint_every):
             return

@@ -49,7 +49,7 @@ class BlockAnswer:
 
 
 def _session_of(token: str, piece: Piece, solver: str) -> Session:
-    """Return the solver session that the worker keeps for a block, creating it if necessary.
+    """Return the solver session that this worker keeps for a block, creating it if necessary.
 
     ``token`` identifies the run; ``solver`` is the solver's name.
     """

@@ -323,7 +323,7 @@ def log_bounds(ratio: Fraction, divisor: Fraction) -> tuple[float, float]:
 
 
 def ball_of(value: Fraction) -> arb:
-    """Convert a rational to a ball (``flint.arb``: a number with an error bound), at flint's current precision."""
+    """Convert a rational to a ball (``flint.arb``, a number with an error bound) at flint's current precision."""
     import flint
 
     return flint.arb(flint.fmpq(value.numerator, value.denominator))
