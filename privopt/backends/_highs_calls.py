@@ -269,7 +269,7 @@ class HighsBasis(Basis):
     Attributes:
         native: HiGHS's own basis object, which a later solve can use without conversion.
         _shape: The number of rows and the number of columns.
-        _instances: The instance with its loaded model, in a list of at most one.
+        _instances: A list with the kept :class:`LoadedModel`, or an empty list.
     """
 
     __slots__ = ("_instances", "_shape", "native")
@@ -548,12 +548,12 @@ def _load_and_run(
     prepare: Callable[[Highs], None] | None,
     started: float,
 ) -> Raw:
-    """Load a model, run the solver within the time that remains since ``started``, and return its answer.
+    """Load a model, run the solver within what remains of the time limit, and return its answer.
 
     Args:
         solver: The HiGHS instance, in which all options but the time limit are set.
         arrays, settings, prepare: As for :func:`_solve_here`, which calls this function.
-        started: Clock reading at the start of the solve.
+        started: Clock reading at the start of the solve, from which the time limit is counted.
     """
     load_arrays(solver, arrays)
     if arrays.get("mip_start") is not None:

@@ -39,7 +39,10 @@ gave up."""
 
 @cache
 def installed_version() -> str:
-    """Return the version of the installed python-mip; reading its metadata takes 5 ms, and every result states it."""
+    """Return the version of the installed python-mip.
+
+    Every result states the version, and reading it from the package's metadata takes 5 ms, so it is cached.
+    """
     return version("mip")
 
 

@@ -84,7 +84,7 @@ def check_answer(conditioned: ScaledForm, raw: Raw, solver: str, gap: float = 1e
 
 
 def _check_integer_bound(conditioned: ScaledForm, result: Result, bound: float | None, gap: float) -> Result:
-    """Check that a bound from a search over integers does not contradict the objective, and is within the gap.
+    """Check that a bound from a search over integers does not contradict the objective and is within the requested gap.
 
     Args:
         conditioned: The scaled model.
@@ -230,13 +230,13 @@ def fix_expensive_columns(conditioned: ScaledForm, objective: float) -> Standard
 
 
 def can_be_unbounded(form: StandardForm) -> bool:
-    """Return whether some column that improves the objective in one direction has no bound in that direction."""
+    """Return whether any column is unbounded in the direction in which it improves the objective."""
     c = form.c if form.sense == "min" else -form.c
     return bool(((c < 0) & np.isposinf(form.col_upper) | (c > 0) & np.isneginf(form.col_lower)).any())
 
 
 def recession_form(form: StandardForm) -> StandardForm:
-    """Return the linear program over the directions in which a feasible point can move without limit.
+    """Return the linear program that optimises over the directions in which a feasible point can move without limit.
 
     Its optimum is 0 unless the objective improves along one of these directions. If it does, the form is unbounded or
     infeasible.

@@ -86,7 +86,7 @@ def find_clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
 
 
 def _find_clash(form: StandardForm) -> Clash:
-    """Find the families, rows and bounds that clash, within the time limit of the current scope."""
+    """Find the families, rows and bounds that clash, within the enclosing time limits."""
     # Bounds that exclude one another clash without any row.
     lower, upper = round_integer_bounds(form.col_lower, form.col_upper, form.integrality)
     crossed_columns = np.flatnonzero(lower > upper)
@@ -166,7 +166,7 @@ class _IntegerProbe(_Probe):
 
 
 def _reduce_families(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str], bool]:
-    """Return the families that remain once those that the clash does not need are omitted (a deletion filter).
+    """Disable the families that the clash does not need, one by one (a deletion filter), and return the others.
 
     Args:
         probe: The infeasible model, in which unnecessary families stay disabled.

@@ -149,7 +149,7 @@ def _highs_limit(seconds: float | None, started: float) -> float:
 
 
 class HighsSession(Session):
-    """A model that stays loaded in HiGHS and, after changes, is solved from the last basis; its first rows are scaled.
+    """A model that stays loaded in HiGHS and is solved again from the last basis; its initial rows are scaled.
 
     >>> import numpy as np
     >>> form = StandardForm(c=[1.0, 1.0], A=[[1, 2]], row_lower=[2], row_upper=[np.inf], col_lower=[0, 0],

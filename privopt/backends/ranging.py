@@ -23,7 +23,7 @@ from privopt.errors import SolverError
 
 
 def compute_ranging(form: StandardForm, basis: Basis) -> Ranging:
-    """Return the range within which each cost or row bound can change alone while a basis stays optimal.
+    """Return the ranges within which each cost or row bound can change on its own while a basis stays optimal.
 
     Args:
         form: The linear program that the basis belongs to.
@@ -45,7 +45,7 @@ def compute_ranging(form: StandardForm, basis: Basis) -> Ranging:
     n = form.shape[1]
 
     def read_records(record: object, count: int) -> tuple[Floats, Floats]:
-        """Return the values in one of HiGHS's records, and the objectives converted to the form's units."""
+        """Return the values in one of HiGHS's ranging records, and its objectives converted to the form's units."""
         values = np.array(record.value_, dtype=np.float64)[:count]  # type: ignore[attr-defined]
         objectives = np.array(record.objective_, dtype=np.float64)[:count]  # type: ignore[attr-defined]
         return values, objectives / conditioned.cost_scale + form.c0

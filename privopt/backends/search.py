@@ -86,7 +86,7 @@ class Search:
             self._add_start(options.start)
 
     def _add_start(self, start: Floats) -> None:
-        """Add the point that the caller gave to the known points, if it is complete and satisfies rows and bounds."""
+        """Add the caller's starting point to the known points if it is complete and satisfies the rows and bounds."""
         if np.isnan(start).any():
             return
         conditioned = condition(self.form, self.backend.capabilities.bearing)
@@ -150,7 +150,7 @@ class Search:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the time limit; None without one."""
+        """Seconds until the time limit; None if there is none."""
         limit = self.options.time_limit
         return None if limit is None else max(limit - (time.monotonic() - self.started), 0.0)
 
@@ -384,7 +384,7 @@ class Search:
         return bound is not None and objective is not None and self.flip * (bound - objective) > 0
 
     def _gap_tolerance(self, result: Result) -> float:
-        """Return the absolute difference that the requested relative gap amounts to at a result's objective."""
+        """Return the requested gap as an absolute difference, which depends on a result's objective."""
         return max(self.options.gap, MIN_GAP) * abs(float(result.objective or 0.0))
 
     def _weaken_bound(self, result: Result, resolution: float) -> Result:
@@ -398,7 +398,7 @@ class Search:
         return evolve(result, bound=bound, outcome=Outcome.OPTIMAL if is_near else Outcome.FEASIBLE)
 
     def _prove_optimum(self, backend: Backend, result: Result) -> Result:
-        """Prove the optimum of a linear program with another solver's multipliers, because the answer has none.
+        """Prove a linear program's optimum with another solver's multipliers, for an answer that has none.
 
         Args:
             backend: The backend that gave the answer.
@@ -471,7 +471,7 @@ class Search:
         return feasibility if feasibility.outcome is Outcome.INFEASIBLE else result
 
     def _without_costs(self) -> StandardForm:
-        """Return the form with all costs set to 0, as a feasibility problem."""
+        """Return the form with all costs set to 0, which makes it a feasibility problem."""
         return evolve(self.form, c=np.zeros_like(self.form.c), c0=0.0, Q=None)
 
     def _check_infeasible(self, backend: Backend, result: Result) -> None:

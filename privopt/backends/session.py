@@ -49,7 +49,7 @@ class Session(ABC):
     """A model that stays loaded in a solver, to be changed and solved repeatedly.
 
     Sessions are created by :meth:`privopt.backends.Backend.session`. Answers are not checked against the rows, so code
-    that uses a session must prove bounds itself. The first rows may be scaled; rows that are added later are not.
+    that uses a session must prove bounds itself. The initial rows may be scaled; rows that are added later are not.
     """
 
     @abstractmethod
@@ -237,7 +237,7 @@ class ColdSession(Session):
 
 
 def check_continuous(form: StandardForm, subject: str) -> None:
-    """Raise a ModelError if a form has semicontinuous columns; ``subject`` begins the message."""
+    """Raise a ModelError, prefixed with ``subject``, if a form has semicontinuous columns."""
     columns = form.semicontinuous_columns
     if len(columns):
         raise ModelError(f"{subject} takes no semicontinuous columns, got {form.column_name(int(columns[0]))}")

@@ -166,7 +166,7 @@ def table_text(file: File) -> bytes:
 
 
 def table_of(file: File) -> DataFrame:
-    """Read a whole table. The cells of a CSV file are text; those of a Parquet file keep their types.
+    """Read a whole table. The cells of a CSV file are strings; those of a Parquet file keep their types.
 
     Column names are stripped of surrounding blanks. Column names and text cells are in :func:`normal_form`.
 
@@ -209,7 +209,7 @@ def normalize_texts(texts: Series) -> Series:
 
 
 def _read_cells(text: bytes) -> DataFrame:
-    """Parse the text of a CSV file into a frame of text columns, in which empty cells are ``""``."""
+    """Parse the text of a CSV file into a frame of text columns, in which empty cells are empty strings."""
     import polars as pl
 
     frame = pl.read_csv(text, infer_schema=False)

@@ -69,7 +69,7 @@ def find_total_names(siblings: Collection[str], *, allow_letters: bool = True) -
 
 
 def is_count_name(name: str) -> bool:
-    """Return whether the name of a column suggests that it contains the number of individuals per row.
+    """Return whether a column's name suggests that it states how many individuals each row represents.
 
     >>> [is_count_name(name) for name in ("OBS_VALUE", "n", "TotalPop2021", "Einwohner", "age", "number of rooms")]
     [True, True, True, True, False, False]
@@ -82,7 +82,7 @@ def is_count_name(name: str) -> bool:
 
 
 def is_id_name(name: str) -> bool:
-    """Return whether the name of a column suggests that it identifies individuals.
+    """Return whether a column's name suggests that its values identify individuals.
 
     >>> [is_id_name(name) for name in ("id", "personID", "resp_nr", "uuid", "patient", "code", "municipality", "name")]
     [True, True, True, True, True, False, False, False]

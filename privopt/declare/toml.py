@@ -60,7 +60,7 @@ _scope: ContextVar[_Scope] = ContextVar("_scope")
 
 @contextmanager
 def _reading_scope(source: File, public: bool, closed: bool) -> Iterator[None]:
-    """Resolve file names relative to a problem file within the block.
+    """Resolve file names relative to a problem file inside a ``with`` block.
 
     Args:
         source: The problem file.

@@ -1,4 +1,4 @@
-"""Compile constraint families to the sparse rows of a ``StandardForm``.
+"""Compile a model's constraint families and objective to a ``StandardForm``.
 
 Each family becomes one CSR block. Its index tuples are expanded to arrays of positions (with repeat and tile, like a
 table join), and NumPy evaluates the coefficients on these arrays. No Python loop runs over rows.
@@ -185,7 +185,7 @@ def _old_rows(form: StandardForm, name: str) -> Rows:
 
 
 def _compile_objective(terms: Sequence[Term], n: int, coefficients: Coefficients) -> tuple[Floats, float]:
-    """Add up an objective's terms to one coefficient for each of the ``n`` columns, shape (n,), and a constant."""
+    """Return the sum of an objective's terms as a coefficient per column, shape (n,), and a constant."""
     cost, constant = np.zeros(n), 0.0
     for term in terms:
         # No index is free in an objective, so each term is evaluated as if for a single row.
@@ -235,7 +235,7 @@ def _compile_quadratic(terms: Sequence[QuadraticTerm], n: int, coefficients: Coe
 
 
 def _row_positions(family: Family) -> tuple[dict[Index, Ints], int]:
-    """Expand a family to its rows, with one row for each tuple of index values.
+    """Return the index values of each of a family's rows, one row for each tuple of index values.
 
     Indices restricted by ``where`` take the values in the given tuples; the others run over their whole sets.
 

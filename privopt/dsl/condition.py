@@ -1,4 +1,4 @@
-"""Scale a model's rows for a solver. Privacy rows are only ever tightened, and a bound on the cost is computed.
+"""Scale a model's rows for a solver. Privacy rows are only ever tightened, and the cost of doing so is bounded.
 
 The coefficients of privacy rows ``z_i <= exp(L) z_j`` (z_j >= 0) are computed here from L itself. Such a row may be
 tightened, but must never be loosened or dropped: the factor is rounded down, and an L beyond the solver's range is
@@ -57,7 +57,7 @@ class CoefficientRange:
 
 @frozen(kw_only=True)
 class TightenedRows:
-    """A report on the privacy rows that were tightened, and the cost of tightening them.
+    """A report on the privacy rows that were tightened and on the cost of tightening them.
 
     Attributes:
         rows: Number of tightened rows.
@@ -207,7 +207,7 @@ def condition(form: StandardForm, bearing: CoefficientRange) -> ScaledForm:
 def _cost_scale(form: StandardForm) -> float:
     """Return the factor by which to scale the costs: a power of two, negative if the form maximises.
 
-    Scaling must not make costs small, because a solver's tolerances on costs are absolute, so it would ignore them.
+    Scaling must not make costs small, because solvers have absolute tolerances on costs and would ignore small ones.
     With all costs divided by a penalty of 1e5, for example, both solvers call wrong points optimal.
     """
     sizes = np.abs(form.c[form.c != 0])
@@ -326,7 +326,7 @@ def _scale_general_rows(
 def _drop_harmless_entries(
     form: StandardForm, bearing: CoefficientRange, data: Floats, scale: Floats, is_live: Bools, row_of: Ints
 ) -> None:
-    """Set entries that are too small for the solver to 0 if they are harmless, and otherwise refuse their row.
+    """Set harmless entries that are too small for the solver to 0, and refuse rows with other entries that small.
 
     Args:
         form: The form, for its column bounds and for names in messages.

@@ -18,7 +18,7 @@ from privopt.errors import ModelError
 def check_curvature(
     form: StandardForm, variable: Variable, is_convex: bool, lines: Collection[str], advice: str
 ) -> None:
-    """Check that the objective and all other families push a variable onto its lines.
+    """Check that the objective and all families other than ``lines`` push a variable onto its lines.
 
     The variable of a convex term lies above its lines, so the objective and all other families must push it down. The
     variable of a concave term must be pushed up.

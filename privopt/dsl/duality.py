@@ -192,7 +192,7 @@ def rigorous_bound(form: StandardForm, duals: Floats) -> float:
 
 
 def implied_bounds(form: StandardForm) -> tuple[Floats, Floats]:
-    """Return the column bounds, shape (n,) each, with missing upper bounds derived from rows where possible.
+    """Return the lower and upper column bounds, shape (n,), with missing upper bounds derived from rows if possible.
 
     A row ``sum a x <= b`` with non-negative coefficients and columns implies ``x <= b / a`` for each of its columns.
     """

@@ -120,7 +120,7 @@ def _extremum(
     over: Index | Sequence[Index] | None,
     where: Where | None,
 ) -> sympy.Expr:
-    """Return a maximum or minimum for use in formulas; without variables, it is sympy's own maximum or minimum.
+    """Return a maximum or minimum for use in formulas: sympy's own one if no expression contains a variable.
 
     Args:
         is_maximum: Whether to return a maximum rather than a minimum.
@@ -153,7 +153,7 @@ def _extremum(
 
 @frozen(eq=False)
 class Line:
-    """An expression that the variable for a convex (concave) function must lie above (below).
+    """An expression that bounds the variable for a convex (concave) function from below (above).
 
     Attributes:
         body: The expression.
@@ -206,7 +206,7 @@ class Epigraph:
 
 @define(eq=False)
 class FunctionReplacer:
-    """Replaces the absolute values and extrema in expressions by variables.
+    """An object that replaces the absolute values and extrema in expressions by variables.
 
     Attributes:
         name: Name of the family, or "objective"; the names of the variables begin with it.
@@ -240,7 +240,7 @@ class FunctionReplacer:
         return expression.func(*(self.replace(argument, inner) for argument in expression.args))
 
     def _replace_function(self, function: sympy.Expr, restrictions: tuple[Any, ...]) -> sympy.Expr:
-        """Return a variable, with indices, that stands for a function, and add its epigraph if it is new.
+        """Return the indexed variable that stands for a function, adding an epigraph if the function is new.
 
         Args:
             function: An absolute value, maximum or minimum.
@@ -313,7 +313,7 @@ def _restrictions_inside(restrictions: tuple[Any, ...], over: tuple[Index, ...])
 
 
 def _are_same_restrictions(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    """Return whether two sequences of restrictions have equal indices and identical objects as positions."""
+    """Return whether two sequences of restrictions have equal indices and the very same objects as positions."""
     return len(a) == len(b) and all(x[0] == y[0] and x[1] is y[1] for x, y in zip(a, b, strict=True))
 
 

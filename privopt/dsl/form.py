@@ -384,7 +384,7 @@ def has_crossed_bounds(form: StandardForm) -> bool:
 
 
 def round_integer_bounds(lower: Floats, upper: Floats, is_integer: NDArray[Any]) -> tuple[Floats, Floats]:
-    """Round the bounds of integer columns inwards, to the first and the last integer that they allow.
+    """Round the bounds of integer columns inwards, to the smallest and the largest integer that they allow.
 
     Solvers accept fractional bounds on integer columns, but can then return wrong answers: HiGHS has called such models
     infeasible.

@@ -63,7 +63,7 @@ def as_expression(value: Expression) -> sympy.Expr:
 
 
 def exp(exponent: Expression) -> sympy.Expr:
-    """Return e to the power of an expression or a number, kept as an exponential.
+    """Return e to the power of an expression or a number, as an unevaluated exponential.
 
     sympy would evaluate ``exp(1.0)`` to 2.718, and ``z_i <= exp(1.0) z_j`` would no longer be recognised as a privacy
     row.
@@ -100,7 +100,7 @@ def _with_operators_unless_number(expression: sympy.Expr) -> sympy.Expr:
 
 
 def _relation(kind: type[sympy.Rel], left: Side, right: Side) -> Any:
-    """Return a relation between expressions, or between vectors if a side is an array or has no indices."""
+    """Return a relation of class ``kind`` between expressions, or between vectors if a side is a vector."""
     if is_vector(left) or is_vector(right):
         return vector_relation(kind, left, right)
     return kind(as_expression(left), as_expression(right), evaluate=False)
@@ -311,7 +311,7 @@ def _variable_names(expression: sympy.Expr) -> str:
 
 
 def _multiply_factors(expression: sympy.Expr, where: str) -> list[Term]:
-    """Multiply out the product ``expression``, in which only one factor may have variables, and return its terms.
+    """Expand the product ``expression``, in which only one factor may have variables, and return its terms.
 
     ``where`` is the part of the model that error messages name: a family or "objective".
     """

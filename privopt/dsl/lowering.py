@@ -149,7 +149,7 @@ class Family:
 
     @property
     def all_terms(self) -> tuple[Term, ...]:
-        """All terms that the rows depend on."""
+        """All terms on which the rows depend."""
         return (*self.terms, *self.switch, *self.upper_terms)
 
 
@@ -189,7 +189,7 @@ def relation_text(relation: sympy.Rel | Range) -> str:
 
 
 def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
-    """Return a relation's terms, which are those of the left side minus the right side, and its operator.
+    """Return the terms of a relation's left side minus its right side, and the relation's operator.
 
     ``where`` is the part of the model that error messages name.
 

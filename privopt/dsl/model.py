@@ -249,7 +249,7 @@ class Model:
         quadratic: Sequence[QuadraticTerm],
         epigraphs: Sequence[Epigraph],
     ) -> None:
-        """Replace the objective by a checked one: its formula, its sense, and its linear and quadratic terms.
+        """Replace the objective by one that was checked, given by its formula, sense, and linear and quadratic terms.
 
         In the terms, absolute values and extrema are replaced by variables, which ``epigraphs`` define.
         """
@@ -300,8 +300,8 @@ class Model:
                 sequence of tuples of labels, for the first m indices of forall (the others run over their whole sets);
                 or ``((i, k), tuples)``, which names the restricted indices.
             privacy: Whether the rows are privacy rows ``z_i <= exp(L) z_j``. Their exponents are stored separately, and
-                a solver may get tightened rows, but never loosened ones. By default, a family of this shape is a
-                privacy family if a factor is written with ``exp``.
+                a solver may get tightened rows, but never loosened ones. By default, a family of this form is a privacy
+                family if a factor is written with ``exp``.
             replace: Whether the family replaces the existing family of the same name.
 
         Raises:

@@ -226,7 +226,7 @@ class Operators:
         return value in iter(self)
 
     def _refuse_remainder(self, other: object) -> NoReturn:
-        """Raise the error for ``%``, ``//`` and ``divmod``."""
+        """Raise the error for the unsupported operators ``%``, ``//`` and ``divmod``."""
         raise MisuseError(
             f"{self}: % and // are not linear operations; state x == n*q + r by Eq, with an integer variable q and a "
             "variable r from 0 to n - 1"
@@ -235,7 +235,7 @@ class Operators:
     __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __divmod__ = __rdivmod__ = _refuse_remainder
 
     def _refuse_bits(self, other: object = None) -> NoReturn:
-        """Raise the error for ``&``, ``|``, ``^``, ``~``, ``<<`` and ``>>``."""
+        """Raise the error for the unsupported operators ``&``, ``|``, ``^``, ``~``, ``<<`` and ``>>``."""
         raise MisuseError(
             f"{self}: &, |, ^, ~, << and >> are not operations on expressions; write ** for a power, 1 - h for 'not' "
             "of a binary h, and rows such as g + h >= 1 for 'or'"
@@ -245,7 +245,7 @@ class Operators:
     __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __invert__ = _refuse_bits
 
     def _refuse_as_number(self, *_: object) -> NoReturn:
-        """Raise the error for ``float``, ``int``, ``round`` and the functions of ``math``."""
+        """Raise the error for passing an expression to ``float``, ``int``, ``round`` or a function of ``math``."""
         raise MisuseError(
             f"{self} is not a number before a solve; its value is solution[...] of the variable afterwards"
         )
@@ -294,7 +294,7 @@ class Operators:
         raise ModelError(f"{self}: {MASKED_ADVICE}")
 
     def _refuse_numpy(self, name: str) -> NoReturn:
-        """Raise the error for the NumPy function called ``name``."""
+        """Raise the error for calling the NumPy function ``name`` on an expression."""
         advice = _NUMPY_ADVICE.get(name, "use operators, maximum, minimum, abs and total")
         raise MisuseError(f"numpy.{name} takes numbers, and {self} is not one before a solve; {advice}")
 
@@ -381,9 +381,9 @@ _SYMPY_CLASSES = {subclass: sympy_class for sympy_class, subclass in _SUBCLASSES
 
 
 def with_operators(expression: Any) -> Any:
-    """Give a sympy operation (one of ``_SUBCLASSES``) the operators of this module, and return anything else unchanged.
+    """Convert a sympy operation to its subclass with this module's operators, and return anything else unchanged.
 
-    Only the outermost operation gets them, so that sympy compares and simplifies the operations inside as usual.
+    Only the outermost operation is converted, so that sympy compares and simplifies the operations inside as usual.
     """
     return _rebuild(expression, _SUBCLASSES)
 

@@ -51,7 +51,7 @@ class QuadraticTerm:
 
 
 def degree(expression: sympy.Expr) -> float:
-    """Return an expression's degree as a polynomial in the variables; infinite if it is not one."""
+    """Return an expression's degree as a polynomial in the variables; infinite if it is not a polynomial."""
     if not expression.has(Variable):
         return 0
     if isinstance(expression, Variable):

@@ -320,7 +320,7 @@ def _row_labels(family: FamilyBlock) -> dict[str, list[Any]]:
 
 
 def _ends(ranges: Ranges, part: slice) -> dict[str, Floats]:
-    """Return the ends of the ranges for a slice of columns or rows, and the objectives at them, as table columns."""
+    """Return, as table columns, both ends of the ranges in a slice, and the objectives at these ends."""
     names = ("lower", "upper", "lower_objective", "upper_objective")
     return {name: np.asarray(getattr(ranges, name)[part]) for name in names}
 
@@ -398,7 +398,7 @@ def start_vector(form: StandardForm, start: Solution | Mapping[str, ArrayLike]) 
 def complete_extremum(
     form: StandardForm, start: Floats, columns: slice, lines: Sequence[str], *, is_convex: bool
 ) -> None:
-    """Compute a start's values for an absolute value or extremum from its other values.
+    """Set the columns of an absolute value or extremum in a starting point, based on its other values.
 
     The model adds the columns of these functions itself, so users cannot give values for them. A column is set to the
     largest value of its lines (the smallest if it is concave), or stays NaN if a value that a line needs is missing
@@ -406,7 +406,7 @@ def complete_extremum(
 
     Args:
         form: The form.
-        start: The start, shape (n,), whose columns are set.
+        start: The starting point, shape (n,), changed in place.
         columns: The columns of the function's variable.
         lines: Names of the families that state the function's lines.
         is_convex: Whether the columns lie above their lines.

@@ -123,9 +123,10 @@ class Variable(Indexable):
         return int(np.prod(self.shape, dtype=np.int64))
 
     def columns(self, *positions: Ints) -> Ints:
-        """Return the model's columns at given positions (an integer array for each index), or all of them in order.
+        """Return the variable's column indices in the model at the given positions, or all of them in order.
 
-        The columns are row-major: the last index varies fastest.
+        ``positions`` contains an integer array for each index. The columns are row-major: the last index varies
+        fastest.
         """
         if not positions:
             return np.arange(self.start, self.start + self.size)

@@ -140,7 +140,7 @@ def _dd_mul(ah: float, al: float, bh: float, bl: float) -> Any:
 
 @jit(inline="always")
 def _dd_add(ah: float, al: float, bh: float, bl: float) -> Any:
-    """Return the sum of the double-doubles ah + al and bh + bl as a double-double, even if they nearly cancel."""
+    """Return the sum of the double-doubles ah + al and bh + bl, accurate even if they nearly cancel."""
     s, e = two_sum(ah, bh)
     t, f = two_sum(al, bl)
     s, e = two_sum(s, e + t)
@@ -152,11 +152,11 @@ def _exp_dd(eps_head: float, eps_tail: float, d: Any, head: float, mid: float, t
             sh: Any, sl: Any, rh: Any, rl: Any, n: Any) -> None:  # fmt: skip
     """Compute exp((eps_head + eps_tail) d) as double-doubles 2^n (sh + sl), for up to 64 distances d at once.
 
-    A double-double is an exact sum of two doubles: a head, and a tail, which is the remainder that the head omits.
-    x = eps d has a relative error below 2**-102, so an absolute error below 2**-96 for x <= 45. The reduced argument r
-    = x - n ln 2 has |r| < 0.35 and an absolute error below 2**-94. The Taylor remainder after 24 terms is below
-    2**-120, and 24 steps of Horner's rule in double-double lose less than 2**-96. The total relative error is below
-    2**-90; :data:`KERNEL_ERROR` allows a thousand times that.
+    A double-double is an exact sum of two doubles: a head and a smaller tail, which adds further digits. x = eps d has
+    a relative error below 2**-102, so an absolute error below 2**-96 for x <= 45. The reduced argument r = x - n ln 2
+    has |r| < 0.35 and an absolute error below 2**-94. The Taylor remainder after 24 terms is below 2**-120, and 24
+    steps of Horner's rule in double-double lose less than 2**-96. The total relative error is below 2**-90;
+    :data:`KERNEL_ERROR` allows a thousand times that.
 
     Args:
         eps_head, eps_tail: Epsilon as a double-double.
