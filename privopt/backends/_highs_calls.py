@@ -287,8 +287,8 @@ class HighsBasis(Basis):
     def take_instance(self, arrays: dict[str, Any], settings: dict[str, Any]) -> LoadedModel | None:
         """Return the kept instance if it fits a model (:meth:`LoadedModel.fits`), otherwise None.
 
-        In both cases, the basis no longer keeps the instance. The list contains the instance at most once, and ``pop``
-        is atomic, so two solves never get the same instance.
+        In both cases, the basis no longer keeps the instance. The instance is removed atomically, so two solves never
+        get the same one.
         """
         try:
             instance = self._instances.pop()

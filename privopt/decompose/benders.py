@@ -440,8 +440,8 @@ class _Run:
     def widen_box(self, z: Floats) -> bool:
         """Widen the box if the master's optimum lies on it.
 
-        The box keeps unbounded complicating columns between minus and plus its size, because without it the master
-        could be unbounded.
+        The box limits the absolute values of unbounded complicating columns, because the master could be unbounded
+        without it.
 
         Args:
             z: The master's values for the complicating columns, shape (|Y|,).

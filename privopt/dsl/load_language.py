@@ -15,8 +15,8 @@ def load_language() -> None:
     would examine all of them repeatedly. When Python exits, it collects again, which takes about 0.1 s of CPU time with
     these objects, and mostly frees memory that the operating system frees anyway. Therefore all objects that exist at
     exit, including the program's own, are exempted from these last collections (``gc.freeze``), but not from earlier
-    ones. Finalizers of objects in reference cycles may therefore not run at exit, but Python does not guarantee that
-    they do.
+    ones. As a result, finalizers of objects in reference cycles may not run at exit, but Python does not guarantee that
+    anyway.
     """
     if "sympy" in sys.modules:
         return
