@@ -276,8 +276,8 @@ def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
         where: The part of the model that error messages name: a family or "objective".
 
     Raises:
-        ModelError: The expression contains a product or function of variables that is not linear, and the message names
-            this term; or a sum inside a function.
+        ModelError: The expression contains a nonlinear product or function of variables, which the message names, or a
+            sum inside a function.
     """
     # A scalar variable appears as it is; others appear with their indices only.
     if isinstance(expression, Access | Variable):
