@@ -51,8 +51,12 @@ def main() -> None:
 
         # The interpreter would wait for threads in the pools of an abandoned solver.
         if left_behind() and isinstance(error.code, int):
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for stream in (sys.stdout, sys.stderr):
+                # The terminal may be gone, and its stream closed. That must not change the exit code.
+                try:
+                    stream.flush()
+                except (OSError, ValueError):
+                    continue
             os._exit(error.code)
         raise
 

@@ -341,7 +341,7 @@ def test_smooth_flows_say_what_they_assume(trip_folder, tmp_path):
         (("start_report", "other"), (), "a column start_report (--from)"),
         (("end_report", "other"), (), "a column end_report (--to)"),
         (None, ("--subject", "nobody"), "a column nobody (--subject)"),
-        (None, ("--to", "start_report"), "the same column for --from and --to"),
+        (None, ("--to", "start_report"), "--from and --to must name different columns, got start_report"),
         (("rider,", "start_sticky,"), (), "column start_sticky: expected reports drawn for each trip alone"),
         (("rider,", "sticky,"), (), "column sticky: expected reports drawn for each trip alone"),
         (None, ("--geo", "g.geojson"), "--geo must be left out"),
