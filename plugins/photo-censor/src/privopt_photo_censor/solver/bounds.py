@@ -3,8 +3,8 @@
 For a set A of locations, the linear relaxation is ``max sum z, sum_i z_i d_ij >= 0 (j in A), 0 <= z <= 1``, where d_ij
 is the advantage of photo i for location j. By Lagrangian duality, at most ``sum_i max(0, 1 + sum_j f_j d_ij)`` photos
 can stay, for any multipliers f >= 0; the maximum with 0 is omitted for photos that must stay. The multipliers come from
-HiGHS or, for one additional location, from a line search along its multiplier. The bound is this sum plus its largest
-possible rounding error, never the objective that a solver reports.
+HiGHS or, for many photos, from Newton's method; for one additional location, they come from a line search along its
+multiplier. The bound is this sum plus its largest possible rounding error, never the objective that a solver reports.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from attrs import frozen
 from privopt.arrays import Bools, Floats, Ints
 from privopt.backends.highs import new_solver
 from privopt_photo_censor.album import Alternates
+from privopt_photo_censor.solver.descent import minimise_bound
 
 __all__ = ["Certificate", "Photos", "Program", "bound_extensions", "bound_photos", "exact_certificate"]
 
@@ -29,6 +30,13 @@ LARGEST_POWER: Final = 700
 """The exponent of the largest multiplier, a power of two. The checker converts multipliers to units of 2**-256."""
 BLOCK_ENTRIES: Final = 100_000
 """The maximum number of (photo, location) pairs per batch. Each takes about 120 bytes."""
+MANY_PHOTOS: Final = 1_000
+"""The number of photos from which on bounds are computed by Newton's method.
+
+It takes 0.6 ms for 1,000 photos and 5 locations, and 0.8 ms for 10,000, where HiGHS takes 2 and 26 ms.
+"""
+DESCENT_WORK: Final = 500
+"""The work of one minimisation by Newton's method, in the unit of :attr:`Program.work`."""
 WHOLE_TOLERANCE: Final = 1e-6
 """The tolerance within which a value in the linear program is rounded to 0 or 1."""
 
@@ -200,7 +208,8 @@ class Program:
     Attributes:
         data: The album.
         scale: (m,) The divisor of each location's row, which is the row's largest |diff|.
-        solved: The number of programs solved so far.
+        solved: The number of programs solved so far, exactly or approximately.
+        work: The work so far, in variables of programs that HiGHS solved. Each takes about 2 microseconds.
         _solver: The HiGHS solver, with the rows and bounds of the last program.
         _endless, _optimal: HiGHS's value for infinity, and its status for an optimal solution.
         _columns: (N + 1,) The column indices of the variables: the photos, then the violation.
@@ -216,6 +225,7 @@ class Program:
         # Rows are scaled to 1, so that a violation costs the same in each of them.
         self.scale = np.maximum(np.abs(data.diff).max(axis=1, initial=0.0), 1e-300)
         self.solved = 0
+        self.work = 0
         self._endless = highspy.kHighsInf
         self._optimal = highspy.HighsModelStatus.kOptimal
         n = data.diff.shape[1]
@@ -286,6 +296,32 @@ class Program:
             solution = self._solver.getSolution()
             force = np.maximum(np.array(solution.row_dual), 0.0) / self.scale[rows]
             values, costs = np.array(solution.col_value)[:n], np.array(solution.col_dual)[:n]
+        self.work += n
         # The bound is valid for any multipliers, even for those of an inexact or failed solution.
         bound = float(bound_photos(self.data, rows, force, photos))
         return Certificate(bound, rows, force), values, costs
+
+    def bound_locations(self, rows: Ints, photos: Photos, start: Certificate, enough: float) -> Certificate:
+        """Return a bound on the photos that can stay with a set of locations, without the photos' values.
+
+        It is that of the linear program or, for many photos, one that is a little weaker and much faster.
+
+        Args:
+            rows: (r,) the locations.
+            photos: The fixed photos. No photo that must stay may rule out one of the locations.
+            start: Multipliers to start from, of any of these locations.
+            enough: A bound below this number need not be improved.
+        """
+        n = len(self._lower)
+        if n < MANY_PHOTOS:
+            certificate, _, _ = self.solve(rows, photos)
+            return certificate
+        self.solved += 1
+        self.work += DESCENT_WORK
+        known = dict(zip(start.rows.tolist(), start.force.tolist(), strict=True))
+        # Columns of deleted photos are left out, and rows are scaled, as in the program.
+        scale = self.scale[rows]
+        diff = self.data.diff[np.ix_(rows, photos.may)] / scale[:, None]
+        first = np.array([known.get(j, 0.0) for j in rows.tolist()]) * scale
+        force = minimise_bound(diff, photos.must[photos.may], first, enough) / scale
+        return Certificate(float(bound_photos(self.data, rows, force, photos)), rows, force)

@@ -5,6 +5,7 @@ Heuristics compare sums in doubles and only propose sets. :meth:`Incumbent.offer
 
 from __future__ import annotations
 
+from math import comb
 from typing import Final
 
 import numpy as np
@@ -172,14 +173,13 @@ class Incumbent:
         # Two photos in place of one increase their number. Under a budget, one in place of one may protect more
         # locations. `replacements` has a row of deleted photos for each possible exchange.
         deleted, posted = np.flatnonzero(~retained), np.flatnonzero(retained & ~self.album.keep)
-        replacements = (
-            deleted[:, None]
-            if self.task.budget is not None
-            else deleted[np.column_stack(np.triu_indices(len(deleted), 1))]
-        )
-        sums = len(replacements) * len(rows)
+        has_pairs = self.task.budget is None
+        sums = (comb(len(deleted), 2) if has_pairs else len(deleted)) * len(rows)
+        # The number is tested before the pairs are listed, because those of a large album would fill the memory.
         if not sums or sums > HELD_SUMS or sums * len(posted) > POLISH_SUMS:
             return False
+        pairs = np.column_stack(np.triu_indices(len(deleted), 1)) if has_pairs else np.arange(len(deleted))[:, None]
+        replacements = deleted[pairs]
         # `diff` has the shape (photos, locations). `added` has a row for each exchange: the sums over the restored
         # photos.
         diff = np.where(data.kills[rows], -np.inf, data.diff[rows]).T

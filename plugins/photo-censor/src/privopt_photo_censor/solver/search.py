@@ -9,6 +9,7 @@ closed at their bounds, which proves a weaker bound.
 
 from __future__ import annotations
 
+from copy import copy
 from math import comb, floor, inf, log
 from typing import Final
 
@@ -27,7 +28,8 @@ from privopt_photo_censor.solver.bounds import (
     exact_certificate,
 )
 from privopt_photo_censor.solver.incumbent import Incumbent
-from privopt_photo_censor.solver.proof import LEAF, PHOTO, PLACE, Tree
+from privopt_photo_censor.solver.proof import LEAF, PHOTO, PLACE, Tree, make_claim
+from privopt_photo_censor.solver.rounding import round_core
 
 __all__ = ["Search"]
 
@@ -49,6 +51,12 @@ LARGEST_SET: Final = 64
 """The maximum size of the sets in the beam search. For larger sets, linear programs cost more time than they save."""
 FEW_SETS: Final = 0.5
 """The search branches on photos if there are at most x**FEW_SETS sets of photos for x sets of locations."""
+CORE_WORK: Final = 100_000
+"""The work on linear programs before the first core is rounded, in the unit of :attr:`Program.work`.
+
+Between two cores, it is three times as much, which takes about as long as rounding one core. Most albums of up to 128
+photos are solved before, because branching on photos is faster for them.
+"""
 NONE: Final = Certificate(inf, np.zeros(0, dtype=np.int64), np.zeros(0))
 """A certificate without multipliers, whose bound is infinite."""
 
@@ -88,11 +96,14 @@ class Search:
         incumbent: The best set of photos so far, and the requirements for a better set.
         program: The linear program that bounds sets of locations.
         by_photos: Whether the search branches on photos before locations.
+        _root: The case in which every location may be protected.
         _open: The stack of open cases. The last one is processed next.
         _cases: The kind and item of each finished case, in preorder (see :class:`Tree`).
         _leaves: The certificates of the closed cases, in the same order.
         _effort: The size of the proof so far, in the unit of :data:`PROOF_EFFORT`.
         _stuck: Whether a case can neither be closed nor branched, which ends the search.
+        _core_count: The number of linear programs whose cores have been rounded so far.
+        _rounded: The sets of locations whose programs, without fixed photos, have been rounded.
         _photos: The photos that must stay and the photos that may stay in the root case.
         _order: (N,) The photos in the order in which the search branches on them.
     """
@@ -110,6 +121,8 @@ class Search:
         self._leaves: list[Certificate] = []
         self._effort = 0
         self._stuck = False
+        self._core_count = 0
+        self._rounded: set[tuple[int, ...]] = set()
         n = album.photos
         self._photos = Photos(self.data.keep, np.ones(n, dtype=np.bool_))
         # `reach` is the number of photos that can stay if a location alone must be protected, and -1 if it cannot be
@@ -123,7 +136,8 @@ class Search:
             strict=True,
         )
         single = {j: Certificate(bound, np.array([j]), np.array([multiplier])) for j, bound, multiplier in certificates}
-        self._open = [Case(NONE.rows, NONE, single, self._photos, is_bounded=True)]
+        self._root = Case(NONE.rows, NONE, single, self._photos, is_bounded=True)
+        self._open = [self._root]
         # Photos that favour the true location most are branched on first. `diff` is negative if a photo favours the
         # true location over another one, so these photos have the smallest sums.
         self._order = np.argsort(self.data.diff[protectable].sum(axis=0), kind="stable")
@@ -146,13 +160,36 @@ class Search:
         """Whether the search has ended because no case is open."""
         return not self._open
 
-    def run(self) -> None:
+    def make_search_above(self, bound: int) -> Search:
+        """Return a new search for any set of photos whose value exceeds ``bound``, without the cases of this search.
+
+        If it ends without such a set, its cases prove the bound. Both searches share the linear program.
+        """
+        other = copy(self)
+        other.incumbent = copy(self.incumbent)
+        other.incumbent.retained = None
+        other.incumbent.k, other.incumbent.need = make_claim(self.album, self.incumbent.task, bound)
+        other._open, other._cases, other._leaves = [self._root], [], []
+        other._effort, other._stuck, other._rounded = 0, False, set()
+        other.by_photos = other._fewer_photos()
+        return other
+
+    @property
+    def work(self) -> int:
+        """The work on linear programs so far, in the unit of :attr:`Program.work`."""
+        return self.program.work
+
+    def run(self, *, max_work: float = inf, first_only: bool = False) -> None:
         """Process open cases until none is left, the proof is too large, or the time limit is reached.
 
         The search also ends if a case can neither be closed nor branched.
+
+        Args:
+            max_work: The amount of :attr:`work` after which the search pauses. Another call continues it.
+            first_only: Whether the search ends with the first set of photos that solves the task.
         """
         polished_value = -1
-        while self._open:
+        while self._open and self.work <= max_work and not (first_only and self.incumbent.retained is not None):
             # Exchanges of photos are expensive, so they are tried for each new incumbent and not for each case.
             if self.incumbent.value > polished_value:
                 self.incumbent.polish()
@@ -221,6 +258,28 @@ class Search:
                 larger[i] = True
                 self.incumbent.offer(larger)
 
+    def _offer_core(self, case: Case) -> None:
+        """Offer the best photos near the linear program of a case, unless its bound excludes that they are better."""
+        goal, photos = self.incumbent, case.photos
+        if case.certificate.bound < goal.need or self.work < (1 + 3 * self._core_count) * CORE_WORK:
+            return
+        self._core_count += 1
+        # The first time it is the program without photos that the search has fixed, because there the photos' choice is
+        # largest. It was not rounded when the case was opened if there had been too little work by then.
+        key = tuple(case.rows.tolist())
+        if key not in self._rounded:
+            self._rounded.add(key)
+            photos = Photos(self._photos.must, self._photos.may & ~self.data.kills[case.rows].any(axis=0))
+        by, values, _ = self.program.solve(case.rows, photos)
+        weights = 1.0 + by.force @ self.data.diff[by.rows]
+        # Under a budget more photos than needed are of no use.
+        enough = floor(by.bound) if goal.task.budget is None else goal.need
+        # HiGHS finds a set of a required size more often than it improves a smaller set up to that size.
+        for least in dict.fromkeys((enough, goal.need)):
+            retained = round_core(self.data, case.rows, weights, values, photos, (least, enough))
+            if retained is not None and goal.offer(retained):
+                return
+
     def _add_location(self, case: Case, j: int) -> Case | None:
         """Return the child of a case in which location ``j`` must be protected as well, bounded by its linear program.
 
@@ -229,9 +288,14 @@ class Search:
         photos = case.photos.drop_photos(self.data.kills[j])
         if photos is None:
             return None
-        rows = np.append(case.rows, j)
-        certificate, values, costs = self.program.solve(rows, photos)
-        previous = case.candidates.get(j, NONE)
+        rows, previous = np.append(case.rows, j), case.candidates.get(j, NONE)
+        # Only cases with as many locations as the task needs are rounded, and need the photos' values.
+        if len(rows) >= self.incumbent.k:
+            certificate, values, costs = self.program.solve(rows, photos)
+        else:
+            start = case.certificate if previous is NONE else previous
+            certificate = self.program.bound_locations(rows, photos, start, self.incumbent.need)
+            values = costs = None
         # Both certificates are valid for this case, so the smaller bound may be used.
         if previous.bound < certificate.bound:
             certificate = previous
@@ -320,8 +384,9 @@ class Search:
                     break
                 photos = case.photos.drop_photos(self.data.kills[j])
                 if photos is not None:
-                    extended, _, _ = self.program.solve(np.append(case.rows, j), photos)
-                    certificates[j] = min(extended, certificates[j], key=lambda entry: entry.bound)
+                    by = certificates[j]
+                    extended = self.program.bound_locations(np.append(case.rows, j), photos, by, goal.need)
+                    certificates[j] = min(extended, by, key=lambda entry: entry.bound)
         if self.by_photos:
             # No set in this case has more photos than all that may stay, so this set is best if it protects enough.
             goal.offer(case.photos.may)
@@ -370,6 +435,7 @@ class Search:
         assert case.values is not None
         assert case.costs is not None
         self._offer_rounded(case)
+        self._offer_core(case)
         if case.certificate.bound < goal.need:
             self._write_leaf(case.certificate)
             return
