@@ -1,7 +1,7 @@
-"""Groups of regions with equal forecasts, so that a forecast for ten million regions needs only a few hundred of them.
+"""Merge regions with equal expected errors, so that a forecast for ten million regions evaluates only a few hundred.
 
-The noise on a value depends only on its level. Two regions therefore have equal errors if the trees below them have the
-same shape and their parents have equal errors.
+The noise on a value depends only on its level. Two regions therefore have equal expected errors if the trees below them
+have the same shape and their parents have equal expected errors.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ __all__ = ["AlikeRegions", "find_alike_regions"]
 
 @frozen(kw_only=True, eq=False)
 class AlikeRegions:
-    """A small tree in which each region represents all regions of a hierarchy with equal errors.
+    """A reduced tree in which each region represents all regions of the full tree with the same expected errors.
 
     Attributes:
-        tree: The small tree, without names.
-        times: For each level, an array of shape (regions, 1) with the number of children of the same parent that each
+        tree: The reduced tree. Its regions have empty names.
+        times: For each level, an array of shape (regions, 1): how many children of one parent in the full tree each
             region represents. It is 1 for the root.
-        counts: For each level, an array of shape (regions,) with the number of regions in the hierarchy that each
-            region represents.
+        counts: For each level, an array of shape (regions,): how many regions of the full tree each region represents.
     """
 
     tree: Tree
@@ -34,10 +33,10 @@ class AlikeRegions:
 
 
 def find_alike_regions(tree: Tree) -> AlikeRegions:
-    """Return a small tree in which one region represents all regions of a hierarchy with equal errors.
+    """Return the reduced tree in which one region represents all regions of ``tree`` with the same expected errors.
 
     Args:
-        tree: The region tree.
+        tree: The full region tree.
     """
     shapes = _number_shapes(tree)
     kinds = np.zeros(1, np.int64)
@@ -63,14 +62,18 @@ def find_alike_regions(tree: Tree) -> AlikeRegions:
 
 
 def _number_shapes(tree: Tree) -> list[Ints]:
-    """Return, for each level, an array with an id for the shape of the tree below each region.
+    """Assign an id to each region, which is shared by regions of the level whose subtrees have the same shape.
 
-    Two shapes are equal if they have the same number of children of each shape. Each shape gets a random number, and a
-    region's children are identified by the sum of their numbers modulo 2^64. The probability that two of n different
-    shapes have the same sum is about n^2 / 2^65. Such a collision would only make a forecast less precise.
+    Two subtrees have the same shape if their roots have equally many children of each shape. Each shape gets a random
+    number, and a region's shape is identified by the sum of its children's numbers modulo 2^64. The probability that
+    two of n different shapes have the same sum is about n^2 / 2^65. Such a collision would only make a forecast less
+    precise.
 
     Args:
         tree: The region tree.
+
+    Returns:
+        For each level, an array of shape (regions,) with the ids.
     """
     random = np.random.default_rng(0)
     shapes = [np.zeros(tree.widths[-1], np.int64)]

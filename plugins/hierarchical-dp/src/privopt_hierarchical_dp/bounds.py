@@ -20,11 +20,11 @@ from privopt_hierarchical_dp.tree import Tree
 __all__ = ["UNBOUNDED", "Limits", "check_limits", "nearest_within", "read_limits"]
 
 UNBOUNDED: Final = 1 << 50
-"""The upper bound for regions without a stated one. A file of counts must contain fewer groups than this."""
+"""The upper bound on a region's total if no other is given. A file of counts must contain fewer groups than this."""
 
 
 SHOWN_VIOLATIONS: Final = 20
-"""The largest number of regions that a message about violated bounds names."""
+"""The maximum number of regions that an error message about violated bounds lists."""
 
 
 def _to_levels(arrays: Iterable[Ints]) -> tuple[Ints, ...]:
@@ -36,7 +36,7 @@ def _to_levels(arrays: Iterable[Ints]) -> tuple[Ints, ...]:
 class Limits:
     """Public bounds on the number of groups or individuals in every region.
 
-    These are the bounds from the problem file, tightened by the sums of the bounds on each region's children.
+    A bound from the problem file is replaced by the sum of the bounds on the region's children where that is stricter.
 
     Attributes:
         tree: The region tree.
@@ -54,10 +54,11 @@ class Limits:
         return int(self.lower[0][0]), int(self.upper[0][0])
 
     def with_exact(self, known: Sequence[Ints]) -> Limits:
-        """Return the bounds with those on the first levels replaced by exact totals, which must satisfy them.
+        """Return the bounds with those on the top levels replaced by exact totals.
 
         Args:
-            known: The exact totals on the first levels, of shape (regions,).
+            known: For each of the top levels, an array of shape (regions,) with the exact totals, which must satisfy
+                the bounds.
         """
         return Limits(
             tree=self.tree,
@@ -66,13 +67,14 @@ class Limits:
         )
 
     def find_violations(self, totals: Sequence[Ints]) -> list[tuple[str, int, str]]:
-        """Find the regions on the first levels whose totals are out of bounds.
+        """Find the regions whose totals are out of bounds, and describe them for error messages.
 
         Args:
-            totals: The totals on the first levels, of shape (regions,).
+            totals: For each level from the root down, an array of shape (regions,) with the totals. The lowest levels
+                may be missing.
 
         Returns:
-            A tuple (region, total, bounds) for each violation, where region and bounds are texts.
+            For each violation, a tuple of the region in words, its total, and the bounds in words.
         """
         return [
             (f"region {region!r}", number, f"from {lower} to {upper}")
@@ -80,10 +82,11 @@ class Limits:
         ]
 
     def list_violations(self, totals: Sequence[Ints]) -> list[tuple[int, str, int, int, int]]:
-        """List the violations on the first levels, each as (level, region, total, lower bound, upper bound).
+        """List the regions whose totals are out of bounds, as tuples (level, name, total, lower bound, upper bound).
 
         Args:
-            totals: The totals on the first levels, of shape (regions,).
+            totals: For each level from the root down, an array of shape (regions,) with the totals. The lowest levels
+                may be missing.
         """
         return [
             (level, self.tree.name_of(level, index), int(numbers[index]), int(lower[index]), int(upper[index]))
@@ -101,7 +104,7 @@ def read_limits(source: File | None, tree: Tree) -> Limits | None:
 
     Raises:
         InputError: A region is unknown or occurs twice, or a cell is not a number.
-        InfeasibleError: The bounds on a region contradict the bounds on the regions inside it.
+        InfeasibleError: The bounds on a region contradict the bounds on its children.
     """
     if source is None:
         return None
@@ -174,30 +177,31 @@ def _sum_children(bounds: Ints, start: Ints) -> Ints:
     Sums are computed in doubles, because int64 could overflow.
 
     Args:
-        bounds: The bounds on the level below.
-        start: The index of each region's first child, followed by the number of all children.
+        bounds: Array of shape (children,) with the bounds on the level below.
+        start: The index of each region's first child, followed by the total number of children.
     """
     return np.minimum(np.add.reduceat(bounds.astype(np.float64), start[:-1], axis=0), UNBOUNDED + 1).astype(np.int64)
 
 
 def _in_words(lower: int, upper: int) -> str:
-    """Return the bounds as text, without an upper bound if it is `UNBOUNDED` or more."""
+    """Describe the bounds in words, omitting an upper bound of `UNBOUNDED` or more."""
     return f"at least {lower}" + ("" if upper >= UNBOUNDED else f" and at most {upper}")
 
 
 def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str, published_levels: int = 0) -> None:
     """Check that totals satisfy the bounds.
 
-    Call this only for totals that are the same in all neighbouring inputs, because an error would otherwise reveal
-    something about an individual. Other totals are not checked. Instead, the release is made to satisfy the bounds.
+    Call this only for totals that are the same in all neighbouring inputs. For any other total, the error itself would
+    reveal something about an individual, so the release is made to satisfy the bounds instead.
 
     Args:
         limits: The bounds.
-        totals: For each level from the root down, an array of shape (regions,) with the totals.
-        name: The name of the file from which the totals were read.
-        noun: The noun for what is counted.
+        totals: For each level from the root down, an array of shape (regions,) with the totals. The lowest levels may
+            be missing.
+        name: The name of the file from which the totals were read, for error messages.
+        noun: The plural noun for what is counted, such as ``groups``.
         published_levels: The number of levels, from the root down, whose totals every release publishes. Only these
-            totals may be quoted.
+            totals may be quoted in error messages.
 
     Raises:
         InfeasibleError: Totals are out of bounds. The message names their regions and, on published levels, states by
@@ -219,18 +223,19 @@ def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str, p
 
 
 def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
-    """Return consistent totals that satisfy the bounds, near the given totals, from the root down.
+    """Return consistent totals that are close to the given totals and satisfy the bounds.
 
-    The root's total is clipped to its bounds. The totals of a region's children become the integers within their bounds
-    that add up to the parent's total with the smallest sum of squared distances. These are the children's totals plus a
-    common shift, clipped to the bounds. Remaining units go to the first children that can take one.
+    The root's total is clipped to its bounds. Then, from the root down, the totals of a region's children are replaced
+    by the nearest integers, in squared distance, that satisfy their bounds and add up to the region's new total. These
+    are the children's totals plus a common shift, clipped to the bounds. Remaining units go to the first children that
+    can take one.
 
     Args:
         totals: For each level, an array of shape (regions,) with the totals.
         limits: The bounds on the totals.
 
     Returns:
-        For each level, an array of shape (regions,).
+        For each level, an array of shape (regions,) with the new totals.
     """
     fitted = [np.clip(totals[0], limits.lower[0], limits.upper[0])]
     for level, start in enumerate(limits.tree.start, start=1):
@@ -249,7 +254,7 @@ def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
 
 
 def _shift_into_bounds(given: Ints, lower: Ints, upper: Ints, total: int) -> Ints:
-    """Return the nearest integers to given ones that satisfy bounds and have a given sum.
+    """Return the integers nearest to the given ones that lie within their bounds and add up to ``total``.
 
     A bisection finds the shift that is added to all given integers before clipping.
 
@@ -257,7 +262,7 @@ def _shift_into_bounds(given: Ints, lower: Ints, upper: Ints, total: int) -> Int
         given: Array of shape (children,) with the given integers.
         lower: Array of shape (children,) with the lower bounds.
         upper: Array of shape (children,) with the upper bounds.
-        total: The required sum, which is between the sums of the bounds.
+        total: The required sum, which lies between the sum of the lower bounds and that of the upper bounds.
     """
     min_shift, max_shift = int((lower - given).min()) - 1, int((upper - given).max()) + 1
     # At max_shift the sum is at least the total. At min_shift it is less than the total, or all are at their lower

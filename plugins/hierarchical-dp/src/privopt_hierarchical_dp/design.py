@@ -35,7 +35,7 @@ __all__ = ["CountsProblem", "Design", "FitOptions"]
 
 CountsProblem: TypeAlias = HierarchyProblem | TablesProblem
 LARGEST_SCALE: Final = 1 << 40
-"""The largest scale of double geometric noise that is drawn, chosen so that noisy values fit into 64 bits."""
+"""The largest allowed scale of double geometric noise, chosen so that noisy values fit into 64 bits."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -46,7 +46,7 @@ class FitOptions:
         gap: The relative gap at which iterative fits stop.
         backend: The solver for integer programs.
         at_once: Whether to use the fastest method that yields a release of the same form.
-        report: Function that is called with the name and number of each step.
+        report: Called with the name and number of each step of the fit, to report progress.
     """
 
     gap: float = 1e-3
@@ -56,21 +56,21 @@ class FitOptions:
 
 
 DEFAULT: Final = FitOptions()
-"""The options of a fit if none are given."""
+"""The default options of a fit."""
 
 
 CONTRADICTING_ERRORS: Final = 6.0
-"""The number of standard errors by which an estimate must be outside a bound to contradict it."""
+"""An estimate contradicts a bound if it lies outside the bound by more than this many standard errors."""
 
 
 @frozen(kw_only=True)
 class Contradiction:
-    """A public bound on the total of a region that the noisy values contradict.
+    """A contradiction between a public bound on a region's total and the noisy values.
 
     Attributes:
         region: The name of the region.
         bound: The bound that the estimate violates.
-        estimate: The estimated total, rounded.
+        estimate: The total estimated from the noisy values, rounded.
         standard_error: The standard error of the estimate.
     """
 
@@ -90,18 +90,20 @@ class Design(ABC):
         method: The name of the method.
         tree: The region tree.
         limits: Public bounds on the regions' totals, or None if the problem has no bounds.
-        split: The budget shares of the levels, and those of the tables. Each of the two adds up to 1.
+        split: The budget shares of the levels, which sum to 1, and the budget shares of the tables, which also sum to
+            1.
         delta: The sensitivity to which the noise is calibrated.
         exact: The number of levels, from the root down, whose totals are published exactly.
         hides: Whether the noise hides anything. It does not if all totals are exact and every region has a single cell.
         valid: Whether releases are always consistent.
-        statement: The privacy guarantee of a release as text.
+        statement: A description of the privacy guarantee for readers of a release.
         claimed: Additional entries for the guarantee in ``result.json``.
         in_words: A description of the measured values and one of the exact totals, for the methods paragraph of a
             report.
         parts: Names of the parts for which errors are stated: each table on each level, with its number of regions or
             cells.
-        is_split_searched: Whether the problem file leaves the split to the search in :mod:`.plan`.
+        is_split_searched: Whether the split was found by the search in :mod:`.plan`, because the problem file gives
+            none.
     """
 
     problem: Any
@@ -135,11 +137,11 @@ class Design(ABC):
 
     @property
     def searched_split(self) -> tuple[Split, Split] | None:
-        """The budget split if it comes from a search because the problem file gives none, otherwise None."""
+        """The budget split if a search found it, because the problem file gives none, otherwise None."""
         return self.split if self.is_split_searched else None
 
     def with_searched_split(self, split: tuple[Split, Split]) -> Self:
-        """Return the design with a split that comes from a search because the problem file gives none."""
+        """Return the design with a split that a search found, because the problem file gives none."""
         return evolve(self.with_split(*split), is_split_searched=True)
 
     @property
@@ -161,7 +163,7 @@ class Design(ABC):
 
     @cached_property
     def budgets(self) -> tuple[tuple[Fraction, ...], ...]:
-        """The part of the budget for each table and level. The exact sum of all parts is at most the budget."""
+        """The part of the budget for each table and level. The parts sum exactly to at most the total budget."""
         # split_budget rounds in favour of privacy. Its flat list is ordered by level, then by table.
         parts, table_count = split_budget(self.problem.privacy.budget, self.budget_shares), len(self.split[1])
         # Every table_count-th entry belongs to the same table.
@@ -169,7 +171,7 @@ class Design(ABC):
 
     @property
     def budget_shares(self) -> list[Fraction]:
-        """The relative budget share of each table on each level, first by level and then by table."""
+        """The relative budget share of each table on each level, ordered by level and then by table."""
         levels, tables = self.split
         return [level * table for level in levels for table in tables]
 
@@ -198,8 +200,8 @@ class Design(ABC):
             seed: A seed for experiments. With None, the noise is cryptographically secure.
 
         Returns:
-            The noisy values by table and level, and a record of each draw. Without a budget, the record is None and
-            :meth:`fill_unmeasured` determines the values.
+            The noisy values by table and level, and a record of each draw. If a table has no budget on a level, the
+            record is None and :meth:`fill_unmeasured` determines the values.
         """
         noisy: Tables = []
         records: list[list[NoiseRecord | None]] = []
@@ -216,18 +218,18 @@ class Design(ABC):
     def fill_unmeasured(self, noisy: Tables, measured: Sequence[Sequence[object]], totals: Sequence[Ints]) -> Tables:
         """Replace values without noise by values derived from public totals and noisy values.
 
-        If no table is measured on a level, its values become the sums of the level below. If another table is measured
-        on the level, or the level is that of the leaves, they become 0. Totals that are published exactly replace
-        measurements. A value without noise therefore never contains a secret count.
+        If no table is measured on a level above the leaves, the values on it become the sums over the level below. All
+        other unmeasured values become 0. Totals that are published exactly replace measurements. A value without noise
+        therefore never contains a secret count.
 
         Args:
             noisy: For each table and level, an array of shape (regions, ...) with the noisy values.
             measured: For each table and level, the part of the budget or the noise scale. A false value (0 or None)
-                means that the level was not measured.
-            totals: The exact totals on the first levels, of shape (regions,).
+                means that the table was not measured on the level.
+            totals: For each level with exact totals, from the root down, an array of shape (regions,) with them.
 
         Returns:
-            The values by table and level, with the shapes of ``noisy``.
+            The values by table and level, in arrays with the shapes of those in ``noisy``.
         """
         filled = [
             [values if part else np.zeros_like(values) for values, part in zip(levels, parts, strict=True)]
@@ -266,17 +268,22 @@ class Design(ABC):
 
         Args:
             noisy: The noisy values by table and level.
-            totals: The exact totals on the first levels, of shape (regions,), as far as they are published.
+            totals: For each level whose totals are published exactly, from the root down, an array of shape (regions,)
+                with these totals.
             how: The options of the fit.
         """
 
     @abstractmethod
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
-        """Return the lower bound on the loss that the noisy values prove, and whether the release attains it."""
+        """Fit a release's noisy values again, and return the lower bound on the loss that this proves.
+
+        Returns:
+            The bound, or None if the method proves none, and whether the release is proved to attain it.
+        """
 
     @abstractmethod
     def weight(self, table: int, level: int) -> Fraction:
-        """Return the weight of a table on a level in the loss, which sums squared distances from noisy values.
+        """Return the weight in the loss of the squared distance between a table on a level and its noisy values.
 
         The largest weight is 1.
         """
@@ -292,13 +299,13 @@ class Design(ABC):
 
     @abstractmethod
     def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
-        """Return least-squares estimates of the regions' totals by level, of shape (regions, 1), ignoring bounds."""
+        """Return, for each level, least-squares estimates of shape (regions, 1) of the totals, ignoring bounds."""
 
     def find_contradictions(self, release: HierarchyRelease) -> list[Contradiction]:
-        """Return the bounds on totals that the noisy values contradict, sorted by decreasing size of the contradiction.
+        """Return the bounds on totals that the noisy values contradict, in decreasing order of the violation.
 
-        A bound is contradicted if the estimate is outside it by more than `CONTRADICTING_ERRORS` standard errors. Only
-        noisy values and public totals are used, so the result may be published.
+        A bound is contradicted if the estimated total lies outside it by more than `CONTRADICTING_ERRORS` standard
+        errors. Only noisy values and public totals are used, so the result may be published.
         """
         if self.limits is None or self.exact == self.tree.depth:
             return []
@@ -343,7 +350,7 @@ class Design(ABC):
 
         Args:
             max_scale: The limit. For Gaussian noise it is converted to a variance.
-            method: The name of the method that imposes the limit, for the message.
+            method: The name of the method that imposes the limit, for the error message. Empty if all methods do.
 
         Raises:
             InputError: The noise is too wide. The message states the part of the budget, its table and level, and its
@@ -367,14 +374,14 @@ class Design(ABC):
         """Return the key, the actual value and the expected value for every setting that the method cannot use."""
 
     def shape_faults(self, release: HierarchyRelease) -> list[str]:
-        """Return a line for each part of a release whose number of values differs from what the method measures."""
+        """Return a message for each part of a release that has more or fewer values than the method measures."""
         if len(release.totals) == self.exact:
             return []
         return [f"{NOISY}: totals of {number_of(len(release.totals), 'level')}; those of {self.exact} are published"]
 
     @abstractmethod
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:
-        """Return a line for each released total that differs from the estimate recomputed from the noisy values."""
+        """Return a message for each released total that differs from the estimate recomputed from the noisy values."""
 
     # --- forecast -----------------------------------------------------------------------------------------
 
@@ -384,11 +391,14 @@ class Design(ABC):
 
     @abstractmethod
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Return the expected sums of absolute errors of the linear fit, for all tables on each level.
+        """Return the expected sum of absolute errors of the linear fit for each table on each level.
 
         Args:
-            noise: The moments of the noise on one value, for each table and level.
+            noise: For each table and level, the moments of the noise on one value.
             tables: The budget shares of the tables.
+
+        Returns:
+            The expected sums, ordered by level and then by table.
         """
 
     def forecast_splits(self, levels: Floats, tables: Floats) -> Floats:
@@ -413,7 +423,7 @@ class Design(ABC):
 
     @abstractmethod
     def leaves_only(self) -> Floats:
-        """Return the expected errors for all tables on each level if the leaves get the whole budget."""
+        """Return the expected errors, in the order of :meth:`forecast`, if the leaves get the whole budget."""
 
 
 def _format_short(value: Fraction) -> str:

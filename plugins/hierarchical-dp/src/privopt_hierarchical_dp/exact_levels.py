@@ -19,7 +19,7 @@ EXACT_HELP: Final = (
     'as ["level_1"]: levels on which every region\'s number of {} is published exactly, without noise, and so on all '
     "levels above; inputs are neighbours only if these numbers agree; default: what the relation and the method say"
 )
-"""The description of the key, with a placeholder for the noun for what is counted."""
+"""The help text of the key. The placeholder stands for the plural noun for what is counted."""
 
 
 def check_level_names(value: Sequence[str]) -> str | None:
@@ -38,7 +38,7 @@ def count_exact_levels(names: Sequence[str] | None) -> int:
 
 
 def list_exact_levels(count: int) -> list[str]:
-    """Return the names of the first ``count`` levels."""
+    """Return the names of the top ``count`` levels, from the root down."""
     return [f"level_{level}" for level in range(1, count + 1)]
 
 
@@ -46,8 +46,8 @@ def require_levels(names: Sequence[str] | None, depth: int, file: str) -> None:
     """Check that the hierarchy has the named levels.
 
     Args:
-        names: The value of the key.
-        depth: The number of levels.
+        names: The value of the key ``exact``, or None if it is missing.
+        depth: The number of levels of the hierarchy.
         file: The name of the problem file, for error messages.
 
     Raises:

@@ -28,11 +28,11 @@ from privopt_hierarchical_dp.least_squares import (
 __all__ = ["errors_of_counts", "errors_of_cumulative", "leaves_alone", "moments_of"]
 
 EXACT: Final = Noise(variance=0.0)
-"""The noise on values that are known."""
+"""The noise on values that are known exactly."""
 EXACT_WEIGHT: Final = 1e100
-"""The weight of a known level, compared with which all other weights are negligible."""
+"""The weight of a level whose values are known exactly. All other weights are negligible in comparison."""
 WIDE_PART: Final = 0.8
-"""The standard deviation of a subtracted number T from which an integer X is treated like a real number.
+"""The standard deviation of a subtracted number T at or above which an integer X is treated as continuous.
 
 Let T have standard deviation s. Subtracting T adds P(X = 0) E|T| = 0.8 s P(X = 0) to the mean absolute value of an
 integer X. For a continuous X with the same density at 0, it adds about s^2 P(X = 0). The two are equal at s = 0.8.
@@ -58,15 +58,15 @@ def moments_of(
     The moments do not depend on the values, so they are computed for values that are all 0.
 
     Args:
-        regions: The small tree in which one region represents all regions with equal errors.
+        regions: The reduced tree from :func:`.find_alike_regions`.
         noise: The noise on one value, for each level.
         weights: The weight of each level. The default is 1 / variance.
         columns: The number of values per region.
-        down: Whether each level is fitted to the level above.
+        down: Whether each level is fitted to the level above it, which stays unchanged.
         known_levels: The number of levels, from the root down, whose values are known exactly.
 
     Returns:
-        For each level, estimates of shape (regions, columns).
+        For each level, an estimate of shape (regions, columns) whose means are 0.
     """
     tree = regions.tree
     values = [np.zeros((width, columns)) for width in tree.widths]
@@ -91,16 +91,17 @@ def errors_of_counts(
     """Return the mean absolute errors of one count per region, summed over the regions on each level.
 
     Args:
-        regions: The small tree in which one region represents all regions with equal errors.
+        regions: The reduced tree from :func:`.find_alike_regions`.
         noise: The noise on one value, for each level.
         weights: The weight of each level. The default is 1 / variance.
-        part: The share of a count's error variance that is common to all counts in the region: 1 / N for N counts.
-        known_levels: The number of levels, from the root down, with public totals, where the common part is subtracted.
-            If it is 0, the root's total is estimated by least squares, regardless of the weights.
-        down: Whether each level is fitted to the level above.
+        part: The share of a count's error variance that is common to all counts in the region: 1 / N for N counts, or 0
+            to ignore totals.
+        known_levels: The number of levels, from the root down, with public totals. The common part is subtracted there.
+            If the number is 0, the root's total is estimated by least squares, regardless of the weights.
+        down: Whether each level is fitted to the level above it, which stays unchanged.
 
     Returns:
-        Array of shape (levels,).
+        Array of shape (levels,) with the sums.
     """
     moments = moments_of(regions, noise, weights, down=down)
     # The share of the common part's variance that remains on each level: 0 if all totals are known, 1 if none is known.
@@ -167,10 +168,10 @@ def errors_of_cumulative(
     *,
     known_levels: int,
 ) -> Floats:
-    """Return the mean absolute errors by level, if counts are computed as differences of cumulative counts.
+    """Return the mean absolute errors of counts computed as differences of cumulative counts, summed over each level.
 
     Args:
-        regions: The small tree in which one region represents all regions with equal errors.
+        regions: The reduced tree from :func:`.find_alike_regions`.
         noise: The noise on one value, for each level.
         size: The number of sizes.
         weights: The weight of each level. The default is 1 / variance.
@@ -178,7 +179,7 @@ def errors_of_cumulative(
             by least squares, regardless of the weights.
 
     Returns:
-        Array of shape (levels,).
+        Array of shape (levels,) with the sums over all regions and sizes.
     """
     # Three columns represent all sizes: the first, the last, and one for those in between, which have equal errors.
     columns = min(size, 3)

@@ -21,7 +21,7 @@ class Groups:
     """The groups in a file of counts or units.
 
     Attributes:
-        regions: The region tree, and the paths of the leaves as named in the file.
+        regions: The region tree, and the paths by which the file identifies its leaves.
         leaves: Array of shape (leaf regions, sizes) with the number of groups of each size. Column 0 is the smallest
             size class (0 or 1), and the last column is "N or more".
         empty: For unit records without a size class 0, the number of groups whose quantities add up to 0. Otherwise 0.
@@ -38,9 +38,9 @@ class Groups:
 
 
 def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | None = None) -> Groups:
-    """Read the columns ``level_1``, ..., ``level_L``, ``size`` and ``groups``, with a row per leaf region and size.
+    """Read counts of groups, with one row per leaf region and size.
 
-    Counts without a row are 0.
+    The columns are ``level_1``, ..., ``level_L``, ``size`` and ``groups``. A count without a row is 0.
 
     Args:
         source: The file, as CSV or Parquet.
@@ -73,12 +73,12 @@ def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | N
 
 
 def _cell_indices(leaf: pl.Series, size: pl.Series, classes: int, first: int) -> Ints:
-    """Return the index of each row's cell in a flattened array of leaf regions by sizes.
+    """Return, for each row, the index of its cell in a flattened array of shape (leaf regions, sizes).
 
     Args:
         leaf: The index of each row's leaf region.
         size: The size in each row.
-        classes: The number of sizes.
+        classes: The number of size classes.
         first: The smallest size, which has column 0.
     """
     cells: Ints = leaf.to_numpy() * classes
@@ -108,9 +108,10 @@ def _fill_counts(tree: Tree, cells: Ints, groups: pl.Series, classes: int) -> In
 def read_units(
     source: File, sizes: int, *, max_quantity: int = 1, first: int = 1, listed: Regions | None = None
 ) -> Groups:
-    """Read unit records with columns ``level_1``, ..., ``level_L``, ``unit`` and ``quantity``, one row per individual.
+    """Read unit records, with one row per individual, and count the groups that they form.
 
-    A group consists of all individuals that have the same unit in a leaf region.
+    The columns are ``level_1``, ..., ``level_L``, ``unit`` and ``quantity``. A group consists of all individuals with
+    the same unit and leaf region. Its size is the sum of their quantities.
 
     Args:
         source: The file, as CSV or Parquet.
@@ -149,10 +150,10 @@ def read_units(
 
 
 def check_totals(source: File, groups: Groups) -> None:
-    """Check a file with the columns ``region`` and ``total`` against the numbers of groups in the leaf regions.
+    """Check that the totals in a file equal the sums of the numbers of groups in the leaf regions.
 
     Args:
-        source: The file.
+        source: The file, with the columns ``region`` and ``total``.
         groups: The groups that were read from the counts or units.
 
     Raises:

@@ -32,7 +32,7 @@ class Truth:
     Attributes:
         leaves: For each table, an array of shape (leaf regions, ...) with the true counts.
         empty: The number of groups that were omitted because their quantities add up to 0.
-        unread: Lines about parts of the files that are not read, which only the owner may see.
+        unread: Messages about parts of the files that were not read. Only the owner may see them.
     """
 
     leaves: tuple[Ints, ...]
@@ -42,10 +42,10 @@ class Truth:
 
 @frozen(kw_only=True, eq=False)
 class Instance:
-    """A problem with its public tables and its secrets.
+    """A problem with its public inputs and its secrets.
 
     Attributes:
-        public: The design of a release by one of the methods.
+        public: The design of a release, which contains all public inputs. Its method is one of the mechanism's.
         truth: The contents of the secret files, or None in a published copy.
     """
 
@@ -58,12 +58,12 @@ class Instance:
         return self.public.problem
 
     def design(self, method: str) -> Design:
-        """Return the design of a release by the given method."""
+        """Return the design of a release for the given method."""
         return self.public.with_method(method)
 
 
 def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Instance:
-    """Read the counts or units of a problem for hierarchical-dp.
+    """Read the files of a problem for hierarchical-dp: the public regions, and the secret counts or units.
 
     Args:
         declared: The contents of the problem file.
@@ -110,7 +110,7 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
 
 
 def read_tables(declared: TablesProblem, file: str) -> Instance:
-    """Read the individuals of a problem for hierarchical-tables.
+    """Read the files of a problem for hierarchical-tables: the public regions, and the secret individuals.
 
     Args:
         declared: The contents of the problem file.

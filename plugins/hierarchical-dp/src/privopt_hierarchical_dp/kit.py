@@ -49,9 +49,9 @@ SHAPES: Final = (
     (("a", "b"), ("b", "c")),
     (("a", "b"), ("b", "c"), ("a", "c")),
 )
-"""The attributes of the tables in generated problems.
+"""The attributes by which each table in a generated problem counts, one entry per kind of problem.
 
-The cases are one table; a table of totals and a table by one attribute; a table contained in another; two tables that
+The kinds are one table; a table of totals and a table by one attribute; a table contained in another; two tables that
 share an attribute; and three tables of which any two share an attribute.
 """
 LEVELS: Final = ("level_1", "level_2", "level_3")
@@ -70,7 +70,7 @@ BUDGETS: Final[dict[str, tuple[dict[str, float], ...]]] = {
         {"epsilon": 0.1, "delta": 1e-9},
     ),
 }
-"""The budgets for each notion from which generated problems choose."""
+"""The possible budgets of generated problems, by privacy notion."""
 
 
 @st.composite
@@ -91,7 +91,7 @@ def problems(
         kind: The privacy notion.
         relation: The neighbouring relation.
         first: The smallest group size, 0 or 1.
-        listed: Whether a public table lists the regions. In this case rows with a count of 0 are omitted.
+        listed: Whether a public table lists the regions. If so, rows with a count of 0 are omitted.
         exact: The number of levels, from the root down, whose totals are exact. It is limited to the number of levels.
 
     Returns:
@@ -215,9 +215,9 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 
 def queries_of(problem: Instance, method: str) -> Sequence[Query]:
-    """Return the mechanism's calls of noise functions, each with the sensitivity stated by the design.
+    """Return the mechanism's calls to noise functions, each with the sensitivity that the design states.
 
-    The calls are recorded while the noise functions return the true values.
+    The calls are recorded while the noise functions are replaced by functions that return the true values.
 
     Args:
         problem: The problem, with its secrets.
@@ -262,7 +262,7 @@ def draws_of(problem: Instance, method: str, count: int) -> NDArray[Any]:
 
 
 def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
-    """Return the optimum of the paper's Model 1 (integers nearest to noisy counts), computed by cost tables (M_dp^OP).
+    """Return the minimum objective of the paper's Model 1 (integers nearest to noisy counts), by cost tables (M_dp^OP).
 
     Args:
         tree: The region tree.
@@ -288,7 +288,7 @@ def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
 
 def _check_optimum(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
-    """Yield a line for each inconsistency in a release, and one if it does not attain the optimum from cost tables."""
+    """Yield a message for each inconsistency in a release, and one if the release is not optimal by the cost tables."""
     method = result.method
     # Releases of other methods need not be consistent, so no optimum is claimed for them.
     if not METHODS[method].valid:
@@ -330,7 +330,7 @@ PROFILE = Profile(
 def make_profile(
     relation: str, *, kind: str = "pure-dp", first: int = 1, listed: bool = False, exact: int = 0
 ) -> Profile:
-    """Return the profile for problems with one neighbouring relation, notion and smallest size.
+    """Return the profile of hierarchical-dp for problems with a given relation, notion and smallest size.
 
     Args:
         relation: The neighbouring relation.
@@ -346,7 +346,7 @@ def make_profile(
 
 
 PROFILES: Final = {kind: make_profile("sizes", kind=kind) for kind in BUDGETS}
-"""The profile for problems of each notion."""
+"""The profiles of hierarchical-dp under the relation ``sizes``, by privacy notion."""
 
 
 @st.composite
@@ -454,9 +454,9 @@ def tables_neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 
 def _check_margins(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
-    """Yield a line for each inconsistency between a region and its children, two tables, or a count and an exact total.
+    """Yield a message for each region whose counts differ from its children's, another table's or an exact total.
 
-    The check uses dictionaries instead of the mechanism's arrays, as an independent implementation.
+    As an independent implementation, the check uses dictionaries instead of the mechanism's arrays.
     """
     attributes = list(problem.declared.hierarchy.attributes)
     assert problem.truth is not None  # a problem that was solved
@@ -499,6 +499,6 @@ TABLES_PROFILE = Profile(
 
 
 def related_tables(relation: str, *, kind: str = "pure-dp", exact: int = 0) -> Profile:
-    """Return the profile of hierarchical-tables for problems with one relation, notion and number of exact levels."""
+    """Return the profile of hierarchical-tables for problems with a given relation, notion and exact levels."""
     strategy = tables_problems(kind, relation, exact)
     return evolve(TABLES_PROFILE, problems=strategy, notion="" if kind == "pure-dp" else kind)

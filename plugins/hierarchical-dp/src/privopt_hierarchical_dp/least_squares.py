@@ -67,9 +67,9 @@ class Estimate:
 
     Attributes:
         mean: Array of shape (regions, values) with the estimates.
-        variance: The error variances, with the shape of ``mean``, or (regions, 1) if a region's values have equal ones.
-        fourth: The fourth cumulants of the errors, with the shape of ``variance``.
-        weighed: The inverses of the weights of the estimates. The default is ``variance``, as in least squares.
+        variance: Array of the shape of ``mean`` with the error variances. Shape (regions, 1) if a region has only one.
+        fourth: Array of the shape of ``variance`` with the fourth cumulants of the errors.
+        weighed: The inverse weight of each estimate. The default is ``variance``, as in least squares.
     """
 
     mean: Floats
@@ -103,10 +103,10 @@ class Estimate:
         )
 
     def sum_children(self, start: Ints, times: Floats | None = None) -> Estimate:
-        """Return the sums over the children of each region, whose errors are independent.
+        """Return estimates of the sums over each parent's children, whose errors must be independent.
 
         Args:
-            start: The index of each parent's first child, followed by the number of all children.
+            start: The index of each parent's first child, followed by the total number of children.
             times: Array of shape (children, 1): how many identical siblings each child represents. None if only itself.
         """
         return self.map_moments(
@@ -115,7 +115,7 @@ class Estimate:
 
 
 def _to_estimate(values: Ints | Floats, noise: Noise, weight: float | Floats | None = None) -> Estimate:
-    """Return estimates from noisy values.
+    """Return noisy values as estimates, with the moments of their noise as those of their errors.
 
     Args:
         values: Array of shape (regions, values) with the noisy values.
@@ -157,7 +157,7 @@ def _pool_levels(
 
     Args:
         tree: The region tree.
-        levels: The estimates for each level from its own values.
+        levels: The estimates for each level from that level's own values.
         is_isolated: Whether each level ignores the levels below it. None if no level does.
         times: For each level, an array of shape (regions, 1): how many identical siblings a region represents.
     """
@@ -190,7 +190,7 @@ def least_squares(
         tree: The region tree.
         noisy: For each level, an array of shape (regions, values) with the noisy values.
         noise: The noise on one value, for each level.
-        root: Array of shape (values,) with the root's values, if they are known exactly.
+        root: Array of shape (values,) with the root's exact values. None if they are not known.
         weights: The weight of each level in the objective, a scalar or one per value. The default is 1 / variance.
         down: Whether each level is fitted to the level above it, which stays unchanged (``top-down``).
         times: For each level, an array of shape (regions, 1): how many identical siblings a region represents.
@@ -233,13 +233,14 @@ def least_squares(
 class NearestSums:
     """The projection by weighted least squares onto consistent values, which add up over the tree.
 
-    The result is that of `least_squares`, but without errors, because joint projections call this hundreds of times.
+    It computes the means of `least_squares` without their error moments, because joint projections call it hundreds of
+    times. All arrays below have the shape (regions, 1) or (regions, values).
 
     Attributes:
         tree: The region tree.
-        own_weights: For each level except the leaves, the weight of a region's own value relative to the sum of its
-            children. The shape is (regions, 1) or (regions, values).
-        child_shares: For each level except the root, each region's share of its parent's correction, with these shapes.
+        own_weights: For each level except the leaves, the weight of a region's own value in its average with the sum
+            of its children.
+        child_shares: For each level except the root, each region's share of its parent's correction.
     """
 
     tree: Tree
@@ -267,7 +268,7 @@ class NearestSums:
         return cls(tree=tree, own_weights=tuple(level_own_weights), child_shares=tuple(level_child_shares))
 
     def __call__(self, values: Sequence[Floats]) -> list[Floats]:
-        """Return the nearest consistent values to an array of shape (regions, values) for each level."""
+        """Return the consistent values nearest to ``values``, an array of shape (regions, values) for each level."""
         # On the way up, a region becomes the weighted mean of its own value and its children's sum.
         sums: list[Floats] = []
         fitted = [values[-1]]
@@ -283,7 +284,7 @@ class NearestSums:
 
 
 def exactly(totals: Ints) -> Estimate:
-    """Return estimates of shape (regions, 1) without error from an array of exact totals."""
+    """Return an array of exact totals as estimates of shape (regions, 1) without error."""
     # `combine_with` leaves estimates with variance 0 unchanged.
     return _to_estimate(totals[:, None], Noise(variance=0.0))
 
@@ -301,7 +302,7 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
     zeros, size = np.zeros((len(end.mean), 1)), courses.mean.shape[1]
 
     def both_ends(inner: Floats, last: Floats) -> Floats:
-        """Return for each count the sum of a moment over the two cumulative counts of which it is the difference."""
+        """Return, for each count, the sum of a moment over the two cumulative counts whose difference it is."""
         moments = np.concatenate([zeros, np.broadcast_to(inner, (len(zeros), size)), last], axis=1)
         return np.asarray(moments[:, 1:] + moments[:, :-1])
 
@@ -337,7 +338,7 @@ def _quantile_table(confidence: float) -> tuple[Floats, Floats]:
 
         # The default argument binds this iteration's `spread`.
         def excess_probability(reach: float, spread: Floats = spread) -> float:
-            """Return the probability that an error exceeds ``reach``, less the allowed probability."""
+            """Return the probability that an error exceeds ``reach``, minus the allowed probability."""
             return float(2.0 * ndtr(-reach / spread).mean() - (1.0 - confidence))
 
         quantiles.append(float(brentq(excess_probability, 0.0, 60.0)))
@@ -396,7 +397,7 @@ class Ends:
         mean: Array of shape (regions, sizes) with the estimates.
         reach: Array of shape (regions, 1) or (regions, sizes) with the half-widths for the required confidence level.
         max_counts: Array of shape (regions, 1) with upper bounds: the region's total or, if unknown, that of the
-            nearest region above it. Shape (1, 1) for the root's total, or :data:`UNBOUNDED` if none is known.
+            nearest ancestor with a known one. Shape (1, 1) if only the root's is known, or none (:data:`UNBOUNDED`).
         released: Array of shape (regions, sizes) with the released counts. Intervals are widened to contain them.
     """
 
@@ -428,14 +429,14 @@ def intervals(
     confidence: float,
     descending: bool = False,
 ) -> list[Ends]:
-    """Return the intervals for all true counts by level, computed from public values alone.
+    """Return confidence intervals for all true counts by level, computed from public values alone.
 
     Args:
         tree: The region tree.
         noisy: For each level, an array of noisy counts or cumulative counts with one row per region and one column per
             size. Cumulative counts have no column for the last size if all totals are known.
-        counts: The released counts on each level, of shape (regions, sizes), which each interval must contain.
-        totals: Arrays with the regions' exact totals on all levels, or the root's alone. Empty if none is known.
+        counts: For each level, an array of shape (regions, sizes) with the released counts, which intervals contain.
+        totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if none is known.
         noise: The noise on one value, for each level.
         cumulative: Whether the noisy values are cumulative counts: groups of size s or less.
         confidence: The confidence level of each single interval, between 0 and 1.
@@ -456,13 +457,13 @@ def intervals(
 def ends_of(
     tree: Tree, estimates: Sequence[Estimate], counts: Sequence[Ints], totals: Sequence[Ints], confidence: float
 ) -> list[Ends]:
-    """Return the intervals for estimated counts by level.
+    """Return confidence intervals for the true counts by level, given estimates of these counts.
 
     Args:
         tree: The region tree.
         estimates: The estimated counts for each level.
-        counts: The released counts on each level, of shape (regions, sizes), which each interval must contain.
-        totals: Arrays with the regions' exact totals on the first levels. Empty if none is known.
+        counts: For each level, an array of shape (regions, sizes) with the released counts, which intervals contain.
+        totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if none is known.
         confidence: The confidence level of each single interval, between 0 and 1.
     """
     level_ends: list[Ends] = []
@@ -496,7 +497,7 @@ def _estimate_counts(
     Args:
         tree: The region tree.
         noisy: For each level, an array of shape (regions, sizes) with the noisy counts.
-        totals: Arrays with the regions' exact totals on all levels, or the root's alone. Empty if none is known.
+        totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if none is known.
         noise: The noise on one value, for each level.
     """
     estimates = least_squares(tree, noisy, noise)
@@ -529,7 +530,7 @@ def _estimate_increments(
         tree: The region tree.
         noisy: For each level, an array of noisy cumulative counts with one row per region and one column per size.
             There is no column for the last size if all totals are known.
-        totals: Arrays with the regions' exact totals on the first levels. Empty if none is known.
+        totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if none is known.
         noise: The noise on one value, for each level.
         size: The number of sizes.
         descending: Whether groups of size s or more are counted, instead of size s or less.
@@ -565,13 +566,13 @@ def least_squares_below(
     totals: Sequence[Ints],
     times: Sequence[Floats] | None = None,
 ) -> list[Estimate]:
-    """Return least-squares estimates of one value per region, given the exact values on the first levels.
+    """Return least-squares estimates of one value per region, given the exact values on the top levels.
 
     Args:
         tree: The region tree.
         noisy: For each level, an array of shape (regions, 1) with the noisy values.
         noise: The noise on one value, for each level.
-        totals: Exact values on the first levels, of shape (regions,). Empty if none is known.
+        totals: For each of the top levels, an array of shape (regions,) with the exact values. Empty if none is known.
         times: For each level, an array of shape (regions, 1): how many identical siblings a region represents.
     """
     known_count = len(totals)

@@ -1,4 +1,4 @@
-"""A reader for all tables of regions, which have the columns ``level_1``, ..., ``level_L`` and others.
+"""Read tables whose columns ``level_1``, ..., ``level_L`` name the leaf region of each row.
 
 Columns stay in polars and never become Python objects. Error messages name the file, row and column, but do not quote
 cells from tables of individuals.
@@ -24,9 +24,9 @@ from privopt_hierarchical_dp.tree import Regions
 __all__ = ["GROUPS_LIMIT", "LevelTable", "match_columns", "read_regions", "region_faults"]
 
 _OUTER_BLANK: Final = r"^\s|\s$"
-"""Whitespace at the beginning or end of a cell, as removed by :meth:`polars.Expr.str.strip_chars`."""
+"""A regular expression for leading or trailing whitespace, as removed by :meth:`polars.Expr.str.strip_chars`."""
 GROUPS_LIMIT: Final = 2**50
-"""The upper limit for the number of groups or individuals in a file, so that sums fit into 64 bits."""
+"""A file must contain fewer groups or individuals than this, so that sums fit into 64 bits."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -35,10 +35,10 @@ class LevelTable:
 
     Attributes:
         source: The file.
-        frame: The columns of the table. Matched columns are renamed to the names used in this program.
+        frame: The columns of the table. Columns that were matched ignoring case have the names that callers asked for.
         levels: The names of the region columns, in order.
         shows_cells: Whether error messages quote cells.
-        written: The name of each matched column in the file, which may differ in case.
+        written: For each matched column, its name in the file, which may differ in case.
     """
 
     source: File
@@ -49,12 +49,12 @@ class LevelTable:
 
     @classmethod
     def read(cls, source: File, *values: str, optional: str = "", shows_cells: bool = True) -> LevelTable:
-        """Read a table from a CSV or Parquet file, and match its columns.
+        """Read a table from a CSV or Parquet file, and check that it has the required columns.
 
         Args:
             source: The file.
             values: Columns that the table must have in addition to ``level_1``, ..., ``level_L``.
-            optional: A column that the table may have.
+            optional: A column that the table may have. Empty if there is none.
             shows_cells: Whether error messages quote cells.
 
         Raises:
@@ -83,7 +83,7 @@ class LevelTable:
         self.source.seen.columns.update(self.written.get(column, column) for column in columns)
 
     def read_columns(self, *columns: Column) -> list[pl.Series]:
-        """Return columns of stripped text or of integers.
+        """Check the cells of the given columns, and return each column as stripped strings or as integers.
 
         Raises:
             InputError: Cells are invalid. There is one fault per cell, which quotes the cell only if ``shows_cells`` is
@@ -103,7 +103,7 @@ class LevelTable:
         return checked_columns
 
     def paths(self) -> pl.DataFrame:
-        """Return the path of each row: the names of its regions, level by level."""
+        """Return the path of each row: the names of the regions that contain it, from the root to the leaf."""
         names = self.read_columns(*(Column(name=level, kind="text") for level in self.levels))
         return pl.DataFrame(dict(zip(self.levels, names, strict=True)))
 
@@ -111,10 +111,10 @@ class LevelTable:
         """Find the leaf region of each row.
 
         Args:
-            listed: The public regions. The table may then be empty. If None, the regions are those in the table.
+            listed: The public regions, with which the table may be empty. If None, the regions are those in the table.
 
         Returns:
-            The regions, and the position of each row's leaf region.
+            The regions, and for each row the position of its leaf region among the leaves.
 
         Raises:
             InputError: The regions do not form a tree, a region is not listed, or there is no row.
@@ -150,7 +150,7 @@ def match_columns(header: Sequence[str], names: Sequence[str], file: str) -> tup
         file: The name of the file, for error messages.
 
     Returns:
-        The name in the header of each column that was found, and a fault for each name with more than one match.
+        For each name with a single match, the matching column of the header; and a fault for each name with several.
     """
     columns_by_name: dict[str, list[str]] = {}
     for column in header:
@@ -170,10 +170,10 @@ def match_columns(header: Sequence[str], names: Sequence[str], file: str) -> tup
 def region_faults(name: str, regions: Sequence[str], is_known: Bools, *, is_secret: bool = False) -> Faults:
     """Return a fault for each row whose region is unknown or repeated.
 
-    Messages about a secret file only quote known regions, because a cell in the wrong column may contain a secret.
+    Messages about a secret file only quote known regions, because any other cell in the column may be a secret.
 
     Args:
-        name: The name of the file.
+        name: The name of the file, for error messages.
         regions: The region of each row.
         is_known: Array of shape (rows,), a mask of the rows whose region is in the hierarchy.
         is_secret: Whether the file is secret.

@@ -67,7 +67,7 @@ Another machine may round sums of doubles differently, but must still reach the 
 
 
 SHOWN_CONTRADICTIONS: Final = 3
-"""The largest number of contradicted bounds that are listed individually."""
+"""The maximum number of contradicted bounds for which a warning each is shown."""
 
 
 class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
@@ -82,7 +82,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
     """A description of the secret input that the problem file must name."""
 
     def privacy(self, problem: Instance, method: str) -> PrivacyConstraint[HierarchyRelease]:
-        """Return the privacy constraint for a method, which certifies the noise for every table and level."""
+        """Return the constraint that certifies a method's noise on every table and level."""
         return MeasuredNoise(design=problem.design(method))
 
     def notion(self, problem: Instance, method: str) -> str | None:
@@ -91,12 +91,12 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return kind
 
     def utility(self, problem: Instance, method: str) -> PostProcessing:
-        """Return the utility loss, which is the squared distance between a release and the noisy values."""
+        """Return the utility loss: the weighted squared distance between a release and its noisy values."""
         design = problem.design(method)
         return PostProcessing(design=design, unit=f"{design.layout.noun} squared")
 
     def check_problem(self, problem: Instance, method: str) -> None:
-        """Check that a problem can be solved by a method.
+        """Check that a method can solve a problem.
 
         Raises:
             InputError: The problem is a published copy without secret input, the method cannot solve it, or the noise
@@ -182,7 +182,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             true: The true counts by table and level.
 
         Returns:
-            The L1 errors and the fractions of intervals that contain the true count, by table and level, and the number
+            By table and level, the L1 error and the fraction of intervals that contain the true count; and the number
             of regions whose true total violates the public bounds.
         """
         errors: dict[str, list[int]] = {}
@@ -242,7 +242,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         """Check the counts, intervals, unmeasured levels, estimated totals and public bounds in a published release.
 
         Returns:
-            One line for each failed check.
+            One message for each failed check.
         """
         design = problem.design(result.method)
         if overflows := release.past_sums():
@@ -279,9 +279,9 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return plan(declared, file, context)
 
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Return warnings about similar region names, contradicted bounds, and publication of all regions' totals.
+        """Return warnings about similar region names, contradicted bounds, and the publication of all regions' totals.
 
-        When the problem is solved, the owner is also told which columns of the secret file were not read.
+        If ``problem`` has its secrets, the owner is also told which columns and rows of the files were not read.
         """
         lines = list(problem.truth.unread) if problem.truth is not None else []
         lines += warn_of_alike_regions(release.tree)
@@ -300,9 +300,9 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return lines
 
     def audit(self, problem: Instance, release: HierarchyRelease, result: Result) -> Mapping[str, Any]:
-        """Return the claimed epsilon, and the largest privacy loss between neighbours with the actual noise scales.
+        """Return the claimed epsilon, and the largest privacy loss between neighbours at the release's noise scales.
 
-        The claimed epsilon is None if there is no claim. The privacy loss is None for Gaussian noise, for which it is
+        The claimed epsilon is None if none is claimed. The privacy loss is None for Gaussian noise, for which it is
         unbounded.
         """
         epsilon = None if self.notion(problem, result.method) is None else problem.declared.privacy.epsilon
@@ -313,7 +313,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
 
 
 class HierarchicalDP(CountsMechanism):
-    """A mechanism that publishes counts of groups by size over a hierarchy of regions, as one table."""
+    """A mechanism that publishes one table: counts of groups by size over a hierarchy of regions."""
 
     problem_class: ClassVar[type] = HierarchyProblem
     secret = "counts or units"
@@ -331,7 +331,7 @@ class HierarchicalDP(CountsMechanism):
         Args:
             declared: The contents of the published problem file.
             file: The name of the problem file, for error messages.
-            folder: The release folder. If there is no public table of regions, its files also define the region tree.
+            folder: The release folder. If no public table lists the regions, they are read from the released counts.
         """
         declared.check_keys(file)
         regions = declared.hierarchy.regions
@@ -340,7 +340,7 @@ class HierarchicalDP(CountsMechanism):
         return Instance(public=SizesDesign.of(declared, DEFAULT_METHOD, release.tree, file)), release
 
     def privacy(self, problem: Instance, method: str) -> PrivacyConstraint[HierarchyRelease]:
-        """Return the privacy constraint. For the chain as printed in the paper, it claims no guarantee."""
+        """Return the privacy constraint for a method. For the chain as printed in the paper, it guarantees nothing."""
         is_chain = METHODS[method].query == "chain"
         return PublishedChain(design=problem.design(method)) if is_chain else super().privacy(problem, method)
 
@@ -353,11 +353,11 @@ class HierarchicalDP(CountsMechanism):
         return BYTES_PER_COUNT * problem.public.tree.regions * float(problem.declared.hierarchy.sizes)
 
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Return the base class's warnings, and warnings about a wasteful split and about counts that need more noise.
+        """Return the base class's warnings, and warnings about wasteful choices in the problem file.
 
         The owner is warned if the expected errors with the file's split are much larger than with the method's own
-        split. There is also a warning if one change affects more cumulative counts than counts, because all cumulative
-        counts then get more noise.
+        split. There is also a warning if a single change affects more cumulative counts than counts, because a method
+        that measures cumulative counts then needs more noise.
         """
         from privopt_hierarchical_dp.plan import describe_waste
 
@@ -384,7 +384,7 @@ class HierarchicalDP(CountsMechanism):
         Args:
             problem: The problem, with its secrets.
             release: The release.
-            true: The true counts, of shape (regions, sizes) for each level of the single table.
+            true: For each level of the single table, an array of shape (regions, sizes) with the true counts.
 
         Returns:
             The errors, and the number of groups of size 0 that were omitted from the counts.
@@ -472,12 +472,12 @@ class HierarchicalTables(CountsMechanism):
 
 
 def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: SolveContext) -> tuple[Fit, bool]:
-    """Fit the noisy values within the time limit, and use the fastest method after a timeout or an interrupt.
+    """Fit the noisy values within the time limit, falling back to the fastest method after a timeout or an interrupt.
 
     Args:
         fit: Function that fits the noisy values with given options.
         how: The options of the fit.
-        context: The run, which has the time limit.
+        context: The run, which states the time that remains.
 
     Returns:
         The fit, and whether it ended early.
@@ -500,13 +500,13 @@ def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: Sol
 
 
 def _noise_records(forms: Sequence[Form], records: Sequence[Sequence[NoiseRecord | None]]) -> Any:
-    """Return how the noise was drawn, by table and level, for ``result.json``. Unmeasured levels have None.
+    """Return, for ``result.json``, the sampler and the number of draws for each table and level, None if unmeasured.
 
-    The single table of hierarchical-dp has no name, so the result is only the list of its levels.
+    The result maps names of tables to lists by level. For hierarchical-dp, whose table has no name, it is the list.
 
     Args:
         forms: The published tables.
-        records: For each table and level, the sampler's record or None.
+        records: For each table and level, the sampler's record, or None if the table was not measured there.
     """
     records_by_table = {
         form.name: [None if record is None else {"engine": record.engine, "draws": record.draws} for record in levels]
@@ -522,7 +522,7 @@ def _certified_bound(
     *,
     tolerance: Fraction = Fraction(0),
 ) -> float | None:
-    """Return a lower bound on the loss of all valid releases from the same noisy values, or None if the fit has none.
+    """Return a lower bound on the loss of all valid releases from the same noisy values, or None if none is proved.
 
     If no total is public, the bound holds for releases with the same estimated totals. If the fit is proved to be
     optimal, up to rounding errors in sums of doubles, the bound is the loss itself.
@@ -549,7 +549,7 @@ def _check_unmeasured_levels(design: Design, release: HierarchyRelease) -> list[
     """Check that values without noise equal those derived by :meth:`.Design.fill_unmeasured`.
 
     Returns:
-        A line for each table and level with other values.
+        A message for each table and level with other values.
     """
     filled_tables = design.fill_unmeasured(release.noisy, release.scales, release.totals)
     complaint = "has no noise, and its values are neither exact numbers nor the sums of the level below"
@@ -562,10 +562,10 @@ def _check_unmeasured_levels(design: Design, release: HierarchyRelease) -> list[
 
 
 def _check_publication(design: Design, release: HierarchyRelease) -> list[str]:
-    """Check the tables for readers against tables recomputed from the released counts and the noise scales.
+    """Check the tables in ``publish/`` against tables recomputed from the released counts and the noise scales.
 
     Returns:
-        A message about the first wrong line in each table that has one.
+        For each table with wrong lines, a message about the first one.
     """
     rules, table_ends = design.problem.publish, design.compute_ends(release)
     if rules.coefficient_of_variation is None or table_ends is None or release.bounds is None:
@@ -580,7 +580,7 @@ def _check_intervals(design: Design, release: HierarchyRelease) -> list[str]:
     round sums of doubles differently.
 
     Returns:
-        A line for the first wrong lower end and the first wrong upper end in each table and level.
+        For each table and level, messages about the first wrong lower end and the first wrong upper end.
     """
     if release.bounds is None:
         return []

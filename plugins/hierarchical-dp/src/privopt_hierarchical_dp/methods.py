@@ -47,8 +47,8 @@ class Method:
             ``region_totals`` decides this, or ``"never"`` if the method cannot use exact totals.
         valid: Whether a release is always consistent, with the exact total at the root.
         shares: The default split of the budget over the levels, ``"equal"`` or ``"leaves"``.
-        program: Advice on methods for larger inputs, if this method solves an integer program, which is limited to
-            small inputs.
+        program: Advice on methods for larger inputs, if this method solves an integer program and is therefore limited
+            to small inputs. Otherwise empty.
     """
 
     name: str
@@ -95,12 +95,13 @@ DEFAULT_METHOD: Final = _ROWS[0].name
 
 
 def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
-    """Return the default budget shares by level.
+    """Return a method's default budget shares by level, from the root down.
 
-    With ``"leaves"``, the leaves get four fifths, and the other levels share the rest in the proportions 2 : 3 : 4 ...
-    from the root down (2/25, 3/25, 4/5 for three levels). Cumulative counts have half the noise of counts, but counts
-    are differences of two of them. If the leaves get less than about 3/4, their errors exceed those of a method that
-    measures counts at the leaves with the whole budget (plugins/hierarchical-dp/tests/bench/bench_leaves_only.py).
+    Methods with ``shares="equal"`` divide the budget evenly. With ``"leaves"``, the leaves get four fifths, and the
+    other levels share the rest in the proportions 2 : 3 : 4 ... (2/25, 3/25, 4/5 for three levels). Cumulative counts
+    have half the noise of counts, but a count is the difference of two of them. If the leaves get less than about 3/4,
+    their errors exceed those of a method that measures counts at the leaves with the whole budget
+    (plugins/hierarchical-dp/tests/bench/bench_leaves_only.py).
 
     Args:
         method: The name of the method.
@@ -117,7 +118,7 @@ def sensitivity(method: str, max_quantity: int, relation: Relation = SIZES, *, t
     """Return the sensitivity Delta to which the noise on a level is calibrated (see :mod:`.relations`).
 
     Args:
-        method: The name of the method. The published chain gets the sensitivity of cumulative counts, as in the paper.
+        method: The name of the method. For the published chain, the result is that of cumulative counts, as printed.
         max_quantity: The largest amount Q by which one individual may change the size of a group.
         relation: The neighbouring relation.
         totals: Whether the totals of the leaf regions, and therefore of all regions, are published exactly.
@@ -127,7 +128,7 @@ def sensitivity(method: str, max_quantity: int, relation: Relation = SIZES, *, t
 
 
 def order_of(method: str, *, totals: bool, relation: Relation) -> Order:
-    """Return the meaning of the measured columns on a level, as documented in :data:`Order`.
+    """Return the meaning of the columns that a method measures, as documented in :data:`Order`.
 
     Args:
         method: The name of the method.

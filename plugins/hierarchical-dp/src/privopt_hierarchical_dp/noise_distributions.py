@@ -71,7 +71,7 @@ class NoiseDistribution:
         return f"{self.word}s"
 
     def ideal_scale(self, budget: Fraction, delta: int) -> Fraction:
-        """Return the exact scale for a part of the budget, even if the sampler does not support this scale.
+        """Return the exact scale at which noise spends a part of the budget, even if the sampler cannot draw it.
 
         Args:
             budget: The positive part of the budget.
@@ -112,7 +112,7 @@ class NoiseDistribution:
         return noise_of(scale) if self.law == "laplace" else _gaussian_moments(float(scale))
 
     def moments_of_budgets(self, budgets: Floats, delta: int) -> tuple[Floats, Floats]:
-        """Return the variances and fourth cumulants of the noise for many parts of a budget, in doubles.
+        """Return the variances and fourth cumulants of the noise that spends each of many parts of a budget.
 
         A part of 0 has the moments of `UNMEASURED`.
 
@@ -166,7 +166,7 @@ class NoiseDistribution:
     def measure(
         self, values: Ints, budget: Fraction, delta: int, *, seed: Sequence[int] | None
     ) -> tuple[Ints, noise.NoiseRecord | None]:
-        """Return values with noise, or zeros if the budget is 0.
+        """Add noise to an array of integers, or return zeros if the budget is 0.
 
         Args:
             values: Array of shape (regions, ...) with true counts, or sums of true counts.
@@ -208,7 +208,7 @@ KINDS: Final[dict[str, tuple[NoiseDistribution, tuple[str, ...]]]] = {
     "zcdp": (GAUSSIAN, ("rho",)),
     "approx-dp": (GAUSSIAN, ("epsilon", "delta")),
 }
-"""The noise distribution and the names of the budget keys for each privacy notion."""
+"""For each privacy notion, its noise distribution and the keys in ``[privacy]`` that state its budget."""
 
 
 @lru_cache(maxsize=256)
@@ -241,7 +241,7 @@ def _gaussian_moments(parameter: float) -> Noise:
 
         # The mean absolute value decreases as the fourth cumulant increases, so the excess has one root.
         def excess_of(power: float) -> float:
-            """Return the modelled mean absolute value less the exact one, if the ratio is exp(power)."""
+            """Return the modelled mean absolute value at the ratio exp(power), minus the exact one."""
             error = Estimate(
                 mean=0.0 * variance_array, variance=variance_array, fourth=3.0 * variance_array**2 * np.exp(power)
             )

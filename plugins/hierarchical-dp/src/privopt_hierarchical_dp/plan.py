@@ -43,15 +43,15 @@ BUDGET_TRIALS: Final = 3
 SMALL_COUNTS: Final = 20_000
 """The largest number of counts (regions times sizes) for which splits get as many trials as budgets, not just one."""
 FRESH_SEED: Final = 1000
-"""The first seed for comparing the best split with the problem's own. Smaller ones served to select the best split."""
+"""The first seed for comparing the best split with the problem's own. Smaller seeds are used to find the best split."""
 JUDGE_TRIALS: Final = 30
-"""The number of trials in this comparison if there are few counts. Otherwise it is `BUDGET_TRIALS`."""
+"""The number of trials for this comparison if there are at most `SMALL_COUNTS` counts, otherwise `BUDGET_TRIALS`."""
 SURE_DEVIATIONS: Final = 2.0
-"""The number of standard errors of the paired difference by which another split must have smaller errors."""
+"""A split must beat the problem's own split by this many standard errors of the paired difference to replace it."""
 ENOUGH_SHARE: Final = 0.995
 """A split is only proposed if its errors are below this fraction of those with the problem's own split."""
 WASTED: Final = 1.1
-"""`solve` warns if the errors with a file's split exceed those with the default split by more than this factor."""
+"""`solve` warns if the expected errors with a file's split are more than this many times those with the default."""
 SPARSE: Final = "Before cells are made non-negative: if most are empty, releases err less."
 NOISE_ALONE: Final = (
     "These are errors of unbiased estimates, before counts are made non-negative: if most sizes are empty, releases "
@@ -68,11 +68,11 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
     """Predict errors by level and table for several budgets, and find the budget split with the smallest errors.
 
     The search minimises the errors of the linear fit (:mod:`.forecast`), which are smooth functions of the split. If
-    there are public counts that resemble the secret ones, the method is also run on them with a few seeds. The
-    resulting errors choose between the result of the search and some simple splits.
+    there are public counts that resemble the secret ones, the method is also run on them with a few seeds, and the
+    resulting errors decide between the split found by the search and some simple splits.
 
-    The split selected in this way may have been lucky. Its errors are therefore measured again with fresh seeds. It
-    replaces the problem's own split only if its errors are significantly smaller.
+    The split selected in this way may only have been lucky. Its errors are therefore measured again with fresh seeds,
+    and it replaces the problem's own split only if they are significantly smaller.
 
     Args:
         declared: The contents of the problem file. No secret file is read.
@@ -158,12 +158,11 @@ def _read_public_parts(declared: CountsProblem, file: str, method: str) -> tuple
         method: The name of the method.
 
     Returns:
-        The design, the public counts of shape (leaf regions, sizes) or None, and a phrase that says how errors are
-        obtained.
+        The design; an array of shape (leaf regions, sizes) with the public counts, or None if there are none; and a
+        phrase that describes how errors are predicted.
 
     Raises:
-        InputError: No table lists the regions, a table is malformed, or a table contains regions that another one
-            lacks.
+        InputError: No table lists the regions, a table is malformed, or a table contains a region that is not listed.
     """
     if not isinstance(declared, HierarchyProblem):
         return TablesDesign.of(declared, file, method), None, "least squares over all tables and levels"
@@ -183,7 +182,7 @@ def _read_public_parts(declared: CountsProblem, file: str, method: str) -> tuple
 
 
 def _format_notes(design: Design, best: Splits) -> Iterator[str]:
-    """Yield sentences that explain the predicted errors, and the best split as lines for the problem file."""
+    """Yield a sentence that qualifies the predicted errors and, for several tables, the best split as TOML lines."""
     if isinstance(design, SizesDesign):
         yield NOISE_ALONE
         return
@@ -199,7 +198,7 @@ def _format_notes(design: Design, best: Splits) -> Iterator[str]:
 
 
 def _shares_by_part(split: Splits) -> Split:
-    """Return the budget share of each part (a table on a level), by level from the root and then by table."""
+    """Return the budget share of each table on each level, ordered by level from the root down and then by table."""
     levels, tables = split
     return tuple(a * b for a in levels for b in tables)
 
@@ -232,9 +231,9 @@ def _allowed_design(design: Design, split: Splits, budget: Fraction | None = Non
 
 
 def _error_weights(design: Design) -> tuple[Fraction, ...]:
-    """Return the weight of each part's error as given in ``[plan] errors``, or equal weights if there are none.
+    """Return the weight of each part's error from ``[plan] errors``, or equal weights if this key is missing.
 
-    A part is a table on a level. Parts are listed by level and then by table.
+    A part is a table on a level. Parts are ordered by level and then by table.
 
     Raises:
         InputError: A weight is given for an unknown table or level.
@@ -260,7 +259,10 @@ def _error_weights(design: Design) -> tuple[Fraction, ...]:
 
 
 def forecast_errors(design: Design) -> Floats:
-    """Return the expected sum of absolute errors of the linear fit for each part, in the order of `_shares_by_part`."""
+    """Return the expected sum of absolute errors of the linear fit for each table on each level.
+
+    The sums are ordered by level and then by table.
+    """
     return design.forecast(design.noise_of(design.scales), [float(table_share) for table_share in design.split[1]])
 
 
@@ -269,8 +271,8 @@ def format_descents(done: int, count: int, seconds: float) -> str:
 
     Args:
         done: The number of completed descents.
-        count: The number of all descents.
-        seconds: The time since the search began.
+        count: The total number of descents.
+        seconds: The time in seconds since the search began.
 
     >>> format_descents(0, 14, 0.2), format_descents(3, 14, 30.0)
     ('search 1 of 14', 'search 4 of 14, about 110 s left')
@@ -295,7 +297,7 @@ def least_split(
     Args:
         design: The design, with the problem's own split.
         weights: The weight of each part's error, where a part is a table on a level.
-        progress: Called before each evaluation with a text about the progress of the search.
+        progress: Called before each evaluation with a string that describes the progress of the search.
         share_below: Another split is accepted only if its errors are below this fraction of those with the problem's
             own split.
 
@@ -306,7 +308,7 @@ def least_split(
     begin, state = time.monotonic(), "searching"
 
     def note_descents(done: int, count: int) -> None:
-        """Update the progress text that is passed on before each evaluation."""
+        """Update the string that is passed to ``progress``."""
         nonlocal state
         state = format_descents(done, count, time.monotonic() - begin)
 
@@ -321,7 +323,7 @@ def least_split(
         return costs
 
     def can_measure(levels: Floats, tables: Floats) -> bool:
-        """Return whether each level and table has a share or can be computed from others that have one."""
+        """Return whether every level and table with a share of 0 can be computed from others with a positive share."""
         # The leaves are not sums of another level, and some tables are not sums over another table.
         return bool(levels[-1]) and all(
             bool(table_share) or not is_needed
@@ -339,9 +341,9 @@ def least_split(
 
 
 def choose_split(design: Design) -> Splits:
-    """Return the split with the smallest expected errors, which ``solve`` uses if the problem file has none.
+    """Return the split with the smallest expected errors, which ``solve`` uses if the problem file gives no split.
 
-    It depends only on public files.
+    The result depends only on public files.
     """
     return least_split(design, _error_weights(design))
 
@@ -351,7 +353,7 @@ def describe_waste(design: Design) -> list[str]:
 
     With several tables, the default is the best split for the linear fit. With groups by size, it is the method's own
     split, because the best split for the linear fit would give the whole budget to the leaves. If most sizes are empty,
-    which public files do not show, the levels above would then have far larger errors than forecast (figures in
+    which public files do not show, the levels above would then have far larger errors than forecast (for results, see
     plugins/hierarchical-dp/README.md).
 
     Args:
@@ -397,7 +399,7 @@ def _best_simple(design: Design, smooth: Splits, leaves: Ints, error_weights: Fl
     depth = design.tree.depth
 
     def value(split: Split) -> float:
-        """Return the mean weighted error measured with a split of the levels, or infinity if it is not allowed."""
+        """Return the mean weighted error measured with a split of the levels, or infinity if ``solve`` refuses it."""
         changed_design = _allowed_design(design, (split, (Fraction(1),)))
         return (
             np.inf
@@ -412,11 +414,11 @@ def _best_simple(design: Design, smooth: Splits, leaves: Ints, error_weights: Fl
 
 
 def _is_surely_better(challenger: Floats, current: Floats) -> bool:
-    """Return whether a challenger's errors are smaller by more than `SURE_DEVIATIONS` standard errors.
+    """Return whether another split beats the current one by more than `SURE_DEVIATIONS` standard errors.
 
     Args:
-        challenger: Array of shape (trials,) with the weighted errors of the challenger.
-        current: Array of shape (trials,) with the weighted errors of the current split, drawn with the same seeds.
+        challenger: Array of shape (trials,) with the weighted errors of the other split.
+        current: Array of shape (trials,) with the weighted errors of the current split, from the same seeds.
     """
     savings = current - challenger
     # The trials are paired by seed, so noise that both splits have in common cancels in the difference.
@@ -429,7 +431,7 @@ def _measure_errors(design: Design, leaves: Ints | None, trials: int, seed: int 
 
     Args:
         design: The design.
-        leaves: Array of shape (leaf regions, sizes) with public counts, or None.
+        leaves: Array of shape (leaf regions, sizes) with public counts, or None if there are none.
         trials: The number of trials.
         seed: The seed of the first trial.
 
@@ -441,7 +443,7 @@ def _measure_errors(design: Design, leaves: Ints | None, trials: int, seed: int 
 
 
 def errors_on(leaves: Sequence[Ints], design: Design, *, seed: int = 0) -> Floats:
-    """Return the errors of the method on known counts: the sum of absolute errors for each trial and level.
+    """Run a design's method on known counts, and return the sum of absolute errors for each trial and level.
 
     Args:
         leaves: For each trial, an array of shape (leaf regions, sizes) with the counts.

@@ -40,10 +40,10 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
         )
 
     def measure(self, release: HierarchyRelease) -> Certificate:
-        """Certify the noise in a release by the exact sum of the budgets spent on all levels and tables.
+        """Certify that the noise in a release spends at most the budget in total, and its share on each table and level.
 
-        The scales are those stated with the noisy values. A single release cannot prove that the noise was drawn with
-        these scales. Each table must also spend at most its share of the budget on each level.
+        The budgets spent are computed exactly from the noise scales stated with the noisy values. A single release
+        cannot prove that the noise was drawn with these scales.
 
         Args:
             release: The release, with its noise scales.

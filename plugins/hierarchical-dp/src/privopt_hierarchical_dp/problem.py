@@ -142,7 +142,7 @@ class Privacy:
 
     @property
     def amounts(self) -> dict[str, Any]:
-        """The rho and delta given in the problem file, as doubles and as exact texts, for the guarantee."""
+        """The rho and delta given in the problem file, as doubles and as exact strings, for the guarantee."""
         stated_amounts = {name: getattr(self, name) for name in ("rho", "delta") if getattr(self, name) is not None}
         return {
             key: entry
@@ -151,7 +151,10 @@ class Privacy:
         }
 
     def check_keys(self, file: str) -> None:
-        """Check that the keys required by the notion and the relation are given, and no others.
+        """Check that exactly those keys are given that the notion and the relation require.
+
+        Args:
+            file: The name of the problem file, for error messages.
 
         Raises:
             InputError: A key is missing, or does not belong to this notion or relation.
@@ -195,7 +198,7 @@ class Settings:
     max_quantity: int = key(default=1, help="Q: what one individual may count for", unit="quantity", check=at_least(1))
 
     def check_lengths(self, depth: int, file: str) -> None:
-        """Check that lists have one number per level.
+        """Check that ``budget`` and ``level_weights``, if given, have one number per level.
 
         Args:
             depth: The number of levels.
@@ -216,7 +219,7 @@ class Settings:
 
 @frozen(kw_only=True)
 class PlanSettings:
-    """The ``[plan]`` table of a problem file, which weights errors in a plan."""
+    """The ``[plan]`` table of a problem file: the weights of errors in ``privopt plan``."""
 
     errors: Mapping[str, Fraction] | None = key(
         default=None,
@@ -252,7 +255,7 @@ class HierarchyProblem:
 
     @property
     def relation(self) -> Relation:
-        """The neighbouring relation, for the file's exact levels, size classes and largest household."""
+        """The neighbouring relation, given the file's exact levels, size classes and largest household."""
         table = self.hierarchy
         return Relation(
             name=self.privacy.relation,
@@ -291,8 +294,8 @@ class HierarchyProblem:
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: A key is missing, unexpected, or contradicts another one. In particular, ``individuals`` is
-                refused with first_size = 0, because joining a unit is then a move between sizes.
+            InputError: A key is missing, unexpected, or contradicts another one. For example, the relation
+                ``individuals`` is refused with first_size = 0, because joining a unit is then a move between sizes.
         """
         self.privacy.check_keys(file)
         exact = self.hierarchy.exact

@@ -1,7 +1,7 @@
 """Tables for readers, with a margin of error for each cell. Cells that are too noisy are marked or suppressed.
 
 These tables are computed from released counts and published noise scales, so they cost no privacy budget. Suppressing
-cells protects nobody. The certified tables contain every count.
+cells does not protect anyone, because the certified tables contain every count.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def margins_of(ends: Ends, slack: float = 0.0) -> Ints:
 
     Args:
         ends: The intervals on one level, before rounding.
-        slack: The amount added to each half-width before rounding, because machines round sums of doubles differently.
+        slack: A small amount that is added to each half-width before rounding, to compare margins between machines.
 
     Returns:
         Integer array of shape (regions, cells).
@@ -81,7 +81,7 @@ def publication_files(
     confidence: float,
     slack: float = 0.0,
 ) -> dict[str, bytes]:
-    """Return the tables for readers: the contents of CSV files by their paths in the release folder.
+    """Return the tables for readers as the contents of CSV files, by path relative to the release folder.
 
     Args:
         release: The release.
@@ -123,7 +123,7 @@ def _write_table(release: HierarchyRelease, form: Form, columns: Mapping[str, Se
 def find_wrong_lines(
     release: HierarchyRelease, table_ends: Sequence[Sequence[Ends]], rules: PublishRules, confidence: float
 ) -> list[str]:
-    """Check the tables for readers against the release, allowing margins to be rounded differently on other machines.
+    """Check the tables for readers against the release, allowing for margins that another machine rounded differently.
 
     Args:
         release: The release, with its tables for readers.
@@ -132,7 +132,7 @@ def find_wrong_lines(
         confidence: The confidence level of the intervals.
 
     Returns:
-        A message about the first wrong line in each file that has one.
+        For each file with wrong lines, a message about the first one.
     """
     expected_files = [
         publication_files(release, table_ends, rules, confidence, slack) for slack in (-SLACK_GROUPS, 0.0, SLACK_GROUPS)
@@ -155,13 +155,13 @@ def find_wrong_lines(
 
 
 def count_noisy_cells(publication: Mapping[str, bytes], form: Form) -> int:
-    """Return the number of cells that are marked or suppressed in a table for readers."""
+    """Return the number of cells that a table for readers marks or suppresses as too noisy."""
     lines = publication.get(_path_of(form), b"").splitlines()
     return sum(line.endswith(f",{MARK}".encode()) for line in lines[1:])
 
 
 def describe_margins(level_ends: Sequence[Ends], confidence: float, noun: str) -> str:
-    """Return a sentence that states the largest margin of error of a table's cells on each level.
+    """State in words the largest margin of error on each level of a table, and explain what a margin of error is.
 
     Args:
         level_ends: For each level, the intervals before rounding.

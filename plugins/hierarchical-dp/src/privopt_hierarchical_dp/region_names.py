@@ -25,17 +25,20 @@ __all__ = [
 ]
 
 KEEP: Final = "keep"
-"""The value of the key ``totals`` for which values and regions named like totals are treated as ordinary ones."""
+"""The value of the key ``totals`` with which values and regions named like totals are treated as ordinary ones."""
 
 _CODE: Final = r"^0*([0-9]+)(?:\.0*)?$"
-"""An integer, possibly with leading zeros or with zeros after the decimal point, as spreadsheets write codes."""
+"""A regular expression for codes: integers, possibly with leading zeros or with zeros after the decimal point."""
 
 _UNUSUAL: Final = r"[^!-~ ]|  "
-"""A character other than a space or visible ASCII, or two spaces. Of two names that look alike, one contains this."""
+"""A regular expression for a character that is neither a space nor visible ASCII, or for two spaces.
+
+Of two names that look alike, at least one matches.
+"""
 
 
 def find_total_regions(paths: pl.DataFrame) -> list[tuple[str, ...]]:
-    """Return the regions that have siblings and are named like a total over them.
+    """Return the regions that have siblings and are named like the total of these siblings.
 
     Args:
         paths: A table with the path of one leaf region per row, from the root. Short paths end in empty names.
@@ -62,14 +65,14 @@ def find_total_regions(paths: pl.DataFrame) -> list[tuple[str, ...]]:
 
 
 def check_totals_among_regions(paths: pl.DataFrame, file: str) -> None:
-    """Check that no region is named like a total of its siblings, because individuals would be counted twice.
+    """Check that no region is named like the total of its siblings, because individuals would be counted twice.
 
     Args:
         paths: A table with the path of one leaf region per row, from the root.
         file: The name of the file, for error messages.
 
     Raises:
-        InputError: There are such regions. There is one fault for each of them.
+        InputError: Regions have such names. There is one fault for each of these regions.
     """
     expectation = 'its parts alone, or totals = "keep" in [hierarchy] if it is a region like the others'
     Faults(
@@ -81,7 +84,7 @@ def check_totals_among_regions(paths: pl.DataFrame, file: str) -> None:
 def warn_of_alike_regions(tree: Tree) -> list[str]:
     """Return warnings about regions whose codes differ only in leading zeros or ``.0``, or whose names look alike.
 
-    Such regions are probably the same region, written in two ways.
+    They are probably the same region, written in two ways.
     """
     groups = _find_alike_codes(tree)
     lines = [
@@ -95,7 +98,7 @@ def warn_of_alike_regions(tree: Tree) -> list[str]:
 
 
 def _find_alike_codes(tree: Tree) -> list[list[str]]:
-    """Return groups of regions whose codes, and those of all regions above them, differ only in zeros.
+    """Group the regions whose codes, like those of all their ancestors, differ at most in leading or decimal zeros.
 
     Returns:
         The names of the regions in each group, in the order of the tree.
@@ -122,19 +125,19 @@ def _find_alike_codes(tree: Tree) -> list[list[str]]:
 
 
 def _normalize_codes(names: pl.Series) -> pl.Series:
-    """Return the last part of regions' names, without leading zeros and decimal zeros if it is an integer."""
+    """Return each region's own name. If it is an integer, leading zeros and decimal zeros are removed."""
     own_names = _own_names(names)
     code = own_names.str.extract(_CODE, 1).str.strip_chars_start("0")
     return code.replace("", "0").zip_with(code.is_not_null(), own_names)
 
 
 def _own_names(names: pl.Series) -> pl.Series:
-    """Return regions' names without the path that precedes names shared by several regions."""
+    """Return each region's own name, without the path that is prepended to a name shared by several regions."""
     return names.str.extract(r"([^/]*)$", 1) if names.str.contains("/", literal=True).any() else names
 
 
 def _find_unusual_names(tree: Tree) -> list[str]:
-    """Return the names in which a reader could overlook a character, and the names with which they could be confused.
+    """Return the names with a character that readers could overlook, and the names with which they could be confused.
 
     All other names differ in visible characters, so no two of them look alike.
     """
@@ -149,5 +152,5 @@ def _find_unusual_names(tree: Tree) -> list[str]:
 
 
 def path_starts_with(path: Sequence[str], prefixes: Iterable[tuple[str, ...]]) -> bool:
-    """Return whether a region's path starts with one of the prefixes."""
+    """Return whether a region's path starts with any of the given prefixes."""
     return any(tuple(path[: len(prefix)]) == prefix for prefix in prefixes)

@@ -1,7 +1,7 @@
-"""Read a hierarchy from the paths of its leaves: its regions by level, and the names under which files list them.
+"""Derive a hierarchy from the paths of its leaves: its regions by level, and their names in files.
 
 A path is a row of region names from the root to a leaf. If a leaf is above the last level, its path ends in empty
-names. All steps are joins and comparisons of whole columns.
+names. For speed, all operations are joins and comparisons of whole columns.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from privopt.errors import Fault, InputError, number_of
 __all__ = ["as_frame", "number_regions"]
 
 Levels: TypeAlias = list[tuple[pl.Series, Ints, Bools]]
-"""For each level the names of its regions, the index of each region's parent, and whether it repeats its parent."""
+"""For each level, its regions' names, the indices of their parents, and a mask of those that repeat their parent."""
 
 
 def as_frame(paths: Sequence[tuple[str, ...]] | pl.DataFrame, depth: int = 0) -> pl.DataFrame:
-    """Return paths as a table with the text columns ``level_1``, ..., ``level_L`` and no missing names.
+    """Return paths as a table with string columns ``level_1``, ..., ``level_L`` and no nulls.
 
     Args:
         paths: The paths from the root to a leaf, as tuples of any length or as the rows of a table.
-        depth: The minimum number of columns. Added columns contain empty names.
+        depth: The minimum number of columns. Added columns contain empty strings.
     """
     if not isinstance(paths, pl.DataFrame):
         length = max(map(len, paths), default=0)
@@ -40,7 +40,7 @@ def as_frame(paths: Sequence[tuple[str, ...]] | pl.DataFrame, depth: int = 0) ->
 
 
 def number_regions(paths: pl.DataFrame, file: str) -> tuple[Levels, Ints]:
-    """Return the regions of a hierarchy by level, with the names under which files list them.
+    """Return the regions of a hierarchy by level, with their names in files, and the leaf of each path.
 
     Args:
         paths: The distinct paths of the leaves, as returned by :func:`as_frame`.
@@ -70,7 +70,7 @@ def number_regions(paths: pl.DataFrame, file: str) -> tuple[Levels, Ints]:
 
 
 def _list_prefixes(paths: pl.DataFrame) -> tuple[list[pl.DataFrame], Levels]:
-    """Return the distinct prefixes of the paths, which are the regions on each level, and how they form a tree.
+    """Return the distinct prefixes of the paths, which represent the regions on each level, and link them to parents.
 
     Args:
         paths: The distinct paths from the root to a leaf.
@@ -136,10 +136,10 @@ def _check_gaps(paths: pl.DataFrame, prefixes: Sequence[pl.DataFrame], levels: L
 
 
 def _write_names(prefixes: Sequence[pl.DataFrame], levels: Levels, file: str) -> Levels:
-    """Return the regions of each level with the names under which files list them.
+    """Return the regions of each level with their names in files.
 
-    A name shared by several regions is replaced by the path below the root, joined by ``/``. If the second name on this
-    path is the root's own, the path includes the root, because otherwise root and child would have the same name.
+    A name shared by several regions is replaced by the path below the root, joined by ``/``. If this path starts with
+    the root's own name, it includes the root, because otherwise root and child would have the same name.
 
     Args:
         prefixes: The prefixes of the paths, by length.

@@ -1,4 +1,4 @@
-"""Published tables with one row per region and cell: functions that write them sorted by name, and read them."""
+"""Write and read published tables, which have one row per region and cell and are sorted by region name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Form:
         name: The name of the table, which is empty if it is the only table.
         file: The file of counts, with one row per region and cell.
         count: The name of the column of counts.
-        intervals: The file with the columns low and high, which may be the file of counts.
+        intervals: The file with the columns ``low`` and ``high``, which may be the file of counts.
         private: The file of true counts.
         cells: The columns that identify the cells of a region.
         shape: The shape of a region's counts, with one axis per attribute.
@@ -57,11 +57,11 @@ class Form:
 
     @property
     def prefix(self) -> str:
-        """The prefix of the names of the table's arrays."""
+        """The prefix of the names of the table's arrays in ``noisy.npz``."""
         return f"{self.name}." if self.name else ""
 
     def cell(self, number: int) -> str:
-        """Return a text that describes a cell after the name of its region, such as ``, size 3``."""
+        """Return the words that follow a region's name in messages to identify one of its cells, such as ``, size 3``."""
         return "".join(f", {column} {values[number]}" for column, values in self.cells.items())
 
     def part(self, level: int) -> str:
@@ -83,19 +83,20 @@ class Layout:
 
 
 def _make_series(name: str, values: NDArray[Any]) -> pl.Series:
-    """Return a column of numbers or strings, in which empty strings are replaced by missing values."""
+    """Return an array of numbers or strings as a column, with nulls in place of empty strings."""
     column = pl.Series(name, values.tolist() if values.dtype.kind == "U" else values)
     return column.replace("", None) if column.dtype == pl.String else column
 
 
 def write_rows(path: Path, tree: Tree, cells: Cells, columns: Mapping[str, Sequence[NDArray[Any]]]) -> None:
-    """Write a table with columns ``region`` and ``parent``, the columns of cells, and columns of numbers or strings.
+    """Write a CSV file with the columns ``region`` and ``parent``, those of ``cells``, and those of ``columns``.
 
     Args:
-        path: The file.
+        path: The path to write to.
         tree: The region tree.
         cells: The columns that identify the cells of a region.
-        columns: For each column and level, an array of shape (regions, ...), with the same number of cells per region.
+        columns: For each further column and each level, an array of shape (regions, ...) with one number or string per
+            cell.
     """
     # The number of cells per region, which is 1 if no column identifies cells.
     count = len(next(iter(cells.values()), [0]))
@@ -135,13 +136,13 @@ def read_rows(
         path: The file.
         cells: The columns that identify the cells of a region, in order.
         columns: The names of the columns of numbers.
-        tree: The region tree that the file must have. If None, the tree is built from the file.
+        tree: The region tree to which the file's rows must belong. If None, the tree is built from the file.
 
     Returns:
         The region tree, and for each column and level an array of shape (regions, cells).
 
     Raises:
-        InputError: The file cannot be read, or its rows differ from those that would be written.
+        InputError: The file cannot be read, or does not have the rows and columns that :func:`write_rows` would write.
     """
     count = len(next(iter(cells.values()), [0]))
     kinds = {name: pl.String if isinstance(cell_values[0], str) else pl.Int64 for name, cell_values in cells.items()}
@@ -193,10 +194,10 @@ def _tree_of(region: pl.Series, parent: pl.Series, path: Path) -> tuple[Tree, li
     Args:
         region: The name of each region.
         parent: The name of each region's parent, which is empty for the root.
-        path: The file, for error messages.
+        path: The path of the file, for error messages.
 
     Returns:
-        The tree, and for each level an array with the row of each region.
+        The tree, and for each level an array with the index of each region in ``region``.
 
     Raises:
         InputError: A region has no name or occurs twice, a parent has no rows, parents form a cycle, or there is more
@@ -235,7 +236,7 @@ def _tree_of(region: pl.Series, parent: pl.Series, path: Path) -> tuple[Tree, li
 
 
 def _follow_children(parents: Ints, is_root: Bools) -> list[tuple[Ints, Ints, Bools]]:
-    """Follow the children of regions down from the root, level by level, until all regions on a level are leaves.
+    """List the regions level by level from the root down, until all regions on a level are leaves.
 
     Args:
         parents: Array of shape (regions,) with the index of each region's parent. The root's entry is ignored.
