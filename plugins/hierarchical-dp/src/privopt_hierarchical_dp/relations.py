@@ -65,7 +65,7 @@ RELATIONS: Final = {
     "groups": "one group of any size appears or vanishes",
     "replaced": "one household is replaced by another in its region",
 }
-"""The difference between neighbouring inputs by relation, which is the scope of a guarantee."""
+"""The difference between neighbouring inputs under each relation. It is the scope of a guarantee."""
 
 
 @frozen(kw_only=True)
@@ -77,8 +77,8 @@ class Relation:
         classes: The number of size classes.
         vacant: Whether size 0 is one of the classes.
         household: The largest number of individuals in a replaced household, or 0 under other relations.
-        exact_levels: The number of levels, from the root down, that the problem file makes exact, or 0 if it does not
-            say.
+        exact_levels: The number of levels, from the root down, whose totals the problem file makes exact by the key
+            ``exact``. 0 if the key is missing.
     """
 
     name: str = "sizes"
@@ -112,7 +112,7 @@ class Relation:
 
     @property
     def unit(self) -> str:
-        """The unit of a budget, which differs between relations, so that ledgers never add budgets that do not compose.
+        """The unit of the budget. It depends on the relation, so that ledgers never add budgets that do not compose.
 
         The guarantee under ``sizes`` does not cover the totals that are published exactly: numbers of groups, or
         numbers of units if size 0 is a class. Its budgets therefore do not compose with those under other relations.
@@ -160,10 +160,10 @@ class Relation:
     def statement(
         self, *, totals: bool, max_quantity: int, kind: str, listed: bool = False, exact_levels: int = 0
     ) -> str:
-        """Return the guarantee in words, for readers of a release.
+        """Describe the guarantee in words, for readers of a release.
 
-        The text states which inputs are neighbours, the privacy loss for larger changes, which changes are not covered,
-        and which numbers of groups are published exactly.
+        The description states which inputs are neighbours, the privacy loss for larger changes, which changes are not
+        covered, and which numbers of groups are published exactly.
 
         Args:
             totals: Whether every region's number of groups is published exactly.
@@ -243,7 +243,7 @@ SIZES: Final = Relation()
 
 
 def describe_exact_levels(count: int, noun: str) -> str:
-    """Return a clause about the totals that are published exactly.
+    """Return a clause that states which totals are published exactly.
 
     Args:
         count: The number of exact levels, from the root down, which is at least 1.
@@ -258,7 +258,7 @@ def describe_exact_levels(count: int, noun: str) -> str:
 
 
 def _replaced_unit(household: int) -> str:
-    """Return the unit of a budget for replaced households, for counts of households as well as of persons."""
+    """Return the unit of a budget for replaced households, which both kinds of relation share."""
     return f"per household of at most {household} persons that is replaced"
 
 
@@ -284,11 +284,11 @@ def _larger_costs(household: int, kind: str, *, steps: bool) -> str:
 
 
 def group_cost(kind: str, steps: int) -> str:
-    """Return the privacy loss over several steps between neighbouring inputs (group privacy), as text.
+    """Return the privacy loss between inputs that are several neighbouring steps apart, as a formula in words.
 
     Args:
         kind: The privacy notion.
-        steps: The number of steps.
+        steps: The number of steps, each of which leads to a neighbouring input.
     """
     if kind == "zcdp":
         return f"{steps**2} rho"
@@ -305,12 +305,12 @@ class TableRelation:
 
     Attributes:
         scope: The difference between neighbouring inputs, in words.
-        unit: The unit of a budget.
+        unit: The unit of the budget.
         sensitivity: The largest sum of absolute changes in one table on one level between neighbouring inputs. For
             Gaussian notions, the largest sum of squared changes.
         exact: The number of levels, from the root down, whose totals are public. None if all levels are.
-        promise: A text that tells readers which inputs are neighbours, and the privacy loss for larger changes.
-        public: A text that tells readers which totals are published exactly.
+        promise: Sentences that tell readers which inputs are neighbours, and the privacy loss for larger changes.
+        public: Sentences that tell readers which totals are published exactly.
         is_of_households: Whether whole households are replaced.
     """
 
@@ -331,7 +331,7 @@ class TableRelation:
         )
 
     def with_exact_levels(self, count: int) -> TableRelation:
-        """Return the relation in which neighbours also agree on the totals of all regions on the first levels.
+        """Return the relation in which neighbours also agree on the totals of all regions on the top levels.
 
         An individual then neither joins nor leaves, but is replaced by one with any values in its region on the deepest
         exact level. A household is replaced by one with the same number of persons.
@@ -366,7 +366,7 @@ class TableRelation:
         )
 
     def of_households(self, max_household: int, kind: str) -> TableRelation:
-        """Return the relation for households up to a public size, with the sensitivity for the notion's noise.
+        """Return the relation ``replaced`` for a given largest household, with the sensitivity for the notion's noise.
 
         Args:
             max_household: The largest number of persons in a household, which is public.
@@ -384,7 +384,7 @@ class TableRelation:
         )
 
     def statement(self, kind: str) -> str:
-        """Return a description of the guarantee under the notion ``kind``, for readers of a release."""
+        """Describe the guarantee under the privacy notion ``kind`` in words, for readers of a release."""
         # A table of trips or visits counts some people more than once.
         repeated = "" if self.is_of_households else f" {COUNTED_AGAIN[kind]}"
         return (

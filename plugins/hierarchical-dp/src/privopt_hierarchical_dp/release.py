@@ -43,13 +43,13 @@ NOISY: Final = "noisy.npz"
 """The file of noisy values, noise scales and exact totals."""
 LEVELS: Final = "level_{}"
 TOTALS: Final = "totals_{}"
-"""Names of arrays in noisy.npz, with a placeholder for the level. The name of a table, if any, is their prefix."""
+"""Names of arrays in noisy.npz, with a placeholder for the level. The name of a table, if any, precedes LEVELS."""
 SPLIT: Final = ("split_levels", "split_tables")
-"""The names of the arrays of budget shares, which exist if the problem file does not give the shares."""
+"""The names of the arrays of budget shares in noisy.npz. They are missing if the problem file gives the shares."""
 PUBLICATION: Final = "publish"
 """The folder of tables for readers, in which noisy cells are marked or suppressed."""
 ENDS: Final = ("low", "high")
-"""The columns for the lower and upper ends of intervals."""
+"""The names of the columns with the lower and upper ends of intervals."""
 ERRORS: Final = "l1_error_by_table_and_level"
 INSIDE: Final = "share_of_intervals_that_hold_by_table_and_level"
 """Keys in private/truth.json."""
@@ -67,7 +67,8 @@ class HierarchyRelease(Release):
         counts: For each table and level, an array of shape (regions, ...) with the counts of all cells.
         noisy: For each table and level, an array of shape (regions, ...) with the noisy values. Values that were not
             measured are derived from noisy values and exact totals.
-        totals: Exact totals of shape (regions,) on the first levels: on all levels, for the root alone, or none.
+        totals: For each level whose totals are published exactly, from the root down, an array of shape (regions,) with
+            these totals. Empty if none are.
         scales: The exact scales of the drawn noise by table and level, which are variances for Gaussian noise. None if
             the table was not measured on the level.
         law: The noise distribution.
@@ -75,10 +76,11 @@ class HierarchyRelease(Release):
             problem's confidence level. They are computed from public values. None for methods without intervals.
         truth: The true counts in the form of ``counts``, which are written only to ``private/``. None if the release
             was read from files.
-        publication: The contents of the tables for readers, in which noisy cells are marked, by path. Empty if none are
-            requested.
-        split: The budget shares of the levels and of the tables, if the problem file leaves them to the search in
-            :mod:`.plan`. They are part of the release because another machine may find different ones.
+        publication: The contents of the files of tables for readers, in which noisy cells are marked, by path. Empty if
+            the problem file requests none.
+        split: The budget shares of the levels and of the tables, if the search in :mod:`.plan` found them. They are
+            part of the release because another machine may find different ones. None if the problem file determines
+            them.
     """
 
     tree: Tree
@@ -94,9 +96,9 @@ class HierarchyRelease(Release):
     split: tuple[Split, Split] | None = None
 
     def write(self, folder: Path) -> None:
-        """Write each table and its intervals as CSV files, and the noisy values as noisy.npz.
+        """Write each table and its intervals as CSV files, and the noisy values as ``noisy.npz``, into a folder.
 
-        In noisy.npz, the rows of an array are the regions on a level, sorted by name.
+        In ``noisy.npz``, each array has one row per region on a level, sorted by name.
         """
         for number, form in enumerate(self.layout.forms):
             files = {form.file: {form.count: self.counts[number]}}
@@ -122,14 +124,14 @@ class HierarchyRelease(Release):
             (folder / name).write_bytes(contents)
 
     def write_private(self, folder: Path) -> None:
-        """Write the true counts for the owner, in the same form as the release."""
+        """Write the true counts into the owner's private folder, in tables like those of the released counts."""
         for form, truth in zip(self.layout.forms if self.truth else (), self.truth or (), strict=True):
             (folder / form.private).parent.mkdir(exist_ok=True)
             write_rows(folder / form.private, self.tree, form.cells, {form.count: truth})
 
     @property
     def numbers(self) -> list[Ints]:
-        """The released totals on each level, of shape (regions,), as sums over the cells of the first table."""
+        """For each level, an array of shape (regions,) with the released totals, computed from the first table."""
         return numbers_of(self.counts)
 
     @classmethod
@@ -138,8 +140,8 @@ class HierarchyRelease(Release):
 
         Args:
             folder: The release folder.
-            problem: The problem of either mechanism, and its region tree. If the tree is None, it is built from the
-                files.
+            problem: The contents of the problem file, of either mechanism, and the region tree. If the tree is None, it
+                is built from the released counts.
 
         Raises:
             InputError: A file is missing or malformed, or its rows do not match the regions and values of the problem.
@@ -175,9 +177,9 @@ class HierarchyRelease(Release):
         )
 
     def past_sums(self) -> list[str]:
-        """Return a line for each file and level with numbers so large that sums could overflow 64-bit integers.
+        """Return a message for each file and level with numbers so large that sums could overflow 64-bit integers.
 
-        This is checked first, because other checks would be wrong after an overflow.
+        Call this before any other check, because the others would be wrong after an overflow.
         """
         levels_by_file = [(f"{NOISY}: {TOTALS}", [past_sums(level) for level in self.totals])]
         for form, counts, noisy in zip(self.layout.forms, self.counts, self.noisy, strict=True):
@@ -193,7 +195,7 @@ class HierarchyRelease(Release):
         ]
 
     def complaints(self) -> list[str]:
-        """Return a line for each kind of violated condition, which names the first region that violates it.
+        """Return a message for each condition violated by a table on a level, naming the first region affected.
 
         Counts must be non-negative, children must add up to their parent, tables must agree on shared attributes, and
         exact totals must be preserved.
@@ -251,10 +253,10 @@ def _read_publication(folder: Path) -> dict[str, bytes]:
 
 
 def _by_name(name: str, tree: Tree, levels: Sequence[Ints]) -> dict[str, Any]:
-    """Return the arrays of all levels by name, with rows sorted by the names of the regions.
+    """Return one array per level, by array name, with rows sorted by region name.
 
     Args:
-        name: The name of an array, with a placeholder for the level, which is counted from 1.
+        name: The name of each array, with a placeholder for the level, which is counted from 1.
         tree: The region tree.
         levels: For each level, an array of shape (regions, ...) in the order of the tree.
     """
@@ -273,8 +275,8 @@ def _read_noisy(
         law: The noise distribution, which determines the names of the arrays of scales.
 
     Returns:
-        The noisy values by table and level; the scales by table and level; the exact totals on the first levels; and
-        the budget shares of levels and tables, or None if there are none.
+        The noisy values by table and level; the scales by table and level; the exact totals by level, from the root
+        down; and the budget shares of levels and tables, or None if the file has none.
 
     Raises:
         InputError: The file cannot be read, or an array is missing, unknown, or has the wrong type or shape.
@@ -327,12 +329,12 @@ def _read_split(path: Path, texts: Sequence[Any]) -> tuple[Split, Split] | None:
 
 
 def numbers_of(counts: Tables) -> list[Ints]:
-    """Return the numbers of groups or individuals on each level, of shape (regions,), as sums over the first table."""
+    """Return, for each level, an array of shape (regions,) with the totals, computed from the first table."""
     return [level.reshape(len(level), -1).sum(axis=1) for level in counts[0]]
 
 
 def errors_of(released: Ints, true: Ints, first_size: int = 1) -> dict[str, int]:
-    """Return the errors on one level, summed over its regions.
+    """Return three measures of the errors of released counts on one level, summed over its regions.
 
     Args:
         released: Array of shape (regions, sizes) with the released counts.
@@ -340,9 +342,9 @@ def errors_of(released: Ints, true: Ints, first_size: int = 1) -> dict[str, int]
         first_size: The size that belongs to column 0.
 
     Returns:
-        ``l1_error``: the sum of absolute errors of the counts, in groups. ``earth_movers``: the sum over groups of the
-        number of sizes by which they must be moved. ``individuals``: the absolute error in the number of individuals
-        implied by the counts, where each group of size N or more counts N individuals.
+        ``l1_error``: the sum of absolute errors of the counts, in groups. ``earth_movers``: the total number of sizes
+        by which groups must be moved to correct the counts. ``individuals``: the absolute error in the number of
+        individuals implied by the counts, where each group of size N or more counts N individuals.
     """
     errors = released - true
     # The last class is N or more. Each group in it counts N individuals here.

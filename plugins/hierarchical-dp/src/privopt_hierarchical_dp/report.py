@@ -41,25 +41,25 @@ NOTIONS: Final = {
     "zcdp": "zero-concentrated differential privacy with rho",
     "approx-dp": "(epsilon, delta)-differential privacy with epsilon",
 }
-"""The beginning of the sentence that states the budget in the methods paragraph, by privacy notion."""
+"""The words that precede the budget in the methods paragraph, by privacy notion."""
 SCOPES_IN_WORDS: Final = {
     "one individual moves one existing group by one size": "one person belongs to a group that exists without them",
     "one individual joins or leaves": "one individual is in the data",
 }
-"""Plain wording for the headline, by the scope of the guarantee, whose terms readers may not know."""
+"""Plain wordings of a guarantee's scope, by scope, for a headline whose readers may not know the technical terms."""
 SHOWN_ROWS: Final = 10_000
-"""The largest number of rows of a table on the page. If a table has more, the page says so and names the file."""
+"""The maximum number of rows of a table on the page. If a table has more, the page says so and names the file."""
 SHOWN_CELLS: Final = 60
-"""The largest number of cells in a figure. Larger tables have no figure."""
+"""The maximum number of cells that are drawn as bars."""
 UPRIGHT_CHARACTERS: Final = 10
-"""The largest number of characters in a label that fits into the height of a region if it is rotated by 90 degrees."""
+"""The maximum length of a label that fits into the height of a region when it is rotated by 90 degrees."""
 NARROW_SHARE: Final = 2e-4
 """Regions narrower than this fraction of the tree's width are not drawn."""
 
 
 @use_theme
 def tree_figure(tree: Tree, numbers: Sequence[Ints], width: float = 8.4) -> Figure:
-    """Draw the region tree with one row per level, in which the width of a region shows its released total.
+    """Draw the region tree with one row per level, in which each region is as wide as its released total.
 
     Args:
         tree: The region tree.
@@ -96,7 +96,10 @@ def tree_figure(tree: Tree, numbers: Sequence[Ints], width: float = 8.4) -> Figu
 
 @use_theme
 def size_figure(release: HierarchyRelease) -> Figure:
-    """Draw the groups by size in the whole hierarchy as a step line with intervals, for too many sizes for bars."""
+    """Draw the numbers of groups by size in the whole hierarchy as a step line with intervals.
+
+    This replaces the bars of :func:`cells_figure` if there are too many sizes.
+    """
     figure, axes = axes_of(7.6, 3.8)
     sizes = np.array(list(release.layout.forms[0].cells["size"]))
     if release.bounds is not None:
@@ -116,7 +119,7 @@ def size_figure(release: HierarchyRelease) -> Figure:
 
 @use_theme
 def cells_figure(release: HierarchyRelease, number: int) -> Figure:
-    """Draw the cells of a table for the whole hierarchy as bars with intervals.
+    """Draw a table's counts for the whole hierarchy as bars with intervals.
 
     Args:
         release: The release.
@@ -146,7 +149,7 @@ def _heading_of(form: Form) -> str:
 
 
 def _cell_labels(form: Form) -> list[tuple[str, ...]]:
-    """Return the attribute values of each cell in a table, in the published order of cells."""
+    """Return the values that identify each cell of a table, in the published order of cells."""
     # A table without attributes has a single cell, the number of all individuals, which has no label.
     return list(zip(*(map(str, values) for values in form.cells.values()), strict=True)) or [()]
 
@@ -155,9 +158,9 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
     """The report for both mechanisms. The owner's version also states the true errors of the release."""
 
     def figures(self, problem: Instance, release: HierarchyRelease, result: Result) -> Mapping[str, Figure]:
-        """Draw the region tree, and every table with at most `SHOWN_CELLS` cells.
+        """Draw the region tree, and every table with at most `SHOWN_CELLS` cells as bars.
 
-        Groups by size are drawn as a step line if there are more sizes.
+        Groups by size are drawn as a step line if there are more sizes. Other large tables have no figure.
 
         Returns:
             The figures by name.
@@ -171,7 +174,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         return figures
 
     def headline(self, problem: Instance, release: HierarchyRelease, result: Result) -> str:
-        """Return sentences on what was counted, the typical width of intervals, and an attacker's chance of success."""
+        """Return sentences on what was counted, how wide the intervals are, and how often an attacker can be right."""
         tree, noun = release.tree, release.layout.noun
         regions = sum(int(tree.first_here(level).sum()) for level in range(tree.depth))
         total = format_digits(float(release.numbers[0].sum()))
@@ -200,7 +203,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         return " ".join([*sentences, notion.describe_attack(in_words)])
 
     def report(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[Section]:
-        """Return the sections about the tree, the noise, the tables and the methods, computed from published values."""
+        """Return the sections on the tree, noise, tables and methods, which show only published values."""
         figures, noun = self.figures(problem, release, result), release.layout.noun
         lead = (
             f"Each region is as wide as its released number of {noun}; regions add up to the one above. Those too "
@@ -235,7 +238,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
             problem: The problem.
             release: The release.
             result: The contents of the release's result.json.
-            private: The folder of files for the owner only. If it contains no ``truth.json``, there are no sections.
+            private: The folder of files for the owner only. Without ``truth.json`` in it, the result is empty.
         """
         path = private / "truth.json"
         if not path.is_file():
@@ -320,7 +323,7 @@ def _cells_section(release: HierarchyRelease, number: int, level_ends: Sequence[
         release: The release.
         number: The index of the table.
         level_ends: For each level, the intervals before rounding. None if the method has no intervals.
-        declared: The contents of the problem file, which may define the cells that are too noisy to use.
+        declared: The contents of the problem file, which may define when a cell is too noisy to use.
     """
     form, tree, rules = release.layout.forms[number], release.tree, declared.publish
     cells, rows = _cell_labels(form), list[list[Any]]()

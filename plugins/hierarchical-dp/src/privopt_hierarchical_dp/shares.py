@@ -1,4 +1,4 @@
-"""A continuous search for the best budget shares, which may be 0, from several starting points.
+"""A continuous search for the best budget shares, some of which may be 0, from several starting points.
 
 Under zCDP the sum of errors is convex in the shares, unless the noise is narrower than 1, because precisions are linear
 in rho. Every start then leads to the optimum. Under pure DP the sum is not convex if several levels are combined:
@@ -21,12 +21,12 @@ from privopt.arrays import Floats
 __all__ = ["Point", "Split", "as_split", "best_point", "normalize_shares"]
 
 Point: TypeAlias = tuple[Floats, ...]
-"""The shares of each block (the levels, and the tables). The shares of a block add up to 1."""
+"""One array of shares per block (the levels, and the tables). The shares of a block add up to 1."""
 Split: TypeAlias = tuple[Fraction, ...]
 """The shares of one block as exact fractions."""
 
 START_SHARE: Final = 0.9
-"""The weight of a corner or the current shares in the mixture with the even split at which a descent starts."""
+"""The weight of a corner, or of the current shares, when they are averaged with the even split to start a descent."""
 DIFFERENCE: Final = 1e-8
 """The step of the finite differences that approximate a gradient, in logarithms of shares."""
 SHARE_PARTS: Final = 1000
@@ -48,7 +48,7 @@ def best_point(
     Args:
         cost: Function that returns the costs of several points at once, with infinity for infeasible points.
         current: The current shares, which are returned if no better ones are found.
-        progress: Called before each descent with the number of completed descents and the number of all descents.
+        progress: Called before each descent with the number of completed descents and the total number of descents.
     """
     even = tuple(np.full(len(block), 1.0 / len(block)) for block in current)
     corners = list(product(*(np.eye(len(block)) for block in current)))
@@ -68,12 +68,12 @@ def best_point(
 
 
 def _least(cost: Callable[[Sequence[Point]], Floats], points: Sequence[Point]) -> Point:
-    """Return the point with the lowest cost, and the first one if there are several."""
+    """Return the point with the lowest cost, or the first such point if there are several."""
     return points[int(np.argmin(cost(points)))]
 
 
 def _drop_shares(cost: Callable[[Sequence[Point]], Floats], point: Point) -> Point:
-    """Return the shares after setting some to 0, the smallest first, wherever this does not increase the cost.
+    """Set shares to 0, the smallest first, as long as this does not increase the cost, and return the new point.
 
     Args:
         cost: Function that returns the costs of several points at once.

@@ -66,14 +66,14 @@ PROGRAM_SCALE: Final = 1 << 20
 
 
 def objective_weights(given_weights: Sequence[Fraction] | None, budgets: Sequence[Fraction]) -> tuple[Fraction, ...]:
-    """Return the weights of the levels: the given ones, or 1 as in the paper, and 0 for unmeasured levels.
+    """Return the levels' weights in the objective: the given ones, or 1 as in the paper, and 0 for unmeasured levels.
 
     In experiments, inverse variances gave larger errors. Counts cannot be negative, so a fit cuts off noise below zero
-    and is biased upwards. A large weight on the leaves propagates the sum of these biases up the tree (figures in
+    and is biased upwards. A large weight on the leaves propagates the sum of these biases up the tree (for results, see
     plugins/hierarchical-dp/README.md).
 
     Args:
-        given_weights: The weights in the problem file, from the root down. If None, all are 1.
+        given_weights: The weights in the problem file, from the root down. None if the file has none.
         budgets: The part of the budget for each level.
     """
     weights = given_weights if given_weights is not None else (Fraction(1),) * len(budgets)
@@ -81,16 +81,16 @@ def objective_weights(given_weights: Sequence[Fraction] | None, budgets: Sequenc
 
 
 def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation: Relation = SIZES) -> list[Ints]:
-    """Return the values on each level to which noise is added: counts, cumulative counts or the published chain.
+    """Return the values on each level to which a method adds noise: counts, cumulative counts or the published chain.
 
     Cumulative counts are numbers of groups of size s or less. If no number of groups is public, they are numbers of
-    groups of size s or more instead, because a new group could otherwise change all of them.
+    groups of size s or more, because a new group could change all numbers of groups of size s or less.
 
     Args:
         method: The name of the method.
         counts: For each level, an array of shape (regions, sizes) with the true counts.
-        totals: Whether the regions' totals are published exactly. The last cumulative counts equal them and are then
-            not measured.
+        totals: Whether the regions' totals are published exactly. If so, the last cumulative counts, which equal them,
+            are not measured.
         relation: The neighbouring relation.
 
     Returns:
@@ -137,7 +137,7 @@ class SizesDesign(Design):
             method: The name of the method.
             tree: The region tree.
             file: The name of the problem file, for error messages.
-            limits: The public bounds, if they have already been read. If None, they are read.
+            limits: The public bounds. If None, they are read from the file that the problem names, if any.
 
         Raises:
             InputError: The table of bounds cannot be read, or an exact level does not exist.
@@ -200,7 +200,7 @@ class SizesDesign(Design):
 
     @property
     def default_split(self) -> tuple[Split, Split]:
-        """The budget split if the problem file has none: the method's default shares by level, and 1 for the table."""
+        """The split if the problem file gives none: the method's default shares of the levels, and 1 for the table."""
         return normalize_shares(default_shares(self.method, self.tree.depth)), (Fraction(1),)
 
     @property
@@ -220,7 +220,7 @@ class SizesDesign(Design):
 
     @property
     def weights(self) -> tuple[Fraction, ...]:
-        """The weight of each level in the loss: 0 for unmeasured levels, and always 1 for the published chain."""
+        """The weight of each level in the loss, which is 0 if it is unmeasured. For the published chain, all are 1."""
         if self.rule.query == "chain":
             return (Fraction(1),) * self.tree.depth
         return objective_weights(self.problem.settings.level_weights, self.budgets[0])
@@ -229,7 +229,7 @@ class SizesDesign(Design):
         """Return the true values that the method measures: counts, cumulative counts or the published chain.
 
         Args:
-            counts: The true counts, of shape (regions, sizes) for each level of the single table.
+            counts: For each level of the single table, an array of shape (regions, sizes) with the true counts.
         """
         return [compute_query(self.method, counts[0], totals=self.totals, relation=self.relation)]
 
@@ -258,9 +258,10 @@ class SizesDesign(Design):
 
         Args:
             noisy: The noisy values for each level of the single table.
-            totals: Exact totals on the first levels, of shape (regions,). Empty if none are public.
+            totals: For each level whose totals are published exactly, from the root down, an array of shape (regions,)
+                with these totals. Empty if none are.
             how: The options of the fit.
-            root: The total of the whole hierarchy, if it is already estimated.
+            root: The estimated total of the whole hierarchy. If None, it is estimated here unless it is public.
         """
         has_totals, offset, has_limits = self.totals, Fraction(0), self.limits is not None
         values, group_totals = list(noisy[0]), list(totals)
@@ -323,7 +324,7 @@ class SizesDesign(Design):
         return fitted.lower_bound, fitted.proved
 
     def weight(self, table: int, level: int) -> Fraction:
-        """Return the weight of a level in the loss, scaled to a maximum of 1. There is only one ``table``."""
+        """Return the weight of a level in the loss, scaled to a maximum of 1. ``table`` is 0, the only table."""
         return self.weights[level] / max(self.weights)
 
     @property
@@ -332,10 +333,10 @@ class SizesDesign(Design):
         return self.rule.query != "chain"
 
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
-        """Return the intervals computed by least squares, or None for the published chain.
+        """Return confidence intervals for the counts, computed by least squares.
 
         Returns:
-            The intervals for the counts on each level, for the single table.
+            For the single table, the intervals on each level. None for the published chain, which has no intervals.
         """
         if not self.has_intervals:
             return None
@@ -352,7 +353,7 @@ class SizesDesign(Design):
         return [level_ends]
 
     def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
-        """Return least-squares estimates of the totals of all regions, of shape (regions, 1) for each level."""
+        """Return, for each level, least-squares estimates of shape (regions, 1) of the regions' totals."""
         # A total is a sum of noisy counts, whose variances and fourth cumulants add up, or one noisy cumulative count.
         terms = self.relation.classes if self.order == "counts" else 1
         noise = [
@@ -362,7 +363,7 @@ class SizesDesign(Design):
         return least_squares_below(self.tree, noisy_totals(release.noisy[0], self.order), noise, release.totals)
 
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
-        """Return the number of violations of consistency and, for the published chain, its real privacy loss."""
+        """Return, for result.json, the number of inconsistent counts and the published chain's real privacy loss."""
         facts = {"region_totals_exact": self.totals, "constraint_violations": violations(self.tree, release.counts)}
         # The chain's vector runs over all regions on a level, so moving one group changes |R_l| entries
         # (docs/papers/hierarchical-dp.md, "Corrections").
@@ -435,7 +436,7 @@ class SizesDesign(Design):
         return []
 
     def shape_faults(self, release: HierarchyRelease) -> list[str]:
-        """Return a line for each level whose number of columns differs from what the method measures."""
+        """Return a message for each level that has more or fewer columns than the method measures."""
         # If totals are known (order "inner"), the last cumulative count is not measured.
         width = self.relation.classes - (self.order == "inner")
         return super().shape_faults(release) + [
@@ -445,12 +446,12 @@ class SizesDesign(Design):
         ]
 
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:
-        """Return a line for each level whose estimated totals differ from those recomputed from the noisy values.
+        """Return a message for each level on which released totals differ from estimates recomputed from noisy values.
 
-        Nothing is estimated if all totals are public, or if the root's total is public and there are no bounds.
+        No totals are estimated if all of them are public, or if the root's total is public and there are no bounds.
 
         Returns:
-            At most one line for the root, and one for each level.
+            At most one message for the root, and one for each level.
         """
         if not self.valid or self.totals or (self.relation.exact and self.limits is None and self.exact < 2):
             return []
@@ -503,7 +504,7 @@ class SizesDesign(Design):
         )
 
     def leaves_only(self) -> Floats:
-        """Return the expected sum of absolute errors on each level if the leaves' counts alone are measured."""
+        """Return the expected sum of absolute errors on each level if only the leaves' counts are measured."""
         # The baseline always measures counts, regardless of the method, so it uses the sensitivity of counts.
         delta = self.relation.sensitivity("counts", self.problem.settings.max_quantity)
         noise = self.law.moments(self.law.ideal_scale(self.problem.privacy.budget, delta))

@@ -1,11 +1,11 @@
-"""Estimates of the numbers of groups, for problems in which they are not public.
+"""Estimate the totals of regions, which are their numbers of groups, for problems in which they are not public.
 
-The numbers are estimated from the noisy values before the fit and passed to every method, so a release is still
-consistent and non-negative. The total of the whole hierarchy is the unbiased least-squares estimate from all levels. A
-method that cuts off counts below zero would instead increase it a little in every empty cell.
+Totals are estimated from the noisy values before the fit and passed to the method, so a release is still consistent and
+non-negative. The total of the whole hierarchy is the unbiased least-squares estimate from all levels. A method that
+cuts off counts below zero would instead increase it a little in every empty cell.
 
-Cumulative methods also need the totals of the regions. These are the nearest integers that add up to the root's total,
-with each level weighted by the precision of its noise. Half-prices compute them exactly.
+Cumulative methods also need the totals of the other regions. These are the integers nearest to the noisy totals that
+add up to the root's total, with each level weighted by the precision of its noise. Half-prices compute them exactly.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 
 def noisy_totals(noisy: Sequence[Ints], order: Order) -> list[Ints]:
-    """Return noisy totals: sums of noisy counts, or the cumulative count over all sizes.
+    """Return the noisy total of each region: the sum of its noisy counts, or its cumulative count over all sizes.
 
     Args:
         noisy: For each level, an array of shape (regions, sizes) with the noisy values.
@@ -78,9 +78,9 @@ def estimated_totals(
     limits: Limits | None = None,
     known: Sequence[Ints] = (),
 ) -> list[Ints]:
-    """Return consistent estimates of the total of every region, or of the root alone if it suffices.
+    """Return consistent estimates of the totals of all regions, or of the root alone if that suffices.
 
-    The root suffices for counts without bounds and without exact totals of other regions.
+    The root's total suffices if counts are measured and there are neither bounds nor exact totals of other regions.
 
     Args:
         tree: The region tree.
@@ -89,12 +89,13 @@ def estimated_totals(
         law: The noise distribution.
         scales: The noise scale on each level.
         order: The meaning of the noisy values.
-        root: The root's total, if it is known or already estimated.
-        limits: Public bounds, which the estimates are made to satisfy.
-        known: Exact totals on the first levels, of shape (regions,), to which the estimates below add up.
+        root: The root's total, if it is known or already estimated. If None, it is estimated.
+        limits: Public bounds, which the estimates are made to satisfy. None if there are none.
+        known: For each of the top levels, an array of shape (regions,) with exact totals, to which the estimates below
+            add up. Empty if none are known.
 
     Returns:
-        For each level, an array of shape (regions,), or a list with only the root's array of shape (1,).
+        For each level, an array of shape (regions,) with the totals. If the root suffices, only its array.
     """
     sums = noisy_totals(noisy, order)
     total = round(estimated_root(tree, sums, law, scales)) if root is None else root
@@ -133,15 +134,15 @@ def _project_totals(tree: Tree, sums: Sequence[Ints], total: int, precisions: Se
 def _project_below_known(
     tree: Tree, sums: Sequence[Ints], known: Sequence[Ints], precisions: Sequence[Fraction]
 ) -> list[Ints]:
-    """Return the integers nearest to noisy totals that add up to the exact totals on the first levels.
+    """Return the integers nearest to noisy totals that add up to the exact totals on the top levels.
 
     Given the total of a region, its subtree is an independent problem.
 
     Args:
         tree: The region tree.
         sums: For each level, an array of shape (regions, 1) with the noisy totals.
-        known: The exact totals on the first levels, of shape (regions,).
-        precisions: The weight of each level.
+        known: For each of the top levels, an array of shape (regions,) with the exact totals.
+        precisions: The weight of each level, which is 0 if the level is not measured.
 
     Returns:
         For each level, an array of shape (regions,).
@@ -162,15 +163,14 @@ def _project_below_known(
 
 
 def to_cumulative(noisy: Sequence[Ints], totals: Sequence[Ints]) -> list[Ints]:
-    """Return cumulative counts, computed from numbers of groups of size s or more and the totals.
+    """Convert numbers of groups of size s or more into numbers of groups of size s or less, given the totals.
 
     Args:
         noisy: For each level, an array of shape (regions, sizes) with the numbers of groups of size s or more.
         totals: For each level, an array of shape (regions,) with the totals.
 
     Returns:
-        For each level, an array of shape (regions, sizes - 1): the total less the number of groups of size s + 1 or
-        more.
+        For each level, an array of shape (regions, sizes - 1) with the cumulative counts of all sizes but the last.
     """
     return [np.ascontiguousarray(total[:, None] - level[:, 1:]) for level, total in zip(noisy, totals, strict=True)]
 
@@ -178,7 +178,7 @@ def to_cumulative(noisy: Sequence[Ints], totals: Sequence[Ints]) -> list[Ints]:
 def added_by_estimates(
     totals: Sequence[Ints], noisy: Sequence[Ints], order: Order, weights: Sequence[Fraction]
 ) -> Fraction:
-    """Return the part of the loss that the estimated totals cause, which is the same for every fit.
+    """Return the part of the loss that is due to the estimated totals and therefore the same for every fit.
 
     Args:
         totals: For each level, an array of shape (regions,) with the estimated totals, which replace the measured ones.
@@ -202,7 +202,7 @@ def total_complaint(
     limits: Limits | None,
     released: int,
 ) -> list[str]:
-    """Return a line if the released total of the root is not the rounded estimate from the noisy values.
+    """Check that the released total of the root is the rounded estimate from the noisy values.
 
     Args:
         tree: The region tree.
@@ -214,7 +214,7 @@ def total_complaint(
         released: The released total of the root.
 
     Returns:
-        A list with the line, or an empty list.
+        A list with an error message, or an empty list if the total is right.
     """
     estimate = estimated_root(tree, noisy_totals(noisy, order), law, scales, limits)
     # A half may be rounded either way, because machines round sums of doubles differently. The tolerance increases with

@@ -57,12 +57,12 @@ class Tree:
     (('L',), ('L/L', 'M'), ('L/L/L', 'M/L'))
 
     Attributes:
-        columns: For each level, a text column with the names of its regions.
+        columns: For each level, a string column with the names of its regions.
         start: For each level except the last, an array of shape (regions + 1,) with offsets. The children of region r
             are the regions start[r] to start[r + 1] - 1 on the next level.
         ranks: For each level, an array of shape (regions,) with the position of each region in the list of all regions
-            by name. A repeated leaf occurs only once in this list. In a :meth:`subtree`, the list is that of the whole
-            tree.
+            sorted by name. A repeated leaf occurs only once in this list. In a :meth:`subtree`, positions still refer
+            to the list for the whole tree.
     """
 
     columns: tuple[pl.Series, ...]
@@ -119,7 +119,7 @@ class Tree:
         return np.asarray(self.ranks[level] != self.ranks[level - 1][self.parents(level)])
 
     def leaf_range(self, level: int, place: int) -> tuple[int, int]:
-        """Return the leaves below a region as a range: the position of the first leaf, and the one after the last leaf.
+        """Return the range of the leaves below a region: the position of the first leaf, and one past the last leaf.
 
         Args:
             level: The index of the region's level; the root has 0.
@@ -131,11 +131,14 @@ class Tree:
         return begin, end
 
     def subtree(self, level: int, place: int) -> tuple[Tree, list[slice]]:
-        """Return the tree below a region, and for each of its levels the slice of this tree's level that it occupies.
+        """Return the subtree whose root is a given region, and where its regions are in this tree.
 
         Args:
             level: The index of the region's level; the root has 0.
             place: The position of the region on its level.
+
+        Returns:
+            The subtree, and for each of its levels the slice that it occupies on the corresponding level of this tree.
         """
         begin, end = place, place + 1
         slices, starts = [slice(begin, end)], []
@@ -154,7 +157,7 @@ class Tree:
         return Tree(columns=self.columns[:1], start=(), ranks=self.ranks[:1])
 
     def labels(self, level: int) -> list[str]:
-        """Return the names of the regions on a level, made unique across levels by adding the level to repeated leaves.
+        """Return the names of the regions on a level, with the level appended to repeated leaves to make them unique.
 
         Args:
             level: The index of the level; the root has 0.
@@ -167,11 +170,11 @@ class Tree:
 
     @cached_property
     def listing(self) -> pl.DataFrame:
-        """A table with one row per region, sorted by name (Unicode code points), in the order in which files list them.
+        """A table with one row per region, in the order in which files list them: by name (Unicode code points).
 
         The columns are ``region``; ``parent``, the parent's name, which is null for the root; and ``number``, the index
-        of the region if all regions are counted level by level from the root. A repeated leaf has the index of its
-        first occurrence.
+        of the region when all levels are concatenated from the root down. A repeated leaf has the index of its first
+        occurrence.
         """
         offsets = np.cumsum([0, *self.widths])
         numbers = np.concatenate(
@@ -198,7 +201,8 @@ class Tree:
             names: The names to find.
 
         Returns:
-            The level index of each name, and its position on this level. Both are -1 for unknown names.
+            For each name, the index of the region's level, and its position on this level. Both are -1 if the name is
+            unknown.
         """
         listed = self.listing.select("region", "number")
         matches = pl.DataFrame({"region": names}).join(listed, on="region", how="left", maintain_order="left")
@@ -207,7 +211,7 @@ class Tree:
         return levels, np.where(numbers < 0, -1, numbers - offsets[levels])
 
     def by_name(self, level: int) -> Ints:
-        """Return the positions of a level's regions in the order of their names, which is their order in files.
+        """Return the positions of a level's regions sorted by name, which is their order in files.
 
         Args:
             level: The index of the level; the root has 0.
@@ -231,14 +235,14 @@ class Tree:
 
     @classmethod
     def arrange(cls, levels: Sequence[tuple[pl.Series, Ints, Bools]]) -> tuple[Tree, list[Ints]]:
-        """Return the tree with the regions on each level ordered by parent and then by name.
+        """Build a tree from its regions, ordering those on each level by parent and then by name.
 
         The order depends only on the set of regions, because the order of rows in a file may reveal secrets.
 
         Args:
-            levels: For each level, three columns with one entry per region, in any order. The names must be unique
-                except for repeated leaves. The index of the parent refers to the level above and is ignored for the
-                root. The mask marks the regions that repeat their parent, which is a leaf.
+            levels: For each level, three columns with one entry per region, in any order: the region's name, which must
+                be unique except for repeated leaves; the index of its parent on the level above, which is ignored for
+                the root; and whether it repeats its parent, because this is a leaf.
 
         Returns:
             The tree, and for each level an array with the position in the tree of each given region.
@@ -272,13 +276,13 @@ class Tree:
 
 
 def _nulls(count: int) -> pl.Series:
-    """Return a text column of ``count`` missing values."""
+    """Return a string column of ``count`` nulls."""
     return pl.Series([None], dtype=pl.String).new_from_index(0, count)
 
 
 @frozen(kw_only=True, eq=False)
 class Regions:
-    """A hierarchy, together with the leaf that belongs to each path in a table.
+    """A region tree, together with the table of paths from which it was built.
 
     Attributes:
         tree: The region tree.
@@ -293,10 +297,10 @@ class Regions:
 
     @classmethod
     def of(cls, paths: Sequence[tuple[str, ...]] | pl.DataFrame, *, file: str) -> Regions:
-        """Return the regions listed by a table.
+        """Build the region tree whose leaves have the given paths, and keep the distinct paths.
 
         Args:
-            paths: The path of each leaf from the root, as a tuple of names or as a row of a table.
+            paths: The path of each leaf from the root, as a tuple of names or as a row of a table. Paths may repeat.
             file: The file from which the paths were read, for error messages.
 
         Raises:
@@ -310,7 +314,7 @@ class Regions:
         return cls(tree=tree, paths=frame, leaves=positions[-1][leaf])
 
     def find_leaves(self, paths: pl.DataFrame) -> pl.Series:
-        """Return the position of the leaf with each path, or null if there is no such leaf.
+        """Return, for each path, the position of its leaf among the leaves, or null if there is no such leaf.
 
         Args:
             paths: A table with one path from the root per row. It may have more or fewer levels than the hierarchy.
@@ -342,8 +346,8 @@ def sum_axes(values: Ints, of: Sequence[int], onto: Sequence[int]) -> Ints:
     """Return values summed over the axes of all attributes that are not in ``onto``.
 
     Args:
-        values: Array of shape (regions, ...) with one further axis per attribute.
-        of: The attribute of each further axis.
+        values: Array of shape (regions, ...) with one axis per attribute after the first axis.
+        of: The attribute of each of these axes.
         onto: The attributes to keep.
     """
     return np.asarray(values.sum(axis=tuple(1 + axis for axis, attribute in enumerate(of) if attribute not in onto)))

@@ -10,7 +10,7 @@ from privopt.checker.exact import CONTEXT, TINY, log_down, need
 __all__ = ["delta_above", "ratio"]
 
 LEAST_POWER = Fraction(-100_000)
-"""The logarithm below which bounds on delta are not distinguished: exp(-100000) is below 1e-43000."""
+"""The smallest logarithm of a bound on delta. Smaller ones are raised to it: exp(-100000) is below 1e-43000."""
 
 
 def delta_above(rho: Fraction, epsilon: Fraction) -> Fraction:
@@ -45,7 +45,7 @@ def delta_above(rho: Fraction, epsilon: Fraction) -> Fraction:
 
 
 def _log_down(x: Fraction) -> Fraction:
-    """Return a lower bound on ln(x) for x > 0, below it by at most a relative 1e-109 plus an absolute 1e-118."""
+    """Return a lower bound on ln(x) for x > 0, too low by at most a relative 1e-109 plus an absolute 1e-118."""
     if x >= 1:
         return log_down(x)
     # ln(x) = -ln(1 / x), whose upper bound undoes what log_down can be too low: a relative 2e-110 plus 1e-119.
@@ -53,10 +53,10 @@ def _log_down(x: Fraction) -> Fraction:
 
 
 def ratio(text: str) -> Fraction:
-    """Parse a positive scale, written as an integer or a fraction.
+    """Parse a positive noise scale, written as an integer or a fraction.
 
     Raises:
-        RefusedError: The text is not a positive integer or fraction.
+        RefusedError: The string is not a positive integer or fraction.
     """
     parts = text.split("/")
     is_ratio = len(parts) <= 2 and all(part.isascii() and part.isdigit() and len(part) < 1000 for part in parts)

@@ -1,6 +1,6 @@
 """Check a release of counts over a hierarchy: sums, bounds, exact totals, noise scales, and claims in result.json.
 
-The formulas are documented in docs/reference/proof.md, "Counts in a hierarchy". The text for each claim states what
+The formulas are documented in docs/reference/proof.md, "Counts in a hierarchy". The finding for each claim states what
 this checker does not check. No folder can show that the noise was drawn with the stated scales. The widths of intervals
 and the lower bound on the loss are only recomputed by ``privopt verify``.
 """
@@ -27,12 +27,12 @@ from privopt_hierarchical_dp.checkers.tables import Table, measure, project
 __all__ = ["Counts"]
 
 MOST_CELLS = 10**7
-"""The largest number of cells that a table can have per region, as in ``solve``. Larger tables are refused."""
+"""The maximum number of cells that a table can have per region. Larger tables are refused, as by ``solve``."""
 
 DRAWN = "that the noise was drawn, freshly and at those"
-"""The assumption behind every certificate of noise, without its last word, "scales" or "variances".
+"""The assumption behind every certificate of noise, which a single release cannot prove.
 
-A single release cannot prove it.
+The last word, "scales" or "variances", is appended.
 """
 
 
@@ -51,9 +51,9 @@ class Counts:
         regions: The region hierarchy.
         promise: The properties of the guarantee that follow from the problem file and the method.
         exact_numbers: For each exact level, the exact totals in noisy.npz.
-        scales: The noise scales. :meth:`privacy` sets this attribute and the next two.
-        spent: The budget spent by noise with these scales.
-        allowed: The largest allowed epsilon, rho or delta.
+        scales: The noise scales of all measurements, by level and then by table. Set by :meth:`privacy`.
+        spent: The budget spent by noise with these scales. Set by :meth:`privacy`.
+        allowed: The largest allowed epsilon, rho or delta. Set by :meth:`privacy`.
     """
 
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
@@ -154,12 +154,12 @@ class Counts:
 
     @property
     def scale_name(self) -> str:
-        """What the sizes of noise are called: scales of Laplace noise under pure DP, otherwise Gaussian variances."""
+        """The name of the noise parameters: ``scales`` of Laplace noise under pure DP, else Gaussian ``variances``."""
         return "scales" if self.kind == "pure-dp" else "variances"
 
     @property
     def drawn(self) -> str:
-        """The assumption on which the certificate rests."""
+        """The assumption on which the certificate rests, in words."""
         return f"{DRAWN} {self.scale_name}"
 
     @property
@@ -177,7 +177,10 @@ class Counts:
         return "less" if self.privacy_table.get("relation", "sizes") in ("sizes", "replaced") else "more"
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the functions that check the claims, by name and in order. Each returns a text about its findings."""
+        """Return the functions that check the claims, by claim, in the order in which to call them.
+
+        Each function returns a string that describes its findings, or raises RefusedError.
+        """
         return {
             "regions": self.public_regions,
             "sums": self.sums,
@@ -223,7 +226,7 @@ class Counts:
         return f"{counts} counts of at least 0; children add up to parents"
 
     def exact(self) -> str:
-        """Check that exact levels have the totals in noisy.npz, and that result.json names these levels.
+        """Check that released totals on exact levels equal those in noisy.npz, and that result.json names these levels.
 
         Raises:
             RefusedError: A total or a level differs.
@@ -289,8 +292,8 @@ class Counts:
         """Check that an amount of epsilon or rho does not exceed the budget.
 
         Args:
-            spent: The positive amount.
-            where: The beginning of the message.
+            spent: The positive amount of epsilon or rho.
+            where: The prefix of error messages.
 
         Raises:
             RefusedError: The amount exceeds the budget.
@@ -328,8 +331,8 @@ class Counts:
     def unmeasured(self) -> str:
         """Check that values without noise are exact totals, sums over the level below, or 0.
 
-        If no table is measured on the level, they must be sums over the level below. If another table is measured
-        there, they must be 0. Any other values could be secret counts.
+        Unless they are exact totals, such values must be 0 if another table is measured on the level, and otherwise
+        sums over the level below. Any other values could be secret counts.
 
         Raises:
             RefusedError: A table has other values without noise.
@@ -380,7 +383,7 @@ class Counts:
         return "each contains its count; how wide they must be is computed by privopt verify alone"
 
     def objective(self) -> str:
-        """Check the stated loss, its lower bound, the gap and the status.
+        """Check the loss stated in result.json, its lower bound, the optimality gap and the solver status.
 
         The loss is the squared distance between the release and its noisy values. It is only recomputed for groups by
         size.
@@ -409,7 +412,10 @@ class Counts:
         return f"{float(loss):g} {unit}{rest}"
 
     def _loss(self) -> Fraction:
-        """Return the sum over levels of w |x - noisy|^2, with maximum weight 1 and weight 0 on unmeasured levels."""
+        """Return the loss, the sum over levels of w |x - noisy|^2.
+
+        Weights are scaled to a maximum of 1. Unmeasured levels have weight 0.
+        """
         table, levels = self.tables[0], self.regions.levels
         weights = [number(w) for w in self.problem.tables.get("hierarchical-dp", {}).get("level_weights", [])]
         weights = weights or [Fraction(1)] * len(levels)

@@ -16,7 +16,7 @@ TABLES_KEYS = "regions records count persons totals attributes tables bounds exa
 """The keys in ``[hierarchy]`` for several tables of individuals."""
 
 TABLE_KEYS = "by share"
-"""The keys in ``[hierarchy.tables.NAME]``, which declares one of these tables."""
+"""The keys in ``[hierarchy.tables.NAME]``, which declares the table NAME of individuals."""
 
 PRIVACY_KEYS = "kind epsilon rho delta relation max_household"
 """The keys in ``[privacy]``. Each notion and relation allows only some of them."""
@@ -26,7 +26,7 @@ OPTIONAL_TABLES = {
     "plan": "errors",
     "publish": "coefficient_of_variation too_noisy",
 }
-"""The keys in tables that may be absent from a problem file, by table."""
+"""The keys in each of the tables that a problem file may omit."""
 
 BUDGETS = {"pure-dp": ("epsilon",), "zcdp": ("rho",), "approx-dp": ("epsilon", "delta")}
 """The keys in ``[privacy]`` that state the budget, by notion."""
@@ -40,7 +40,7 @@ def check_keys(problem: Problem, *, is_of_sizes: bool) -> None:
         is_of_sizes: Whether it declares groups by size rather than several tables of individuals.
 
     Raises:
-        RefusedError: There is an unknown table, key or attribute, a key for another notion or relation, or a table that
+        RefusedError: A table, key or attribute is unknown, a key belongs to another notion or relation, or a table
             counts by the same attribute twice.
     """
     problem.allow({"hierarchy", "privacy", *OPTIONAL_TABLES})
@@ -60,13 +60,13 @@ def check_keys(problem: Problem, *, is_of_sizes: bool) -> None:
 
 
 def _check_tables(hierarchy: dict[str, Any]) -> None:
-    """Refuse tables with an unknown key, an unknown attribute, or a repeated attribute.
+    """Check that the tables ``[hierarchy.tables.NAME]`` have known keys, and known attributes at most once each.
 
     Args:
         hierarchy: The ``[hierarchy]`` table of a problem with several tables of individuals.
 
     Raises:
-        RefusedError: There is such a table.
+        RefusedError: A table has an unknown key, an unknown attribute, or the same attribute twice.
     """
     attributes = hierarchy.get("attributes", {})
     for name, table in hierarchy["tables"].items():

@@ -53,12 +53,12 @@ def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tu
     """Read a table with columns for the region, its parent, the values that identify a cell, and integers.
 
     Args:
-        path: The file.
+        path: The path of the CSV file.
         header: The names of all columns.
         cells: The values that identify each cell, in order. Every region has one row per cell.
 
     Returns:
-        The parent of each region, and for each region a list with the integers of each cell.
+        The parent of each region; and for each region a list with one list of integers per cell.
 
     Raises:
         RefusedError: The header differs, or the rows are not the cells of each region in order.
@@ -87,14 +87,14 @@ def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tu
 
 
 def written_regions(problem: Problem, file: object) -> dict[str, str]:
-    """Return the parent of each region in a public table, with regions named as in releases.
+    """Return the parent of each region in a public table of regions, with the names that regions have in releases.
 
-    A name shared by several regions is replaced by the path below the root, joined by ``/``. If the second name in the
-    path is the root's own, the path includes the root.
+    A name shared by several regions is replaced by the path below the root, joined by ``/``. If this path starts with
+    the root's own name, it includes the root.
 
     Args:
         problem: The problem file.
-        file: The table, with columns level_1, ..., level_L.
+        file: The name of the table, which has the columns ``level_1``, ..., ``level_L``.
 
     Raises:
         RefusedError: The table is a Parquet file.
@@ -115,8 +115,8 @@ def written_regions(problem: Problem, file: object) -> dict[str, str]:
 
 
 def normalize(name: str) -> str:
-    """Return a name in Unicode's normal form C, in which names are compared.
+    """Return a region's name in Unicode's normal form C, in which names are compared.
 
-    Surrounding whitespace is already removed, because :meth:`.Problem.columns` strips cells as ``solve`` does.
+    Surrounding whitespace needs no treatment, because :meth:`.Problem.columns` strips cells as ``solve`` does.
     """
     return unicodedata.normalize("NFC", name)

@@ -1,4 +1,4 @@
-"""The sensitivity and the wording of a guarantee, as they follow from the problem file.
+"""Derive the sensitivity and the wording of a guarantee from the problem file.
 
 The sensitivities are derived in docs/papers/hierarchical-dp.md and in the docstring of
 ``privopt_hierarchical_dp.relations``. They are repeated here because the checker shares no code with the mechanisms.
@@ -23,9 +23,9 @@ METHODS = {
     "hierarchical": ("counts", "option"),
     "top-down": ("counts", "never"),
 }
-"""The query of each method of hierarchical-dp, and whether it publishes every region's number of groups.
+"""For each method of hierarchical-dp, what it measures, and whether it publishes every region's number of groups.
 
-The second entry is "always", "option" (if the ``region_totals`` key is set), or "never". Methods whose releases can be
+The latter is "always", "option" (if the ``region_totals`` key is set), or "never". Methods whose releases can be
 inconsistent are omitted.
 """
 
@@ -39,8 +39,8 @@ class Promise:
         exact: The number of levels, from the root down, whose totals are published exactly.
         scope: The difference between neighbouring inputs, in words.
         unit: The unit of the budget.
-        has_totals: Whether every region's number of groups is published exactly. The last cumulative count equals it
-            and is then not measured.
+        has_totals: Whether every region's number of groups is published exactly. If so, the last cumulative count,
+            which equals it, is not measured.
     """
 
     def __init__(self, sensitivity: int, exact: int, scope: str, unit: str, *, has_totals: bool = False) -> None:
@@ -49,7 +49,10 @@ class Promise:
 
 
 def count_exact_levels(names: object) -> int:
-    """Return the number of exact levels, which is the deepest level in ``hierarchy.exact``, or 0 without this key.
+    """Return the number of exact levels, which the deepest level named in ``hierarchy.exact`` determines.
+
+    Args:
+        names: The value of this key. If it is None, no levels are exact.
 
     Raises:
         RefusedError: The value is not a list of names ``level_1``, ``level_2``, ...
@@ -63,7 +66,7 @@ def count_exact_levels(names: object) -> int:
 
 
 def read_household(privacy: Mapping[str, Any]) -> int:
-    """Return the largest number of persons in a replaced household.
+    """Return the largest number of persons in a household under the relation ``replaced``.
 
     Args:
         privacy: The ``[privacy]`` table of the problem file.

@@ -11,26 +11,27 @@ from privopt.checker.exact import need, number
 __all__ = ["stated_parts"]
 
 LEAF_PARTS = 127
-"""The weight of the leaves per level above them, if tables have shares but levels have none.
+"""The weight of the leaf level for each level above it, if the problem file gives shares of tables but not of levels.
 
-Each level above has weight 1, so the leaves get 127/128 of the budget, and the other levels share the rest evenly.
+Each level above the leaves has weight 1, so the leaves get 127/128 of the budget, and the other levels share the rest
+evenly.
 """
 
 
 def stated_parts(
     tables: Mapping[str, Any], depth: int, are_exact: list[list[bool]], *, is_of_sizes: bool
 ) -> list[list[Fraction]] | None:
-    """Return the part of the budget that the problem file assigns to each table on each level. All parts add up to 1.
+    """Return the fraction of the budget that the problem file assigns to each table on each level. They sum to 1.
 
     Args:
         tables: The contents of the problem file.
         depth: The number of levels.
-        are_exact: By table and level, whether the table contains only exact totals there. Such a table has no part, and
-            the other tables share the level's budget.
+        are_exact: By table and level, whether the table contains only exact totals there. Such a table gets nothing,
+            and the other tables share the level's budget.
         is_of_sizes: Whether the problem is about groups by size.
 
     Returns:
-        The parts by table and level, or None if the file leaves them to the method.
+        The fractions by table and level, or None if the file gives no shares.
 
     Raises:
         RefusedError: A share is negative, the share of the leaves or of all tables is 0, the number of shares differs

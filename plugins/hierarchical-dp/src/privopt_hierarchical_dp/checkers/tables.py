@@ -1,4 +1,4 @@
-"""A published table in a release, and sums of its counts that several claims compare."""
+"""A published table in a release, and the sums of its counts that several checks compare."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Table:
         file: The table's file, relative to the release folder.
         attributes: The indices of the attributes that the table counts by, in the order of the problem file. Empty for
             groups by size.
-        cells: The attribute values, or the size, that identify each cell.
+        cells: For each cell, the attribute values or the size that identify it.
         counts: For each region, the counts of its cells.
         ends: For each region, the low and high interval ends of its cells. Empty if there are no intervals.
-        noisy: For each level, a list of noisy values for each of its regions, sorted by name.
+        noisy: For each level, the list of noisy values of each of its regions, sorted by region name.
         scales: The noise scale on each level, which is 0 if the level was not measured.
     """
 
@@ -36,7 +36,7 @@ def measure(counts: list[int], order: str) -> list[int]:
 
     Args:
         counts: The count for each size.
-        order: The meaning of the values, as documented in :attr:`.counts.Counts.order`.
+        order: The meaning of the measured values, as documented in :attr:`.counts.Counts.order`.
     """
     if order == "counts":
         return counts
