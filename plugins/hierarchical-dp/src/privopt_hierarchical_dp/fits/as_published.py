@@ -23,7 +23,7 @@ __all__ = ["chain_counts", "chain_query", "fit_chain", "post_order"]
 
 
 def post_order(tree: Tree) -> tuple[Ints, Ints]:
-    """Return the level of every region and its position there, in post-order (children before their parent)."""
+    """Return each region's level and its position on that level, in post-order (children before their parent)."""
 
     def visit_subtree(level: int, position: int) -> Iterator[tuple[int, int]]:
         """Yield the level and position of each region in a subtree, with children before their parent."""
@@ -38,7 +38,7 @@ def post_order(tree: Tree) -> tuple[Ints, Ints]:
 
 
 def chain_query(counts: Sequence[Ints]) -> list[Ints]:
-    """Return the published cumulative counts: over all regions of a level for size 1, then for size 2, and so on.
+    """Return the paper's chain of cumulative counts: over all regions on a level for size 1, then for size 2, etc.
 
     Args:
         counts: For each level, an array of shape (regions, sizes) with the counts.
@@ -54,7 +54,7 @@ def chain_query(counts: Sequence[Ints]) -> list[Ints]:
 
 
 def chain_counts(chain: Sequence[Ints]) -> list[Ints]:
-    """Return the counts that belong to the cumulative counts of `chain_query`, of which this is the inverse.
+    """Return the counts from which `chain_query` computes the given cumulative counts. This is its inverse.
 
     Args:
         chain: For each level, an array of shape (regions, sizes) with the cumulative counts.
@@ -69,15 +69,15 @@ def chain_counts(chain: Sequence[Ints]) -> list[Ints]:
 
 
 def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
-    """Return the non-decreasing integers within [0, G] nearest to the noisy chain, exactly (Model 3 of the paper).
+    """Solve Model 3 of the paper exactly: find the non-decreasing integers within [0, G] nearest to the noisy chain.
 
-    The chain lists the regions in post-order for size 1, then for size 2, and so on. An element equals the next one if
-    the next region is on a higher level (C9). Otherwise it must not exceed the next one. Unlike the printed (C8), this
-    includes steps to a deeper level. The labels (C7) to (C9) are those of the paper.
+    The chain lists the regions in post-order for size 1, then for size 2, and so on. If the next element belongs to a
+    region on a higher level, an element must equal it (C9). Otherwise it must not exceed it. Unlike the printed (C8),
+    this includes steps to a deeper level. The labels (C7) to (C9) are those of the paper.
 
     Args:
         tree: The region tree.
-        noisy: For each level, an array of shape (regions, sizes): the values of `chain_query` with noise.
+        noisy: For each level, an array of shape (regions, sizes) with the values of `chain_query` plus noise.
         total: The number G of all groups.
 
     Returns:

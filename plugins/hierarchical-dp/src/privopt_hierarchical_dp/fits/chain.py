@@ -1,8 +1,8 @@
 """Models 1 and 2 with known region totals: consistent integers near the noisy values, with a proved optimality gap.
 
-Model 2 is what the paper's chain mechanism is meant to solve. Here it is solved for noisy values that satisfy epsilon:
-the cumulative counts of each region separately (sensitivity 1), with the total of every region known. For small inputs,
-the method ``cumulative`` with ``region_totals`` finds the optimum by an integer program.
+Model 2 is the problem that the paper's chain mechanism is meant to solve. Here it is solved for noisy values that
+satisfy their epsilon: the cumulative counts of each region separately (sensitivity 1), with the total of every region
+known. For small inputs, the method ``cumulative`` with ``region_totals`` finds the optimum by an integer program.
 
 docs/papers/hierarchical-dp.md explains under "Corrections, and what proves them" why the published chain does not
 satisfy its epsilon.
@@ -24,7 +24,7 @@ __all__ = ["fit_with_totals"]
 
 
 def _round_root(continuous: Floats, total: int) -> Ints:
-    """Round the root's cumulative counts to integers, and return the counts that are their differences.
+    """Round the root's cumulative counts to integers, and return the counts (their successive differences).
 
     Args:
         continuous: Array of shape (sizes,) with the continuous cumulative counts.
@@ -64,8 +64,8 @@ def fit_with_totals(
         gap: The relative optimality gap at which the continuous projection stops.
 
     Returns:
-        For each level, counts of shape (regions, sizes), with a lower bound on the objective. Optimality is only proved
-        in Model 2 with a single size, where the counts are the totals.
+        For each level, an array of shape (regions, sizes) with the counts; and a lower bound on the objective.
+        Optimality is only proved in Model 2 with a single size, where the counts are the totals.
     """
     region_totals = [np.asarray(total, dtype=np.int64) for total in totals]
     size = noisy[0].shape[1]

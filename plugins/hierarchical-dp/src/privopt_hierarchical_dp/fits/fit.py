@@ -43,8 +43,8 @@ class FitInput:
         noisy: For each level, an array of noisy values with one row per region. Its columns are counts or cumulative
             counts, one per size. If the totals are known, cumulative counts have no column for the last size.
         total: The number G of all groups, public or estimated.
-        totals: For each level, an array of shape (regions,) with exact or estimated totals. None if the method has no
-            totals.
+        totals: For each level, an array of shape (regions,) with exact or estimated totals. None if the regions' totals
+            are neither known nor needed.
         weights: The rational weight of each level in the objective, which is 0 for levels that were not measured.
         noise: The moments of the noise on one value, for each level.
         backend: The solver for integer programs.
@@ -71,21 +71,21 @@ class FitInput:
 
     @property
     def known_totals(self) -> list[Ints]:
-        """The totals of the regions, for methods that require them."""
+        """The totals of the regions, for methods that require them. They must not be None."""
         assert self.totals is not None  # the method publishes them
         return self.totals
 
 
 def fit(fit_input: FitInput) -> Fit:
-    """Fit integers to the noisy values on every level, by the method named in the input."""
+    """Fit integers to the noisy values on every level by the method that the input names."""
     return FITS[METHODS[fit_input.method].fit](fit_input)
 
 
 def fit_at_once(fit_input: FitInput) -> Fit:
     """Fit a valid release within seconds, as the fallback if a method is interrupted before it has a result.
 
-    This uses a fast method on the same noisy values. Call it when no time is left, so that projections stop at their
-    first check of the clock.
+    This applies a fast method to the same noisy values. Call it only when the time limit has been reached, so that
+    projections stop at their first check of the clock.
 
     Raises:
         StoppedError: The method has no faster fallback.
@@ -103,7 +103,7 @@ def fit_at_once(fit_input: FitInput) -> Fit:
 
 
 def fit_smoothed(fit_input: FitInput) -> Fit:
-    """Fit cumulative counts level by level, with the counts of each parent region as the prior for its children."""
+    """Fit cumulative counts level by level, using the fitted counts of each region as the prior for its children."""
     counts = smooth_down(fit_input.tree, fit_input.noisy, noise=fit_input.noise, totals=fit_input.known_totals)
     return Fit(counts=counts, solver="Kalman smoother, ADMM and error diffusion")
 
@@ -173,7 +173,7 @@ def fit_top_down(fit_input: FitInput) -> Fit:
 
 
 def fit_counts_relaxed(fit_input: FitInput) -> Fit:
-    """Fit counts (Model 1) without integrality, and round each count separately. The result may be inconsistent."""
+    """Fit real-valued counts (Model 1), and round them separately. The result may be inconsistent."""
     grid, relaxed = half_prices.relax_counts(
         fit_input.tree, fit_input.noisy, total=fit_input.total, weights=fit_input.weights
     )
@@ -184,7 +184,7 @@ def fit_counts_relaxed(fit_input: FitInput) -> Fit:
 
 
 def fit_cumulative_relaxed(fit_input: FitInput) -> Fit:
-    """Fit cumulative counts (Model 2) without integrality, and round each of them. The result may be inconsistent."""
+    """Fit real-valued cumulative counts (Model 2), and round them separately. The result may be inconsistent."""
     size = fit_input.noisy[0].shape[1]
     if size == 0:  # there is only one size, whose counts are the totals
         return Fit(counts=[total[:, None] for total in fit_input.known_totals], solver="none")

@@ -35,12 +35,12 @@ from privopt_hierarchical_dp.tree import Tree, sum_squares
 __all__ = ["integer_weights", "largest_weight", "objective", "project_counts", "relax_counts"]
 
 _RELAXED_GRID = 1024
-"""The number of grid points per group in the relaxed method."""
+"""The number of grid points per group in `relax_counts`, unless the values are too large for 64-bit integers."""
 
 
 @jit()
 def _sum_above_leaves(first: int, last: int, tick: int, ranked: Ints, prefix: Ints) -> Any:
-    """Return the sum of max(0, noisy + tick) over the leaves first, ..., last - 1, by binary search.
+    """Return the sum of max(0, noisy + tick) over the leaves with indices first to last - 1, by binary search.
 
     Args:
         first: The index of the first leaf.
@@ -134,7 +134,7 @@ def _low_value_at_price(
 
 @jit()
 def _probe(low: int, high: int, has_low: bool, has_high: bool, step: int) -> Any:
-    """Return the next integer to try in a search that doubles its steps until both bounds are known, then bisects.
+    """Return the next integer to try in a search that doubles its step until both bounds are known, and then bisects.
 
     Args:
         low: The lower bound. It is ignored unless ``has_low``.
@@ -156,7 +156,7 @@ _NODE, _PRICE, _PROBE, _STEP, _LOW, _LOW_COUNT, _HIGH, _HAS_LOW, _HAS_HIGH, _NEX
 
 @jit()
 def _narrow_search(frame: Ints, own_weight: int, noisy: int) -> Any:
-    """Update a node's half-price search with the children's sum at the probe, and return whether it is finished.
+    """Narrow a node's half-price search, given the children's sum at the probe, and return whether it is finished.
 
     Args:
         frame: The state of the search, which is modified in place.
@@ -276,7 +276,7 @@ def _rank_leaves(noisy: Ints, child: Ints, first_leaf: int, ranked: Ints, prefix
 
 @jit()
 def _sum_children_at_price(node: int, price: int, tables: Any, first_leaf: int) -> Any:
-    """Return the sum of the values that a node's children have at a price.
+    """Return the sum over a node's children of their largest values with marginal cost at most ``price``.
 
     Args:
         node: The index of the node, which must not be a leaf.
@@ -299,10 +299,10 @@ def _sum_children_at_price(node: int, price: int, tables: Any, first_leaf: int) 
 
 @jit()
 def _give_ties(first: int, last: int, remaining: int, price: int, value: Ints, room: Ints, tables: Any) -> None:
-    """Distribute the missing units evenly over all tied units that the children can take at a price.
+    """Distribute the missing units evenly among the children, over all tied units that they can take at a price.
 
-    Every choice among tied units is optimal. If the first children received all of them, the counts of the first sizes
-    would compensate for the noise of all sizes and have larger errors than the others.
+    Every choice among tied units is optimal. But if the first children received all of them, the counts of the first
+    sizes would compensate for the noise on all sizes and have larger errors than the others.
 
     Args:
         first: The index of the first child.
@@ -410,7 +410,7 @@ def integer_weights(weights: Sequence[Fraction | int], *, limit: int = 1 << 20) 
 
 
 def _number_nodes(tree: Tree, sizes: int) -> tuple[Ints, Ints, int]:
-    """Assign indices to the nodes of the forest that has one copy of the region tree per size, below a common node 0.
+    """Assign indices to the nodes of a tree that joins one copy of the region tree per size below a common node 0.
 
     Nodes are numbered level by level, within a level size by size, and within a size region by region.
 
@@ -437,13 +437,13 @@ def _number_nodes(tree: Tree, sizes: int) -> tuple[Ints, Ints, int]:
 
 
 def project_counts(tree: Tree, noisy: Sequence[Ints], *, total: int, weights: Ints | None = None) -> list[Ints]:
-    """Return the consistent non-negative integers nearest to noisy counts whose root adds up to G (Model 1, M_H).
+    """Return the consistent non-negative integers, with G groups in the root, nearest to noisy counts (Model 1, M_H).
 
     Args:
         tree: The region tree.
         noisy: For each level, an array of shape (regions, sizes) with the noisy counts.
         total: The number G of groups.
-        weights: One integer weight per level, which may be 0 above the leaves. All weights are 1 by default.
+        weights: Array of shape (levels,) with integer weights, which may be 0 above the leaves. By default, all are 1.
 
     Returns:
         For each level l, an array x_l of shape (regions, sizes). Together they minimise sum_l w_l |x_l - noisy_l|^2
@@ -470,7 +470,7 @@ def project_counts(tree: Tree, noisy: Sequence[Ints], *, total: int, weights: In
 def relax_counts(
     tree: Tree, noisy: Sequence[Ints], *, total: int, weights: Sequence[Fraction | int]
 ) -> tuple[int, list[NDArray[np.float64]]]:
-    """Solve Model 1 without integrality, by running `project_counts` on a finer grid.
+    """Solve Model 1 approximately over the reals, by running `project_counts` on a grid finer than the integers.
 
     Args:
         tree: The region tree.
@@ -480,7 +480,7 @@ def relax_counts(
 
     Returns:
         The number of grid points per group (1024, or fewer if the values are large), and for each level an array of
-        shape (regions, sizes) with the fitted values in groups.
+        shape (regions, sizes) with the fitted counts.
     """
     grid, heaviest = _RELAXED_GRID, min(int(integer_weights(weights).max()), _RELAXED_GRID)
     # Coarsen the grid until the search fits into 64-bit integers.
@@ -495,7 +495,7 @@ def relax_counts(
 def _largest_factor(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
     """Return the largest scaling factor at which the search fits into 64-bit integers, or 0 if there is none.
 
-    The factor to compare with it is the largest level weight times the number of grid points per group.
+    The scaling factor is the largest level weight times the number of grid points per group.
 
     Args:
         tree: The region tree.

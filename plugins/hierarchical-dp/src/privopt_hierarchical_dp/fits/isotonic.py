@@ -30,7 +30,7 @@ def _write_blocks(values: NDArray[Any], block_ends: Ints, high: Any, fitted: NDA
         values: The values of the blocks. Entries beyond the number of blocks are ignored.
         block_ends: The last position of each block.
         high: The upper bound.
-        fitted: Output array for the fitted row.
+        fitted: Output array of shape (positions,) for the fitted row.
     """
     begin = 0
     for block in range(len(block_ends)):
@@ -43,7 +43,7 @@ def _write_blocks(values: NDArray[Any], block_ends: Ints, high: Any, fitted: NDA
 
 @jit()
 def _pool_integers(totals: Ints, weights: Ints, high: Ints, fitted: Ints) -> None:
-    """Fit each row by pooling adjacent violators (PAVA) in exact integer arithmetic.
+    """Fit non-decreasing integers to each row by pooling adjacent violators (PAVA) in exact integer arithmetic.
 
     Args:
         totals: Array of shape (rows, positions) with weighted sums. The value at a position is totals / weights.
@@ -87,10 +87,10 @@ def _pool_integers(totals: Ints, weights: Ints, high: Ints, fitted: Ints) -> Non
 def _pool_floats(
     values: NDArray[np.float64], weights: NDArray[np.float64], high: NDArray[np.float64], fitted: NDArray[np.float64]
 ) -> None:
-    """Fit each row by pooling adjacent violators (PAVA) in floating point.
+    """Fit non-decreasing values to each row by pooling adjacent violators (PAVA) in floating point.
 
     Args:
-        values: Array of shape (rows, positions).
+        values: Array of shape (rows, positions) with the values to fit.
         weights: Array of shape (positions,) with positive weights.
         high: Array of shape (rows,), the upper bound of each row.
         fitted: Output array of shape (rows, positions) for the block means, clipped to [0, high].
@@ -168,12 +168,12 @@ def isotonic_means(totals: Ints, weights: Ints, *, high: Ints) -> Ints:
 def isotonic_floats(
     values: NDArray[np.float64], *, high: NDArray[np.float64], weights: NDArray[np.float64], fitted: NDArray[np.float64]
 ) -> None:
-    """Fit a weighted isotonic regression within [0, high] to each row in doubles.
+    """Fit non-decreasing values in [0, high] to each row by weighted least squares, in doubles.
 
     Args:
-        values: C-contiguous array of shape (rows, positions).
+        values: C-contiguous array of shape (rows, positions) with the values to fit.
         high: Array of shape (rows,), the upper bound of each row.
         weights: Array of shape (positions,) with positive weights.
-        fitted: Output array of shape (rows, positions).
+        fitted: Output array of shape (rows, positions) for the fitted values.
     """
     _pool_floats(values, weights, high, fitted)

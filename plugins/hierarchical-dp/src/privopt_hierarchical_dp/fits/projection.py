@@ -1,6 +1,7 @@
-"""Projection onto tree consistency and constraints within each region at once, by ADMM with a proved optimality gap.
+"""Projection onto values that add up over the tree and satisfy constraints within each region, by ADMM.
 
-The projection is onto the intersection of two convex sets, each of which is cheap to project onto:
+The optimality gap is proved. The projection is onto the intersection of two convex sets, each of which is cheap to
+project onto:
 
 * *tree*: each region equals the sum of its children, size by size. The projection is weighted least squares.
 * *rows*: the row of values of each region is constrained. With ``"monotone"`` (Model 2 with totals) it is
@@ -34,9 +35,9 @@ __all__ = ["Projection", "project_jointly", "simplex_rows"]
 FIRST_PENALTY: Final = 2.0
 """ADMM's initial penalty, as a multiple of the weights. The value suits small problems."""
 UNBALANCED: Final = 1.5
-"""The ratio of ADMM's primal and dual residuals above which the penalty is changed."""
+"""The penalty is changed if ADMM's primal and dual residuals differ by more than this factor."""
 LAST_BALANCE: Final = 200
-"""The last step at which the penalty may change. ADMM is only certain to converge if the penalty stays constant."""
+"""The last step at which the penalty may change. ADMM is only guaranteed to converge if the penalty stays constant."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -44,8 +45,8 @@ class Projection:
     """A feasible point of the continuous problem, with a lower bound on the optimum.
 
     Attributes:
-        leaves: Array of shape (leaf regions, sizes), whose rows satisfy the row constraints.
-        value: The objective at the feasible point, whose other levels are sums of the leaves.
+        leaves: Array of shape (leaf regions, sizes) with the feasible point's leaves. Its other levels are their sums.
+        value: The objective at the feasible point.
         lower_bound: A lower bound on the objective of all feasible points, up to rounding errors in doubles.
         iterations: The number of ADMM steps.
     """
@@ -95,7 +96,7 @@ def _simplex_rows(values: Floats, weights: Floats, totals: Floats, projected: Fl
 
 
 def _worst_step(multiplier: Floats, totals: Floats) -> float:
-    """Return the sum over regions r of the largest <y_r, z_r> for a non-decreasing z_r within [0, G_r].
+    """Return the sum over regions r of the maximum of <y_r, z_r> over all non-decreasing z_r within [0, G_r].
 
     Args:
         multiplier: Array y of shape (regions, sizes).
@@ -108,7 +109,7 @@ def _worst_step(multiplier: Floats, totals: Floats) -> float:
 
 
 def _worst_entry(multiplier: Floats, totals: Floats) -> float:
-    """Return the sum over regions r of the largest <y_r, z_r> for a non-negative z_r with sum G_r.
+    """Return the sum over regions r of the maximum of <y_r, z_r> over all non-negative z_r with sum G_r.
 
     The maximum is attained if z_r is G_r at the largest entry of y_r and 0 elsewhere.
 
@@ -130,8 +131,8 @@ def _move_multipliers_down(tree: Tree, multipliers: Sequence[Floats], weights: S
         weights: The weight of each level, a scalar or an array of shape (sizes,).
 
     Returns:
-        For each level, an array of shape (regions, sizes) with the new multipliers. Entries with weight 0 have been
-        moved to the children and must not be used.
+        For each level, an array of shape (regions, sizes) with the new multipliers. Entries with weight 0 still have
+        the values that were moved, and must not be used.
     """
     moved = [multipliers[0]]
     # The last level has no children, so tree.start has no entry for it.
@@ -150,7 +151,7 @@ def _weighted_square(weights: Sequence[Floats], values: Sequence[Floats], target
     Args:
         weights: The weight w_l of each level, a scalar or an array of shape (sizes,).
         values: For each level, an array of shape (regions, sizes).
-        targets: For each level, an array of the same shape as in ``values``.
+        targets: For each level, an array with the shape of that in ``values``.
     """
     # Regions are summed first, because a weight is a scalar or has one entry per size.
     return float(
@@ -159,7 +160,7 @@ def _weighted_square(weights: Sequence[Floats], values: Sequence[Floats], target
 
 
 def simplex_rows(values: Floats, totals: Floats) -> Floats:
-    """Return the nearest rows that are non-negative and have the given sums.
+    """Return, for each row, the nearest non-negative row with a given sum.
 
     Args:
         values: Array of shape (rows, sizes).
@@ -194,7 +195,7 @@ def _prepare_penalty(
 def _balance(
     tree_values: Sequence[Floats], row_values: Sequence[Floats], previous: Sequence[Floats], penalty: Sequence[Floats]
 ) -> float:
-    """Return the factor by which to change ADMM's penalty to keep the primal and dual residuals of similar size.
+    """Return the factor by which to multiply ADMM's penalty to keep its primal and dual residuals of similar size.
 
     The primal residual is the distance between the two projections. It decreases if the penalty increases. The dual
     residual is the change of the row projection in one step. It decreases if the penalty decreases.

@@ -41,8 +41,8 @@ class Fit:
     """Fitted integers, with a lower bound on the objective.
 
     Attributes:
-        counts: For each level, an array of shape (regions, sizes) with the fitted counts. :func:`solve_exactly` returns
-            cumulative counts for Model 2. For several tables, the counts of each table, by level.
+        counts: For each level, an array of shape (regions, sizes) with the fitted counts. For Model 2,
+            :func:`solve_exactly` returns cumulative counts. The fit of a design returns such a list for each table.
         lower_bound: A lower bound on the objective of every valid release, or None if there is none.
         iterations: The number of iterations of ADMM or the solver.
         solver: The name of the solver.
@@ -64,8 +64,8 @@ def refuse(tree: Tree, sizes: int, method: str, instead: str) -> None:
     Args:
         tree: The region tree.
         sizes: The number of sizes.
-        method: The name of the method, for the message.
-        instead: Advice on alternatives, which ends the message.
+        method: The name of the method, for the error message.
+        instead: Advice on alternatives, for the end of the error message.
 
     Raises:
         UsageError: The problem is too large. The message states its size and the limit.
@@ -90,7 +90,7 @@ def build(
     weights: Sequence[Any],
     cumulative: bool,
 ) -> tuple[Any, Any, float]:
-    """Build Model 1 (counts) or Model 2 (cumulative counts) in the modelling language.
+    """Build Model 1 (counts) or Model 2 (cumulative counts) in privopt's modelling language.
 
     Args:
         tree: The region tree.
@@ -103,8 +103,8 @@ def build(
         cumulative: Whether to build Model 2 instead of Model 1.
 
     Returns:
-        The model, its variable x[region, size], which is a value less its centre, and the cost of the centres, which
-        the objective of the model omits.
+        The model; its variable x[region, size], which is a value minus its centre; and the cost of the centres, which
+        the model's objective omits.
     """
     from privopt.dsl import Eq, Index, IndexSet, Le, Model
     from privopt.dsl import total as summed
@@ -162,7 +162,7 @@ def _cost_bends(offsets: Ints, reach: int) -> tuple[NDArray[np.float64], NDArray
     farther out, whose distance doubles each time.
 
     Args:
-        offsets: Array of shape (regions, sizes), the centre less the noisy value.
+        offsets: Array of shape (regions, sizes) with the centres minus the noisy values.
         reach: The number of close bends on either side of the centre.
 
     Returns:
@@ -193,7 +193,7 @@ def _flatten_levels(totals: Sequence[Ints]) -> list[int]:
 
 
 def _membership(tree: Tree) -> NDArray[np.float64]:
-    """Return the matrix of shape (regions, regions) with a 1 where a column's region is a child of the row's region."""
+    """Return a matrix of shape (regions, regions) with a 1 wherever the column's region is a child of the row's."""
     # The row of the first region on each level.
     offsets = np.concatenate([[0], np.cumsum(tree.widths)])
     table = np.zeros((offsets[-1], offsets[-1]))
@@ -219,8 +219,8 @@ def solve_exactly(
     Args:
         tree: The region tree.
         noisy: For each level, an array of shape (regions, sizes) with the noisy values.
-        start: For each level, an array of shape (regions, sizes) with an initial guess, at which the bends are first
-            centred.
+        start: For each level, an array of shape (regions, sizes) with an initial guess, around which the bends are
+            centred first.
         total: The number G of all groups.
         totals: For each level, an array of shape (regions,) with the published totals. None if they are not published.
         weights: The weight of each level, a scalar or an array of shape (sizes,). All weights are 1 by default.

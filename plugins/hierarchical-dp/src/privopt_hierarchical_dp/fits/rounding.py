@@ -25,7 +25,7 @@ __all__ = ["deal", "deal_down"]
 
 @jit()
 def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, dealt: Ints) -> None:
-    """Distribute a parent's counts to its children, such that their cumulative counts stay close to ``course``.
+    """Distribute a parent's counts to its children so that their cumulative counts stay close to ``course``.
 
     Args:
         course: Array of shape (children, sizes) with the children's continuous cumulative counts.
@@ -84,7 +84,7 @@ def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, dealt: Ints) 
 
 
 def deal(course: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
-    """Return integers near continuous cumulative counts, with given row and column sums.
+    """Return integer counts, with given row and column sums, whose cumulative counts are close to ``course``.
 
     Args:
         course: Array of shape (children, sizes) with the children's continuous cumulative counts, which must be finite.
@@ -111,7 +111,7 @@ def deal(course: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
 
 
 def deal_down(tree: Tree, root: Ints, courses: Sequence[NDArray[np.float64]], totals: Sequence[Ints]) -> list[Ints]:
-    """Distribute the root's counts down the tree, close to continuous cumulative counts.
+    """Distribute the root's counts down the tree so that cumulative counts stay close to ``courses``.
 
     Args:
         tree: The region tree.
@@ -120,8 +120,8 @@ def deal_down(tree: Tree, root: Ints, courses: Sequence[NDArray[np.float64]], to
         totals: For each level, an array of shape (regions,) with integer totals that are consistent over the tree.
 
     Returns:
-        For each level, an array of shape (regions, sizes) with non-negative integer counts. They are consistent and
-        have the row sums ``totals``.
+        For each level, an array of shape (regions, sizes) with non-negative integer counts, which add up over the tree
+        and have the row sums ``totals``.
     """
     # Go from the root down, because each level divides the integers of the level above it.
     counts = [np.asarray(root, dtype=np.int64)[None, :]]

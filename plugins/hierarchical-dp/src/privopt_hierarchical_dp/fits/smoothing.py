@@ -32,7 +32,7 @@ __all__ = ["PRIOR_SQUARE", "heterogeneity", "smooth_down"]
 
 
 PRIOR_SQUARE = 0.02
-"""The value of h^2 if the data carry no information, from a standard deviation of about 14 % between counties."""
+"""The value of h^2 if the data carry no information: a standard deviation of about 14 %, as between counties."""
 _MAX_SWEEPS = 40
 """The largest number of ADMM steps for the children of one parent."""
 _NEAR_SHARE = 0.1
@@ -42,7 +42,7 @@ _ROOT_SQUARE = 0.03
 
 
 def heterogeneity(counts: Floats, noise: Floats, expected: Floats) -> Floats:
-    """Return estimates of h_s^2, the relative variance of children's counts around those predicted by their parent.
+    """Estimate h_s^2, the relative variance of children's counts around the counts predicted from their parent.
 
     The estimate averages ((count - mu)^2 - noise variance - mu) / mu^2 over the regions, weighted by information. The
     prior `PRIOR_SQUARE` has the weight of half a standard error, which stabilises the estimates for sizes with little
@@ -237,9 +237,9 @@ def smooth_down(
     noise: Sequence[Noise],
     totals: Sequence[Ints],
 ) -> list[Ints]:
-    """Return consistent non-negative integer counts with exact totals, using each parent as the prior for its children.
+    """Fit consistent non-negative integer counts with given totals, using each region as the prior for its children.
 
-    Unlike Model 2 (:mod:`.chain`), which only fits the noisy values, this assumes that regions resemble their parent.
+    Unlike Model 2 (:mod:`.chain`), which uses only the noisy values, this assumes that regions resemble their parent.
 
     Args:
         tree: The region tree.

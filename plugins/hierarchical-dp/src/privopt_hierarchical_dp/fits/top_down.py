@@ -1,4 +1,4 @@
-"""The level-by-level baseline TopDown (Abowd 2018), which fits and rounds each parent's children from the root down.
+"""The baseline TopDown (Abowd 2018), which fits and rounds the children of each region, from the root down.
 
 When the children of a region are fitted, the region's own integer counts are already fixed. The children's counts are
 the nearest non-negative reals that add up to them, size by size. Rounding by largest remainders preserves these sums.
@@ -24,8 +24,8 @@ def _largest_remainders(values: NDArray[np.float64], totals: Ints) -> Ints:
 
     Args:
         values: Array of shape (rows, columns) with the reals.
-        totals: Array of shape (rows,), the required sum of each row of integers. It must be close to the sum of the
-            reals.
+        totals: Array of shape (rows,), the required sum of each row of integers. Each must equal the sum of the row of
+            reals up to rounding errors.
 
     Returns:
         Integers with the shape of ``values``.
@@ -40,7 +40,7 @@ def _largest_remainders(values: NDArray[np.float64], totals: Ints) -> Ints:
 
 
 def top_down(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
-    """Return consistent non-negative integer counts, fitted level by level from the root.
+    """Fit consistent non-negative integer counts to noisy counts, level by level from the root down.
 
     Args:
         tree: The region tree.
