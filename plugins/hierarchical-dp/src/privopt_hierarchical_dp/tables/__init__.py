@@ -1,1 +1,1 @@
-"""Several tables of the same individuals under one budget. Tables agree on the attributes they share."""
+"""The mechanism hierarchical-tables: several tables of the same individuals, consistent and under one budget."""

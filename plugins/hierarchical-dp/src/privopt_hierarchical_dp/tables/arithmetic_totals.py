@@ -1,7 +1,6 @@
 """Find totals by arithmetic: values whose count always equals the sum of the counts of some or all siblings.
 
-This module reads secret counts. It is only used by ``init``, which warns the owner on the screen before anything is
-published.
+This module reads secret counts. Only ``init`` uses it, to warn the owner on the screen before anything is published.
 """
 
 from __future__ import annotations
@@ -18,17 +17,20 @@ from privopt.arrays import Ints
 __all__ = ["find_arithmetic_totals"]
 
 MIN_EVIDENCE: Final = math.log(50.0)
-"""The smallest sum of log(1 + count) over the compared cells. With a few small counts, sums agree by chance."""
+"""A total is only suspected if log(1 + count), summed over its cells, is at least this.
+
+With a few small counts, sums agree by chance.
+"""
 
 MIN_SIBLINGS: Final = 3
-"""The smallest number of siblings, including the total, of which one can be the sum of the others.
+"""The smallest number of siblings, including the total, among which totals are searched for.
 
 With only two siblings, equal counts prove nothing.
 """
 
 
 MAX_STEPS: Final = 5_000
-"""The largest number of steps in the search for the parts of one subtotal."""
+"""The maximum number of steps in the search for the parts of one subtotal."""
 
 
 def find_arithmetic_totals(
@@ -37,7 +39,7 @@ def find_arithmetic_totals(
     """Return the attribute values and regions whose counts suggest that they are totals or subtotals of their siblings.
 
     Args:
-        counts: A table with a row for each region and combination of attributes. Its columns contain text, except for
+        counts: A table with one row per region and combination of attributes. Its columns contain strings, except for
             integers in ``count``.
         levels: The columns of regions, from the largest regions to the smallest.
         attributes: The columns of attributes.
@@ -68,8 +70,8 @@ def _find_sums(counts: pl.DataFrame, name: str, *, scope: Sequence[str], cells: 
 
     Args:
         counts: The table of counts.
-        name: The column of the values.
-        scope: The columns of the enclosing regions. Values are siblings within the same combination of these.
+        name: The column of the values to examine.
+        scope: The columns of the enclosing regions. Values are siblings if they occur in the same enclosing regions.
         cells: The columns whose combinations of values define the cells.
         count: The column of counts.
     """
@@ -129,7 +131,7 @@ def _find_subtotals(counts: pl.DataFrame, name: str, *, cells: Sequence[str], co
 
 
 def _is_sum_of_others(matrix: Ints, row: int) -> bool:
-    """Return whether a row of counts is the sum of two or more other rows, with more evidence than chance would give.
+    """Return whether a row of counts is the sum of two or more other rows, and this is unlikely to be a coincidence.
 
     Args:
         matrix: Array of shape (values, cells) with the counts.
@@ -156,15 +158,14 @@ def _is_sum_of_others(matrix: Ints, row: int) -> bool:
 
 
 def _has_subset(parts: Ints, total: Ints) -> bool:
-    """Return whether two or more rows add up to a total, by depth-first search.
+    """Search depth-first for two or more rows that add up to a total, and return whether any were found.
 
     Args:
         parts: Array of shape (rows, cells) with counts, each of which is at most the total.
         total: Array of shape (cells,) with the total.
 
     Returns:
-        True if such rows were found. False if there are none, or if the search was undecided after :data:`MAX_STEPS`
-        steps.
+        True if such rows were found. False if there are none, or if none were found within :data:`MAX_STEPS` steps.
     """
     # Try large parts first, because they exclude most others.
     ordered = parts[np.argsort(-parts.sum(axis=1), kind="stable")]

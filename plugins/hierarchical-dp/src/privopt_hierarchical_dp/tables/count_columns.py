@@ -1,8 +1,9 @@
-"""Recognise aggregated tables, and the column that states how many individuals each row counts, from the values.
+"""Detect from a table's values whether each row counts several individuals, and which column states how many.
 
-An aggregated table has one row per combination of region and attributes. If each row is an individual, rows are rarely
-all different, unless there are more combinations than rows. If rows remain distinct without a numeric column, this
-column is not an attribute that distinguishes rows. It is probably the count, so its values are secret.
+A table of counts, or aggregated table, has one row per combination of region and attributes. If each row is an
+individual instead, rows are rarely all different, unless there are more combinations than rows. If rows remain distinct
+without a numeric column, this column is not an attribute that distinguishes rows. It is probably the count, so its
+values are secret.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ __all__ = [
 ]
 
 MAX_ROWS: Final = 200_000
-"""The largest number of rows that are examined. If all rows of a table are distinct, so are these."""
+"""The maximum number of rows that are examined. If all rows of a table are distinct, so are these."""
 
 MAX_ATTRIBUTE_VALUES: Final = 50
-"""The largest number of distinct values in a column that may be an attribute."""
+"""The maximum number of distinct values in a column that may be an attribute."""
 
 NO_NAME: Final = "(without a name)"
-"""The text that replaces an empty column name in messages."""
+"""The words that replace an empty column name in messages."""
 
 MAX_CHANCE: Final = 0.01
-"""A table is regarded as aggregated if rows of individuals would be as distinct with at most this probability."""
+"""A table is taken to be aggregated if rows of individuals would be as distinct with less than this probability."""
 
 _NUMBER: Final = (
     r"^[\s(<>≤≥~=±]*[+-]?(\d{1,3}([,.'’\s\u{a0}\u{202f}\u{2009}]\d{3})+([.,]\d+)?|\d+([.,]\d*)?([eE][+-]?\d+)?|[.,]\d+)"
@@ -70,10 +71,10 @@ class CountSuspects:
 
 @frozen(kw_only=True)
 class _Columns:
-    """The columns of a table as text, classified as numeric or other text.
+    """The columns of a table as strings, classified by whether they contain numbers.
 
     Attributes:
-        frame: The first rows of all columns, including those of regions, as stripped text.
+        frame: The first `MAX_ROWS` rows of all columns, including those of regions, as stripped strings.
         levels: The names of the region columns.
         numbers: The names of the numeric columns.
         texts: The names of the other columns, except those that identify individuals.
@@ -86,7 +87,7 @@ class _Columns:
 
     @classmethod
     def of(cls, table: LevelTable, names: Sequence[str]) -> _Columns:
-        """Return the columns of a table, classified as numeric or other text.
+        """Classify the columns of a table by whether they contain numbers.
 
         Args:
             table: The table.
@@ -115,10 +116,9 @@ class _Columns:
         return self.count_distinct(columns) == int(self.frame.height)
 
     def key_without(self, *names: str) -> tuple[str, ...]:
-        """Return the columns that may distinguish rows, except ``names`` and columns that identify individuals.
+        """Return the columns that may distinguish rows, omitting ``names`` and columns that identify individuals.
 
-        Columns named like counts are omitted as well. They do not define rows, even if the counts happen to be
-        distinct.
+        Columns named like counts are also omitted, because counts do not distinguish rows, even if all are different.
         """
         numbers = [
             name
@@ -128,9 +128,10 @@ class _Columns:
         return (*self.levels, *(name for name in self.texts if name not in names), *numbers)
 
     def is_code(self, name: str) -> bool:
-        """Return whether a column corresponds one-to-one to a text column or to the regions.
+        """Return whether a column is a code: whether its values correspond one-to-one to another column or the regions.
 
-        A column with distinct values in all rows would match any other such column, so it is not regarded as a code.
+        Only columns without numbers are compared. A column with distinct values in all rows would match any other such
+        column, so it is not regarded as a code.
         """
         keys = [list(self.levels), *([column] for column in self.texts)]
         # The mapping is one-to-one if there are as many pairs of values as values in either column.
@@ -143,9 +144,9 @@ class _Columns:
         )
 
     def is_determined(self, name: str) -> bool:
-        """Return whether another column or the region determines a column, as a label determines its code.
+        """Return whether the value in another column, or the region, determines the value in a column.
 
-        Unlike in :meth:`is_code`, several labels may have the same value.
+        Unlike in :meth:`is_code`, several values of the other column may determine the same value.
         """
         keys = [list(self.levels), *([column] for column in (*self.texts, *self.numbers) if column != name)]
         return any(self.count_distinct([*key, name]) == self.count_distinct(key) < self.frame.height for key in keys)
@@ -153,8 +154,8 @@ class _Columns:
     def is_rival(self, name: str, count: str) -> bool:
         """Return whether the column ``name`` could be the count instead of ``count``.
 
-        It could if its numbers are integers, it is not a code for a label or region, and rows are distinct without both
-        columns.
+        It could if its numbers are integers, it is not a code for another column or the regions, and rows are distinct
+        without these two columns.
         """
         return (
             _may_be_whole(self.frame[name])
@@ -163,10 +164,10 @@ class _Columns:
         )
 
     def chance_of_individuals(self, key: Sequence[str]) -> float:
-        """Return an upper bound on the probability that rows of independent individuals are as distinct as these rows.
+        """Return an upper bound on the probability that rows of independent individuals are as distinct as the table's.
 
-        Rows of uniformly distributed individuals are most likely to be distinct, so the bound holds for any
-        distribution over the cells.
+        The bound assumes that individuals are uniformly distributed over the cells. It holds for any distribution,
+        because rows are most likely to be distinct under this one.
 
         Args:
             key: The columns by which rows are compared. A cell is a combination of their values.
@@ -187,9 +188,9 @@ class _Columns:
         return math.exp(-2.0 * max(0.0, distinct - expected) ** 2 / rows)
 
     def _count_cells(self, key: Sequence[str]) -> float:
-        """Return an estimate of the number of possible combinations of values in the columns of a key.
+        """Estimate the number of possible combinations of values in the columns of a key.
 
-        The estimate is the product over the columns. A column that another one determines adds no combinations.
+        The estimate is the product of the columns' numbers of values, omitting columns that another one determines.
         """
         levels = [name for name in key if name in self.levels]
         cells, selected = self._count_values(levels), [levels]
@@ -204,7 +205,7 @@ class _Columns:
         return cells
 
     def _count_values(self, columns: Sequence[str]) -> float:
-        """Return an estimate of the number of distinct values in the population, including unseen values.
+        """Estimate the number of distinct values in the population, including values that no row of the table has.
 
         If most values occur only once, there are probably many more values. For example, ten persons from ten different
         regions may come from a thousand regions.
@@ -223,15 +224,15 @@ class _Columns:
 
 
 def find_count_suspects(table: LevelTable, names: Sequence[str]) -> CountSuspects:
-    """Find the columns that may state how many individuals a row counts, and the count itself if it is clear.
+    """Find the columns that may state how many individuals a row counts, and decide whether one of them clearly does.
 
     A numeric column is suspect if it is named like a count, if rows are distinct without it, or if rows of individuals
     would be as distinct with a probability below 1 %. A suspect is taken as the count if rows are distinct without it,
     one of the other two conditions holds, and no other column may be the count. Columns of integers with markers for
-    suppressed or missing values are suspects, too.
+    suppressed or missing values can be suspects, too.
 
     Args:
-        table: Any table of individuals or of counts.
+        table: A table of individuals or of counts.
         names: The columns of the table, except those of regions.
     """
     columns = _Columns.of(table, names)
@@ -276,9 +277,9 @@ def find_count_suspects(table: LevelTable, names: Sequence[str]) -> CountSuspect
 
 
 def find_redundant_columns(table: LevelTable, names: Sequence[str], count: str) -> list[str]:
-    """Return numeric columns, other than the count, that are not needed to distinguish rows.
+    """Return the numeric columns, other than the count, that are not needed to distinguish rows.
 
-    Such columns may be counts as well.
+    They may be counts as well.
 
     Args:
         table: A table of counts.
@@ -297,7 +298,7 @@ def find_redundant_columns(table: LevelTable, names: Sequence[str], count: str) 
 
 
 def find_undeclared_counts(table: LevelTable, names: Sequence[str], count: str) -> tuple[str, ...]:
-    """Return attributes in a table of counts whose values are probably counts as well.
+    """Return the columns of a table of counts that are declared as attributes but probably contain counts as well.
 
     Args:
         table: A table of counts.
@@ -322,8 +323,8 @@ def refuse_unclear(suspects: CountSuspects, source: str, cure: str) -> None:
 
     Args:
         suspects: The columns that may be counts.
-        source: The name of the table.
-        cure: An instruction for declaring what the rows are.
+        source: The file name of the table.
+        cure: An instruction on how to declare what a row is.
 
     Raises:
         InputError: Always. The message names the columns but contains no values.
@@ -334,7 +335,7 @@ def refuse_unclear(suspects: CountSuspects, source: str, cure: str) -> None:
 
 
 def _identifies_rows(texts: pl.Series) -> bool:
-    """Return whether a column identifies rows: its values are distinct, and it has no name or the name of an id.
+    """Return whether a column identifies rows: its values are distinct, and its name is empty or that of an id.
 
     Distinct values alone are not enough. In a table of counts by one attribute, the values of the attribute are
     distinct, and ages from 0 look like row numbers. A column without a name counts as an id, because some programs
@@ -375,7 +376,7 @@ def _is_mostly_numbers(values: pl.Series, is_number: pl.Series) -> bool:
 
 
 def _holds_whole_numbers(texts: pl.Series) -> bool:
-    """Return whether every cell is a non-negative integer."""
+    """Return whether every cell of a column is a non-negative integer."""
     numbers = texts.cast(pl.Float64, strict=False)
     return not numbers.null_count() and bool(((numbers >= 0) & (numbers == numbers.round())).all())
 

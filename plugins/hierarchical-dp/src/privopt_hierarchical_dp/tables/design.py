@@ -51,16 +51,16 @@ small share of the upper levels keeps their errors from growing with the number 
 leaves alone, errors increase by at most 2 % on every level, if the epsilon of a table is at most 2.
 """
 MOST_CELLS: Final = 1 << 27
-"""The largest total number of cells in all tables and regions. Each copy in int64 takes one gigabyte."""
+"""The maximum number of cells in all tables and regions together. Each copy of them in int64 takes one gigabyte."""
 
 
 @frozen(kw_only=True, eq=False)
 class TablesDesign(Design):
-    """The design for a release of several tables.
+    """The design for a release of hierarchical-tables: what is measured, with which noise, and how it is fitted.
 
     Attributes:
         problem: The contents of the problem file.
-        regions: The region tree, and the position of each path's leaf among the leaves.
+        regions: The region tree, and the paths by which its leaves are identified.
     """
 
     problem: TablesProblem
@@ -68,9 +68,7 @@ class TablesDesign(Design):
 
     @classmethod
     def of(cls, problem: TablesProblem, file: str, method: str = "margins") -> TablesDesign:
-        """Return the design for a problem, with budget shares, sensitivity, exact levels and bounds.
-
-        This reads the public files that the problem file names.
+        """Return the design for a problem, after reading the public files that it names.
 
         Args:
             problem: The contents of the problem file.
@@ -147,7 +145,7 @@ class TablesDesign(Design):
 
     @cached_property
     def level_rates(self) -> tuple[Fraction, ...]:
-        """The budget of a table with share 1 on each level, as a fraction of the whole budget.
+        """For each level, the fraction of the whole budget that a table with share 1 gets there.
 
         A table that contains only exact totals on a level has no budget there. Its part goes to the other tables on the
         level, in proportion to their shares. The budget of every measured table is therefore the product of the level's
@@ -175,7 +173,7 @@ class TablesDesign(Design):
 
     @property
     def budget_shares(self) -> list[Fraction]:
-        """The relative budget share of each table on each level, first by level and then by table.
+        """The relative budget share of each table on each level, ordered by level and then by table.
 
         Tables that contain only exact totals on a level have a share of 0 there.
         """
@@ -188,13 +186,13 @@ class TablesDesign(Design):
         return shares if any(shares) else super().budget_shares
 
     def weights_of(self, shares: Sequence[Fraction]) -> tuple[float, ...]:
-        """Return the least-squares weights of values, computed from their budget shares.
+        """Return the least-squares weights of tables or of levels, computed from their budget shares.
 
         Weights are proportional to 1 / variance of the noise. The largest weight is 1.
 
         Args:
-            shares: The budget share of each table, or of each level. A share of 0 means that nothing is measured, so
-                the weight is 0.
+            shares: The budget share of each table, or of each level. If a share is 0, nothing is measured and the
+                weight is 0.
         """
         # Only proportions matter, so the sensitivity is 1 and scales are not rounded to those that can be drawn.
         precision = [
@@ -214,7 +212,7 @@ class TablesDesign(Design):
         return self.weights_of(self.level_rates)
 
     def _level_scales(self, scales: Sequence[Sequence[Scale]]) -> list[Scale]:
-        """Return a noise scale for each level, from the table measured on most levels, with None for unmeasured levels.
+        """Return the noise scales by level of the table that is measured on most levels, None where it is not measured.
 
         Only the proportions between levels matter, and they are about the same in every table.
 
@@ -228,8 +226,9 @@ class TablesDesign(Design):
 
         Args:
             noisy: For each table and level, an array of shape (regions, ...) with the noisy values.
-            totals: Exact public totals on the first levels, of shape (regions,). Empty if none are public.
-            how: The relative gap, and the function that receives progress.
+            totals: For each level whose totals are published exactly, from the root down, an array of shape (regions,)
+                with these totals. Empty if none are.
+            how: The options of the fit, of which the gap and the progress function are used.
         """
         levels = self.level_weights
         counts = fit_tables(
@@ -253,8 +252,8 @@ class TablesDesign(Design):
 
         Args:
             noisy: The noisy values by table and level.
-            counts: Any consistent tables, which add up over regions and agree on shared attributes. They only serve to
-                keep numbers small; see :func:`.fit.least_objective`.
+            counts: Any consistent tables, which add up over regions and agree on shared attributes. The bound does not
+                depend on them; they keep numbers small (see :func:`.fit.least_objective`).
         """
         differences = [
             [a - b for a, b in zip(*paired_levels, strict=True)] for paired_levels in zip(noisy, counts, strict=True)
@@ -278,11 +277,7 @@ class TablesDesign(Design):
         return Fraction(self.level_weights[level]) * Fraction(self.domain.weights[table])
 
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
-        """Return confidence intervals from least squares over all tables and levels.
-
-        Returns:
-            The intervals for all cells, by table and level.
-        """
+        """Return confidence intervals for all cells by table and level, from least squares over all of these."""
         domain, ends_by_table, effects = self.domain, [], effects_of(self.domain, release.noisy)
         # For each level, the noise of all tables.
         by_level = list(zip(*self.noise_of(release.scales), strict=True))
@@ -309,7 +304,7 @@ class TablesDesign(Design):
         by_level: Sequence[Sequence[Noise]],
         totals: Sequence[Ints],
     ) -> list[Estimate]:
-        """Return least-squares estimates for the cells of a table, given exact totals on the first levels.
+        """Return least-squares estimates for the cells of a table, given exact totals on the top levels.
 
         A cell is the sum of two terms: the region's total divided by the number of cells, and effects that sum to 0
         over the region. Only the former is known exactly, so the two are estimated separately over the tree.
@@ -317,9 +312,9 @@ class TablesDesign(Design):
         Args:
             domain: The attributes and tables, with the weights of the tables.
             table: The margin of the table.
-            effects: The effects on each level.
+            effects: For each level, the effects estimated from all tables.
             by_level: For each level, the noise on one cell of each table.
-            totals: The exact totals on the first levels, of shape (regions,).
+            totals: For each of the top levels, an array of shape (regions,) with the exact totals.
 
         Returns:
             For each level, estimates of shape (regions, cells).
@@ -352,7 +347,7 @@ class TablesDesign(Design):
         ]
 
     def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
-        """Return least-squares estimates of all totals from all tables, of shape (regions, 1) for each level."""
+        """Return, for each level, least-squares estimates of shape (regions, 1) of the totals, from all tables."""
         return least_squares_below(
             self.tree,
             [level[TOTAL].reshape(-1, 1) for level in effects_of(self.domain, release.noisy)],
@@ -361,7 +356,7 @@ class TablesDesign(Design):
         )
 
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
-        """Return details for result.json: the origin of the split, and the fitted margins as names of attributes."""
+        """Return, for result.json, the origin of the split and the fitted margins as lists of attribute names."""
         attributes = list(self.problem.hierarchy.attributes)
         return {
             "split": "as plan finds it" if self.is_split_searched else "the problem file's",
@@ -377,9 +372,9 @@ class TablesDesign(Design):
         return [("privacy.relation", f"{actual}exact", expectation)]
 
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:
-        """Return a line if the released number of individuals differs from the estimate from the noisy values.
+        """Return a message if the released number of all individuals is not the estimate from the noisy values.
 
-        If the total is public, nothing is estimated, and the total is checked elsewhere.
+        If this number is published exactly, it is not estimated but checked by :meth:`.HierarchyRelease.complaints`.
         """
         if release.totals:
             return []
@@ -415,15 +410,14 @@ class TablesDesign(Design):
         ]
 
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Return the expected sums of absolute errors for least squares over all tables and levels, given the shares.
+        """Return the expected sum of absolute errors for each table on each level, after least squares over all.
 
         Args:
-            noise: The moments of the noise by table and level.
+            noise: For each table and level, the moments of the noise on one value.
             tables: The budget share of each table.
 
         Returns:
-            Expected sums over all regions and cells, for all tables on level 1, then for all tables on level 2, and so
-            on.
+            The expected sums over all regions and cells, ordered by level and then by table.
         """
         variances, fourths = (
             np.array([[getattr(level, name) for level in levels] for levels in noise])[:, :, None]
@@ -459,7 +453,7 @@ class TablesDesign(Design):
         return self._forecast_cases(*self.law.moments_of_budgets(budgets, self.delta), tables.T)
 
     def _forecast_cases(self, variances: Floats, fourths: Floats, tables: Floats) -> Floats:
-        """Return the expected errors of least squares for several cases of noise.
+        """Return the expected errors of least squares for several cases, which differ in noise and budget shares.
 
         Args:
             variances: Array of shape (tables, levels, cases) with the variance of the noise on one cell.
@@ -514,10 +508,10 @@ class TablesDesign(Design):
         return np.asarray(errors.reshape(cases, -1))
 
     def leaves_only(self) -> Floats:
-        """Return the expected sums of absolute errors if only the tables of the leaves are measured.
+        """Return the expected sums of absolute errors, in the order of :meth:`forecast`, if only leaves are measured.
 
-        This is the baseline for a plan. The order is that of :meth:`forecast`. A table without a share is summed from
-        the smallest measured table that contains all of its attributes.
+        This is the baseline for a plan. A table without a share is summed from the smallest measured table that
+        contains all of its attributes.
         """
         domain = self.domain
         scales = [

@@ -1,4 +1,4 @@
-"""``privopt init hierarchical-tables``: writes a commented problem file for a table of individuals or counts."""
+"""``privopt init hierarchical-tables``: draft a commented problem file for a table of individuals or counts."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ epsilon = 1.0             # of one individual, over all tables and levels: wheth
 
 @frozen(kw_only=True)
 class _Choices:
-    """The options of ``init`` that concern the given table.
+    """The options of ``init`` that state what the columns and values of the table mean.
 
     Attributes:
         count: The column that states how many individuals a row counts. None if no option names one.
         persons: Whether every row is one individual.
         totals: The values that the user declares to be totals of other values, by column.
-        keeps_totals: Whether values whose names look like totals (``All``) are ordinary categories.
+        keeps_totals: Whether values that are named like totals (``All``) are ordinary categories.
     """
 
     count: str | None = None
@@ -74,11 +74,11 @@ class _Choices:
 
 @frozen(kw_only=True, eq=False)
 class _Recognised:
-    """The properties that ``init`` recognised in a table, from which the problem file is written.
+    """The properties of a table that ``init`` detected, from which it writes the problem file.
 
     Attributes:
         levels: The region columns, as named in the table, from the largest to the smallest regions.
-        paths: The leaf regions, each given by the names of its regions from the root down.
+        paths: The path of each leaf region: the names of the regions that contain it, from the root down to itself.
         attributes: The values of each attribute, without totals.
         totals: The values that are totals of other values, by column.
         count: The column that states how many individuals a row counts. None if each row is one individual.
@@ -106,14 +106,15 @@ def init(
     """Write a problem file for a table of individuals, and a file of the table's regions next to it.
 
     Args:
-        table: The table, with columns ``level_1``, ..., ``level_L``, columns of attributes, and a column of counts if a
-            row stands for several individuals with the same values.
-        problem_path: The problem file. The regions are written to ``NAME-regions.csv`` in the same folder.
+        table: The path of the table. It has columns ``level_1``, ..., ``level_L``, columns of attributes, and a column
+            of counts if a row stands for several individuals with the same values.
+        problem_path: The path of the problem file to write. For ``NAME.toml``, the regions are written to
+            ``NAME-regions.csv`` in the same folder.
         force: Whether to replace existing files.
-        count: The column that states how many individuals a row counts. By default it is recognised.
+        count: The column that states how many individuals a row counts. By default it is detected.
         persons: Whether every row is one individual, even if a column looks like counts.
         totals: Values that are totals, each as ``COLUMN=VALUE``. Their rows are not read.
-        keep_totals: Whether values that look like totals are ordinary categories.
+        keep_totals: Whether values that are named like totals are ordinary categories.
 
     Returns:
         Sentences for the user that state what becomes public and what was guessed.
@@ -121,7 +122,7 @@ def init(
     Raises:
         InputError: The table has no levels or cannot be read, it may be a table of counts whose column of counts is
             unclear, or the counts suggest that a value is a total.
-        UsageError: A file already exists, a file to write is the table, or options contradict one another.
+        UsageError: A file to write already exists or is the table itself, or options contradict one another.
     """
     # Both files are checked before the table is read, which may take long. The second is named after the first.
     check_files({"--out": problem_path}, force=force, read=[table])
@@ -168,10 +169,10 @@ def _parse_totals(totals: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _problem_text(recognised: _Recognised, choices: _Choices, table: str, regions: str) -> str:
-    """Return the text of the problem file, which is :data:`PROBLEM` with its placeholders filled in.
+    """Return the contents of the problem file: :data:`PROBLEM` with its placeholders filled in.
 
     Args:
-        recognised: The properties that were recognised in the table.
+        recognised: The detected properties of the table.
         choices: The options. Those that differ from the default become settings in the file.
         table: The path of the table, relative to the problem file.
         regions: The name of the file of regions.
@@ -208,14 +209,15 @@ def _problem_text(recognised: _Recognised, choices: _Choices, table: str, region
 
 
 def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
-    """Recognise the columns of a table: regions, attributes, totals, and counts.
+    """Detect which columns of a table are regions, attributes or counts, and which values are totals.
 
     Args:
         source: The table, as a CSV or Parquet file.
-        choices: The options, which override guesses.
+        choices: The options, which take precedence over guesses.
 
     Raises:
-        InputError: There is no column ``level_1``, there are no rows, or it is unclear what a row or a value counts.
+        InputError: The table has no column ``level_1`` or no rows, it is unclear whether each row is one individual, or
+            a value may be a total.
     """
     header = table_of(source).columns
     if not match_columns(header, ["level_1"], source.name)[0]:
@@ -292,7 +294,7 @@ def _recognise_count(table: LevelTable, names: Sequence[str], choices: _Choices)
         choices: The options.
 
     Returns:
-        The column, or None if each row is one individual, and notes for the user about what was assumed.
+        The column, or None if each row is one individual; and notes for the user about what was assumed.
 
     Raises:
         InputError: A cell in the column is not a count, or it is unclear whether each row is one individual.
@@ -326,10 +328,10 @@ def _recognise_count(table: LevelTable, names: Sequence[str], choices: _Choices)
 
 
 def _read_attributes(texts: Mapping[str, pl.Series]) -> tuple[dict[str, list[str]], list[str], list[str]]:
-    """Sort columns of text into attributes and columns that cannot be attributes.
+    """Divide candidate columns into attributes and columns that cannot be attributes.
 
     Args:
-        texts: The stripped cells of each candidate column. An empty cell is ``""``.
+        texts: The cells of each candidate column, as stripped strings. Empty cells are empty strings.
 
     Returns:
         The sorted values of each attribute; the columns that cannot be attributes because of their name, too many
@@ -354,7 +356,7 @@ def _read_attributes(texts: Mapping[str, pl.Series]) -> tuple[dict[str, list[str
 def _find_totals(
     table: LevelTable, attributes: Mapping[str, list[str]], choices: _Choices
 ) -> tuple[dict[str, list[str]], list[tuple[str, ...]]]:
-    """Find the values that are totals of others, and the leaf regions that are not totals.
+    """Find the values that are totals of others, by name or by option, and the leaf regions that are not.
 
     Args:
         table: The table.
@@ -365,7 +367,7 @@ def _find_totals(
         The totals by column, including region columns, and the paths of the leaf regions that are not totals.
 
     Raises:
-        InputError: A total named by the owner does not occur, or nothing remains without totals.
+        InputError: A total named by the user does not occur in the table, or nothing remains once totals are omitted.
     """
     # `--keep-totals` disables the recognition by name. `--total` adds values that names do not reveal.
     totals = {} if choices.keeps_totals else {name: find_total_names(values) for name, values in attributes.items()}
@@ -409,20 +411,20 @@ def _check_arithmetic(
     totals: Mapping[str, list[str]],
     count: str,
 ) -> None:
-    """Refuse values whose counts always equal the sum of their siblings' counts and that no option explains.
+    """Check that no value's count always equals the sum of the counts of some siblings, unless it is a known total.
 
-    Such a value is probably a total or subtotal, so individuals would be counted twice. The counts are secret. The
-    result is therefore only shown on the owner's screen, and nothing is written.
+    Such a value is probably a total or subtotal, so individuals would be counted twice. The counts are secret, so the
+    result is only shown on the owner's screen, and nothing is written.
 
     Args:
         table: The table.
-        texts: The cells of the columns other than regions, by column.
+        texts: The cells of each column other than those of regions and counts.
         attributes: The attributes, of which only the names are used.
         totals: The totals already known, by column. Their rows are omitted.
         count: The column of counts.
 
     Raises:
-        InputError: There are such values. There is one fault for each of them.
+        InputError: Values are probably totals. There is one fault for each of them.
     """
     # The column of counts, with one entry per row.
     (number,) = table.read_columns(Column(name=count, kind="count", least=0))

@@ -25,14 +25,14 @@ __all__ = ["effects_of", "fit_tables", "least_objective", "noise_of_margin", "no
 
 
 def noisy_numbers(domain: Domain, noisy: Tables) -> list[Ints]:
-    """Return estimates of the number of individuals in every region from all tables, rounded to integers.
+    """Estimate the number of individuals in every region from all tables, and round the estimates to integers.
 
     Args:
         domain: The attributes and tables.
         noisy: For each table and level, an array of shape (regions, ...) with the noisy values.
 
     Returns:
-        For each level, an array of shape (regions, 1). Levels need not be consistent with each other.
+        For each level, an array of shape (regions, 1) with the numbers. Children need not add up to their parent.
     """
     return [np.rint(domain.margin(level, TOTAL)).astype(np.int64)[:, None] for level in effects_of(domain, noisy)]
 
@@ -67,12 +67,12 @@ def fit_tables(
         domain: The attributes and tables.
         noisy: For each table and level, an array of shape (regions, ...) with the noisy values.
         levels: The weight of each level in least squares over the tree, proportional to 1 / variance of its noise.
-        totals: Public totals on the first levels, of shape (regions,). Empty if there are none.
+        totals: For each of the top levels, an array of shape (regions,) with public totals. Empty if there are none.
         law: The noise distribution.
-        scales: The noise scale of some table on each level, which determines the weights of levels if totals are
-            estimated.
+        scales: The noise scale of some table on each level. If totals are estimated, the scales determine the weights
+            of levels.
         gap: The relative gap at which each continuous projection stops.
-        limits: Public bounds on totals, which estimated totals are made to satisfy.
+        limits: Public bounds on totals, which estimated totals are made to satisfy. None if there are none.
         progress: Called with the name and number of each step.
 
     Returns:
@@ -107,7 +107,7 @@ def fit_tables(
 
 
 def _fit_over_tree(tree: Tree, means: Sequence[Floats], levels: Sequence[float]) -> list[Floats]:
-    """Return estimates that add up over the tree, by weighted least squares.
+    """Return the estimates nearest to the given ones, by weighted least squares, that add up over the tree.
 
     Precisions are the right weights here, because no value has been cut off at zero yet; see
     :func:`.sizes.objective_weights`.
@@ -215,7 +215,7 @@ def noise_of_margin(domain: Domain, margin: Margin, noise: Sequence[Noise], *, c
         domain: The attributes and tables.
         margin: The margin of the estimated cell.
         noise: The noise on one cell of each table.
-        contrasts_only: Whether to omit the cell's part of the region's total.
+        contrasts_only: Whether to omit the error that the cell inherits from the estimate of the region's total.
     """
     squares, fourths = domain.influence_powers(margin, contrasts_only=contrasts_only)
     return Noise(

@@ -7,7 +7,7 @@ no smaller margin determines: the margin after subtracting the means along every
 If the noise on a table is independent between cells, its effects are uncorrelated. Tables that share an effect are
 therefore pooled effect by effect, by inverse variance. This solves least squares under all constraints between the
 tables (as in Barak et al., PODS 2007; Xiao et al., NeurIPS 2023). The values of a margin are the sum of its effects,
-each divided evenly over the attributes that the effect lacks.
+each divided evenly among the cells that differ only in attributes missing from the effect.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ __all__ = ["TOTAL", "Domain", "Effects", "Margin", "Step", "steps_of"]
 
 Margin: TypeAlias = tuple[int, ...]
 Effects: TypeAlias = dict[Margin, Floats]
-"""The effects for all regions on a level, by their attributes, as arrays of shape (regions, ...).
+"""The effects for all regions on a level: for each set of attributes, an array of shape (regions, ...).
 
 Any margin can be computed from them.
 """
 TOTAL: Final[Margin] = ()
-"""The margin without attributes, which is the number of individuals."""
+"""The margin without attributes. Its only value in a region is the number of individuals."""
 
 
 def _list_subsets(margin: Margin) -> list[Margin]:
@@ -47,8 +47,8 @@ class Domain:
 
     Attributes:
         sizes: The number of values of each attribute.
-        tables: The measured margins.
-        weights: The weight of each table in least squares, proportional to 1 / variance of a cell.
+        tables: The margin of each measured table.
+        weights: The weight of each table in least squares, proportional to 1 / variance of the noise on a cell.
     """
 
     sizes: tuple[int, ...]
@@ -65,11 +65,11 @@ class Domain:
 
     @cached_property
     def steps(self) -> list[Step]:
-        """The steps in which margins are fitted, in the order of :func:`steps_of`."""
+        """The steps in which margins are fitted, as ordered by :func:`steps_of`."""
         return steps_of(self.tables)
 
     def _count_remaining_cells(self, outer: Margin, inner: Margin) -> int:
-        """Return the number of cells in the margin ``outer`` that add up to one cell in the smaller ``inner``."""
+        """Return the number of cells of a margin ``outer`` that add up to one cell of a smaller margin ``inner``."""
         return prod(self.sizes[attribute] for attribute in outer if attribute not in inner)
 
     def precision(self, table: int, effect: Margin) -> float:
@@ -84,7 +84,7 @@ class Domain:
         return self.weights[table] / self._count_remaining_cells(self.tables[table], effect)
 
     def effects(self, noisy: Sequence[Ints]) -> Effects:
-        """Return estimates of all effects that at least one table determines, pooled over tables by precision.
+        """Estimate all effects that at least one table determines, averaging over tables by precision.
 
         Args:
             noisy: For each table, an array of shape (regions, ...) with the noisy values.
@@ -107,14 +107,14 @@ class Domain:
         return effects
 
     def margin(self, effects: Effects, target: Margin) -> Floats:
-        """Return an estimate of a margin from effects. Effects that no table determines are taken as 0.
+        """Compute a margin from effects. Effects that no table determines are taken as 0.
 
         Args:
             effects: The effects for all regions on a level.
             target: The margin.
 
         Returns:
-            Array of shape (regions, ...).
+            Array of shape (regions, ...) with the values of the margin.
         """
         rows = len(effects[TOTAL])
         values = np.zeros((rows, *self.shape(target)))
@@ -128,17 +128,17 @@ class Domain:
     def influence_powers(
         self, margin: Margin, weights: Floats | None = None, *, contrasts_only: bool = False
     ) -> tuple[Floats, Floats]:
-        """Return the sums of squares and of fourth powers of the weights in :meth:`influence`, for each table.
+        """Return, for each table, the sum of squares and the sum of fourth powers of the weights in :meth:`influence`.
 
         A weight depends only on whether a cell has the first value of each attribute in the margin. Each axis is
         therefore reduced to two values, the first one and any other, and each weight is counted as often as it occurs.
 
         Args:
             margin: The margin of the estimated cell.
-            weights: Array of shape (tables, cases) with weights of the tables for several cases. None uses the domain's
-                weights.
-            contrasts_only: Whether to omit the effect without attributes, which is the cell's part of the region's
-                total.
+            weights: Array of shape (tables, cases) with the weights of the tables in several cases. None for the
+                domain's own weights.
+            contrasts_only: Whether to omit the effect without attributes, which spreads the region's total over all
+                cells.
 
         Returns:
             The sums of squares and the sums of fourth powers. Each has the shape of ``weights``, or (tables,) for the
@@ -188,8 +188,8 @@ class Domain:
             margin: The margin of the estimated cell.
 
         Returns:
-            An array of shape (effects of the margin, reduced cells), which is 0 for effects that the table lacks, and
-            the number of cells that each reduced cell represents.
+            Array of shape (effects of the margin, reduced cells) with the effects, which are 0 if the table does not
+            determine them; and the number of cells that each reduced cell represents.
         """
         if (table, margin) not in self._patterns:
             cell_counts, patterns = np.ones(1), []
@@ -213,7 +213,7 @@ class Domain:
         order.
 
         Returns:
-            An array for each table, with the shape of its values in one region.
+            For each table, an array of weights with the shape of the table's values in one region.
         """
         influences = [np.zeros(self.shape(table)) for table in self.tables]
         for effect in _list_subsets(margin):
@@ -281,14 +281,15 @@ def _find_cliques(tables: Iterable[Margin]) -> list[tuple[Margin, Margin]]:
 
 
 def steps_of(tables: Sequence[Margin]) -> list[Step]:
-    """Return an order for fitting margins to integers in which integers always exist and all tables agree.
+    """Return steps for fitting integers to margins, ordered so that each step has a solution and all tables agree.
 
-    The steps for a clique form a chain of margins, each a subset of the next one, that ends with the clique's own
-    margin. The smaller margins are measured ones and those that cliques share.
+    The steps for a clique of :func:`_find_cliques` form a chain of margins, each a subset of the next one, that ends
+    with the clique's own margin. The smaller margins are measured ones and those that cliques share.
 
-    For every parent region and every cell of the given margin, a step is a transportation problem. Its rows are the
-    parent's cells, and its columns are the children's given numbers. Both add up to the parent's given number, so
-    integers exist regardless of the earlier steps. Cliques only share given margins, so tables agree.
+    For every parent region and every cell of the given margin, a step is a transportation problem. Its row sums are the
+    parent's counts in the cells to fit, and its column sums are the children's counts in the given cell. Both add up to
+    the parent's count in the given cell, so an integer solution exists regardless of the earlier steps. Cliques only
+    share given margins, so tables agree.
 
     Args:
         tables: The margins of the tables.

@@ -25,13 +25,13 @@ __all__ = ["TablesProblem"]
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """A regular expression for names of tables, which are also file names."""
 MOST_UNEVEN: Final = 10**6
-"""The largest allowed ratio of two shares. Doubles cannot reliably combine values that differ more in precision."""
+"""The largest allowed ratio of two shares. Weights that differ more cannot reliably be combined in doubles."""
 RESERVED: Final = frozenset({"region", "parent", "count", "low", "high"})
-"""The columns of ``tables/NAME.csv`` other than the attributes."""
+"""The names of the columns of ``tables/NAME.csv`` other than the attributes."""
 
 
 def _check_attributes(value: Any) -> str | None:
-    """Return None if the names and values of the attributes are valid, otherwise a description of valid ones.
+    """Return None if the names and values of the attributes are valid, otherwise a description of what is expected.
 
     Names become headers of CSV files, so they must not clash with other columns or need quotes.
 
@@ -60,7 +60,7 @@ def is_reserved(name: str) -> bool:
 def _check_total_words(value: str | Mapping[str, Sequence[str]]) -> str | None:
     """Return None if ``value`` is valid for the key ``totals``, otherwise a description of valid values.
 
-    The contents of mappings are checked in ``check_keys``.
+    The columns named in a mapping are checked by :meth:`TablesProblem.check_keys`.
     """
     return None if value == KEEP or not isinstance(value, str) else f'"{KEEP}", or a table of values by column'
 
@@ -151,7 +151,7 @@ class TablesPrivacy(Privacy):
 
 @frozen(kw_only=True)
 class TablesPlan:
-    """The ``[plan]`` table of a problem file, which weights errors in a plan."""
+    """The ``[plan]`` table of a problem file: the weights of errors in ``privopt plan``."""
 
     errors: Mapping[str, Mapping[str, Fraction]] | None = key(
         default=None,
@@ -171,7 +171,7 @@ class TablesProblem:
 
     @property
     def relation(self) -> TableRelation:
-        """The neighbouring relation, for the file's exact levels and largest household."""
+        """The neighbouring relation, given the file's exact levels and largest household."""
         max_household, kind = self.privacy.max_household, self.privacy.kind
         exact_levels = count_exact_levels(self.hierarchy.exact)
         relation = TABLE_RELATIONS[self.privacy.relation].with_exact_levels(exact_levels)
@@ -194,7 +194,7 @@ class TablesProblem:
         return {} if totals is None or isinstance(totals, str) else totals
 
     def check_totals(self, file: str) -> None:
-        """Check that no value of an attribute has the name of a total of the other values.
+        """Check that no value of an attribute is named like a total of the attribute's other values.
 
         With such a value, every individual would be counted twice.
 
@@ -202,7 +202,7 @@ class TablesProblem:
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: There are such values. There is one fault per attribute that has some.
+            InputError: Values have such names. There is one fault per attribute with such values.
         """
         if self.hierarchy.totals == KEEP:
             return
@@ -247,7 +247,7 @@ class TablesProblem:
         )
 
     def cells(self, name: str) -> Cells:
-        """Return the cells of a table in published order: for each attribute, the value in each cell.
+        """Return, for each attribute of a table, its value in each cell, in the published order of cells.
 
         Args:
             name: The name of the table.
@@ -273,7 +273,7 @@ class TablesProblem:
         )
 
     def check_keys(self, file: str) -> None:
-        """Check that the names and shares of attributes and tables are consistent.
+        """Check that keys are consistent, for example that tables name attributes that exist.
 
         Args:
             file: The name of the problem file, for error messages.

@@ -38,16 +38,16 @@ COUNT: Final = "count"
 
 
 def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tuple[tuple[Ints, ...], tuple[str, ...]]:
-    """Read the records, and count them for every table and leaf region.
+    """Read the records of individuals, and count the individuals in each cell of every table, by leaf region.
 
     Args:
         problem: The problem, which declares the attributes, the tables and the file of records.
-        regions: The hierarchy.
+        regions: The region tree, and the paths by which the records identify its leaves.
         file: The name of the problem file, for error messages.
 
     Returns:
-        The true counts for each table, of shape (leaf regions, ...) with one further axis per attribute; and lines that
-        tell the owner which columns and rows were not read.
+        For each table, an array of shape (leaf regions, ...) with the true counts and one axis per attribute; and
+        messages that tell the owner which columns and rows were not read.
 
     Raises:
         InputError: Records are missing; a column, region, value or count is invalid; or records may be counts, although
@@ -98,7 +98,7 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
 
 
 def _read_table(problem: TablesProblem, source: File) -> tuple[LevelTable, str | None]:
-    """Read the file of records, and find the column of counts that is declared or named ``count``.
+    """Read the file of records, and find its column of counts, which the problem declares or which is named ``count``.
 
     Args:
         problem: The problem.
@@ -159,7 +159,7 @@ def _check_counts_are_named(problem: TablesProblem, table: LevelTable, count: st
 
 
 def _mark_total_rows(table: LevelTable, totals: Mapping[str, Sequence[str]]) -> Bools:
-    """Return a mask of the rows of totals, which are not read.
+    """Return a mask of the rows that contain totals and are therefore not read.
 
     Args:
         table: The records.
