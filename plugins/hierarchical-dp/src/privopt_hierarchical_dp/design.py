@@ -386,7 +386,7 @@ class Design(ABC):
     # --- forecast -----------------------------------------------------------------------------------------
 
     def need_shares(self, tables: Sequence[float] | Floats) -> list[bool]:
-        """Return whether each table needs a positive budget share, given all tables' shares. By default all do."""
+        """Return, for each table, whether it needs a positive budget share, given all shares. By default, all do."""
         return [True] * len(tables)
 
     @abstractmethod

@@ -60,7 +60,7 @@ PLANTED: Final = 10**6
 them.
 """
 _MAX_GROUPS: Final = 40
-"""The largest number of groups for which the optimum is computed from cost tables."""
+"""The maximum number of groups for which the optimum is computed from cost tables."""
 BUDGETS: Final[dict[str, tuple[dict[str, float], ...]]] = {
     "pure-dp": ({"epsilon": 1.0}, {"epsilon": 0.5}, {"epsilon": 0.1}),
     "zcdp": ({"rho": 0.5}, {"rho": 0.125}, {"rho": 0.005}),
@@ -173,7 +173,7 @@ def _change_counts(
 def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
     """Yield all neighbours of a problem for hierarchical-dp.
 
-    The implementation follows the text of the neighbouring relations and does not use the code under test.
+    The implementation follows the definitions of the neighbouring relations and does not use the code under test.
     """
     tables = tomllib.loads(problem.toml)
     relation = tables["privacy"].get("relation", "sizes")
@@ -418,7 +418,7 @@ def tables_problems(
 def tables_neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
     """Yield all neighbours of a problem for hierarchical-tables.
 
-    The implementation follows the text of the neighbouring relations and does not use the code under test.
+    The implementation follows the definitions of the neighbouring relations and does not use the code under test.
     """
     tables = tomllib.loads(problem.toml)
     relation = tables["privacy"]["relation"]

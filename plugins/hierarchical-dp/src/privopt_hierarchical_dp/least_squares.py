@@ -67,7 +67,7 @@ class Estimate:
 
     Attributes:
         mean: Array of shape (regions, values) with the estimates.
-        variance: Array of the shape of ``mean`` with the error variances. Shape (regions, 1) if a region has only one.
+        variance: Array with the error variances, of the shape of ``mean``, or (regions, 1) if each region has only one.
         fourth: Array of the shape of ``variance`` with the fourth cumulants of the errors.
         weighed: The inverse weight of each estimate. The default is ``variance``, as in least squares.
     """
@@ -367,7 +367,7 @@ def mean_absolute(error: Estimate) -> Floats:
     Gamma(k + 1/2) / (Gamma(k) sqrt(k)) times its standard deviation: 0.707 for a Laplace error, and 0.798 if many
     errors are pooled.
 
-    An error that is more peaked than a Laplace error is discrete. It is modelled as a multiple of a double geometric
+    An error that is more peaked than a Laplace error is taken to be a multiple of a discrete (double geometric)
     variate with variance v = 1 / (cosh(1 / scale) - 1). Let r be the fourth cumulant divided by 3 variance^2, which is
     1 for a Laplace error and 1 + 1 / (3 v) here. The mean absolute value 1 / sinh(1 / scale) is then
     sqrt(v / (3 r - 1)).
@@ -435,7 +435,7 @@ def intervals(
         tree: The region tree.
         noisy: For each level, an array of noisy counts or cumulative counts with one row per region and one column per
             size. Cumulative counts have no column for the last size if all totals are known.
-        counts: For each level, an array of shape (regions, sizes) with the released counts, which intervals contain.
+        counts: For each level, an array of shape (regions, sizes) with the released counts. Intervals contain them.
         totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if none is known.
         noise: The noise on one value, for each level.
         cumulative: Whether the noisy values are cumulative counts: groups of size s or less.
@@ -462,7 +462,7 @@ def ends_of(
     Args:
         tree: The region tree.
         estimates: The estimated counts for each level.
-        counts: For each level, an array of shape (regions, sizes) with the released counts, which intervals contain.
+        counts: For each level, an array of shape (regions, sizes) with the released counts. Intervals contain them.
         totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if none is known.
         confidence: The confidence level of each single interval, between 0 and 1.
     """

@@ -111,7 +111,7 @@ class LevelTable:
         """Find the leaf region of each row.
 
         Args:
-            listed: The public regions, with which the table may be empty. If None, the regions are those in the table.
+            listed: The public regions. If None, the regions are those in the table, which must then not be empty.
 
         Returns:
             The regions, and for each row the position of its leaf region among the leaves.

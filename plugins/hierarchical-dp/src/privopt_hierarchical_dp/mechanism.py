@@ -99,8 +99,8 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         """Check that a method can solve a problem.
 
         Raises:
-            InputError: The problem is a published copy without secret input, the method cannot solve it, or the noise
-                does not fit into 64 bits.
+            InputError: The problem is a published copy without secret input, the method cannot solve it, or noisy
+                values might not fit into 64 bits.
             UsageError: The problem is too large for the method.
         """
         design = problem.design(method)
@@ -326,7 +326,7 @@ class HierarchicalDP(CountsMechanism):
         return read_groups(declared, file)
 
     def reopen(self, declared: HierarchyProblem, file: str, folder: Path) -> tuple[Instance, HierarchyRelease]:
-        """Read a published release and its problem, whose secret files are not published.
+        """Read a published release and its problem, which has no secrets because these are not published.
 
         Args:
             declared: The contents of the published problem file.
@@ -432,7 +432,7 @@ class HierarchicalTables(CountsMechanism):
         return [*lines, *describe_waste(problem.public)]
 
     def reopen(self, declared: TablesProblem, file: str, folder: Path) -> tuple[Instance, HierarchyRelease]:
-        """Read a published release and its problem, whose secret files are not published.
+        """Read a published release and its problem, which has no secrets because these are not published.
 
         Args:
             declared: The contents of the published problem file.

@@ -272,7 +272,7 @@ def read_scales(path: Path, name: str, texts: np.ndarray) -> tuple[Scale, ...]:
     """Parse the scales that :func:`scale_texts` wrote.
 
     Args:
-        path: The file that contains the array, for error messages.
+        path: The path of the file that contains the array, for error messages.
         name: The name of the array.
         texts: Array of rationals as strings. An empty string marks a level that was not measured.
 

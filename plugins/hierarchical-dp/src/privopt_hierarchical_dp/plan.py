@@ -41,7 +41,7 @@ STEPS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fracti
 BUDGET_TRIALS: Final = 3
 """The number of trials whose errors are averaged for each budget."""
 SMALL_COUNTS: Final = 20_000
-"""The largest number of counts (regions times sizes) for which splits get as many trials as budgets, not just one."""
+"""Splits get as many trials as budgets up to this number of leaf counts (regions times sizes), else only one each."""
 FRESH_SEED: Final = 1000
 """The first seed for comparing the best split with the problem's own. Smaller seeds are used to find the best split."""
 JUDGE_TRIALS: Final = 30

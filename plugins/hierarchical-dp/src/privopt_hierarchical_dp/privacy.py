@@ -79,7 +79,7 @@ class PublishedChain(PrivacyConstraint[HierarchyRelease]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """A guarantee of kind ``"none"``, which states the reason."""
+        """A guarantee of kind ``"none"``, whose statement explains why the chain is not private at its epsilon."""
         return Guarantee(
             kind="none",
             statement=(

@@ -151,7 +151,7 @@ class Privacy:
         }
 
     def check_keys(self, file: str) -> None:
-        """Check that exactly those keys are given that the notion and the relation require.
+        """Check that the keys of the budget and of the household are those that the notion and the relation require.
 
         Args:
             file: The name of the problem file, for error messages.
@@ -288,7 +288,7 @@ class HierarchyProblem:
         return Layout(forms=(form,), noun="groups")
 
     def check_keys(self, file: str) -> None:
-        """Check that the privacy keys match the notion, and that the relation matches the sizes.
+        """Check that the keys of the problem file are consistent with one another.
 
         Args:
             file: The name of the problem file, for error messages.

@@ -133,7 +133,7 @@ def read_rows(
     """Read a table written by :func:`write_rows`.
 
     Args:
-        path: The file.
+        path: The path of the file.
         cells: The columns that identify the cells of a region, in order.
         columns: The names of the columns of numbers.
         tree: The region tree to which the file's rows must belong. If None, the tree is built from the file.

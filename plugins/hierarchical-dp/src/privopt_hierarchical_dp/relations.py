@@ -94,7 +94,7 @@ class Relation:
 
     @property
     def scope(self) -> str:
-        """The difference between neighbouring inputs, as one line of text."""
+        """The difference between neighbouring inputs, in words."""
         if self.name == "groups" and self.exact_levels:
             return f"one group is replaced by another of any size in its region of level_{self.exact_levels}"
         return RELATIONS[self.name]

@@ -269,7 +269,7 @@ def _read_noisy(
     """Read the noisy values, noise scales, exact totals and budget shares from noisy.npz.
 
     Args:
-        path: The file.
+        path: The path of the file.
         tree: The region tree.
         layout: The published form of the tables.
         law: The noise distribution, which determines the names of the arrays of scales.
@@ -310,8 +310,8 @@ def _read_split(path: Path, texts: Sequence[Any]) -> tuple[Split, Split] | None:
     """Parse the budget shares of levels and tables from arrays of strings, or return None if there are none.
 
     Args:
-        path: The file, for error messages.
-        texts: The array of the levels' shares and the array of the tables' shares, or None for a missing one.
+        path: The path of the file that contains the arrays, for error messages.
+        texts: The array of the levels' shares and the array of the tables' shares. None for a missing array.
 
     Raises:
         InputError: Only one of the two arrays exists, or shares are not non-negative rationals that add up to 1.

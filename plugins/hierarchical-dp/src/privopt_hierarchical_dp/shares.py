@@ -73,7 +73,7 @@ def _least(cost: Callable[[Sequence[Point]], Floats], points: Sequence[Point]) -
 
 
 def _drop_shares(cost: Callable[[Sequence[Point]], Floats], point: Point) -> Point:
-    """Set shares to 0, the smallest first, as long as this does not increase the cost, and return the new point.
+    """Set shares to 0, the smallest first, wherever this does not increase the cost, and return the new point.
 
     Args:
         cost: Function that returns the costs of several points at once.

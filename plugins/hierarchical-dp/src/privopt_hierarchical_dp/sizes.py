@@ -329,7 +329,7 @@ class SizesDesign(Design):
 
     @property
     def has_intervals(self) -> bool:
-        """Whether the method provides intervals for the counts. Only the published chain does not."""
+        """Whether the method provides intervals for the counts, as all methods do except for the published chain."""
         return self.rule.query != "chain"
 
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:

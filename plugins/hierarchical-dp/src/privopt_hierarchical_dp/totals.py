@@ -122,7 +122,7 @@ def _project_totals(tree: Tree, sums: Sequence[Ints], total: int, precisions: Se
         precisions: The weight of each level, which is 0 if the level is not measured.
 
     Returns:
-        For each level, an array of shape (regions,).
+        For each level, an array of shape (regions,) with the integers.
     """
     # If no level is measured, nothing distinguishes the regions, so equal weights are used.
     weights = integer_weights(
@@ -145,7 +145,7 @@ def _project_below_known(
         precisions: The weight of each level, which is 0 if the level is not measured.
 
     Returns:
-        For each level, an array of shape (regions,).
+        For each level, an array of shape (regions,) with the exact totals or the integers.
     """
     deepest = len(known) - 1
     if deepest + 1 >= tree.depth:

@@ -195,7 +195,7 @@ class Tree:
         )
 
     def find_regions(self, names: pl.Series) -> tuple[Ints, Ints]:
-        """Find regions by name. A leaf that is repeated on several levels is found on the first one.
+        """Find regions by name. A leaf that is repeated on several levels is found on the highest of them.
 
         Args:
             names: The names to find.
@@ -242,7 +242,7 @@ class Tree:
         Args:
             levels: For each level, three columns with one entry per region, in any order: the region's name, which must
                 be unique except for repeated leaves; the index of its parent on the level above, which is ignored for
-                the root; and whether it repeats its parent, because this is a leaf.
+                the root; and whether it repeats its parent, which is then a leaf.
 
         Returns:
             The tree, and for each level an array with the position in the tree of each given region.
@@ -334,7 +334,7 @@ def add_up(tree: Tree, leaves: NDArray[N]) -> list[NDArray[N]]:
         leaves: Array of shape (leaf regions, ...) with the values of the leaves.
 
     Returns:
-        For each level, an array of shape (regions, ...).
+        For each level, an array of shape (regions, ...) with the sums.
     """
     levels = [leaves]
     for start in reversed(tree.start):

@@ -127,7 +127,7 @@ def _fit_with_known_totals(fit_input: FitInput, noisy: list[Ints], *, cumulative
 
 
 def _fit_model_1(fit_input: FitInput, noisy: list[Ints]) -> Fit:
-    """Return the consistent counts nearest to noisy counts (Model 1).
+    """Fit consistent counts to noisy counts (Model 1).
 
     Without region totals, half-prices (:mod:`.half_prices`) give the exact solution. With region totals, a joint
     projection (:mod:`.projection`) is rounded.
@@ -251,12 +251,12 @@ def fit_program(fit_input: FitInput) -> Fit:
 
 
 def fit_counts(fit_input: FitInput) -> Fit:
-    """Return the consistent non-negative counts nearest to the noisy counts (Model 1)."""
+    """Fit the consistent non-negative counts that are nearest to the noisy counts (Model 1)."""
     return _fit_model_1(fit_input, fit_input.noisy)
 
 
 def fit_jointly(fit_input: FitInput) -> Fit:
-    """Return consistent cumulative counts near the noisy ones (Model 2), given the totals of all regions."""
+    """Fit consistent cumulative counts to the noisy ones (Model 2), given the totals of all regions."""
     return _fit_with_known_totals(fit_input, fit_input.noisy, cumulative=True)
 
 

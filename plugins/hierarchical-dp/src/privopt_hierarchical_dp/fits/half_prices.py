@@ -9,7 +9,7 @@ marginal cost of the child that is raised. Weights and noisy values are integers
 They increase with v, because the cost of each node is convex (Lemma 5 of the paper).
 
 A *price* p, which is a Lagrange multiplier, therefore determines the value of each node: the largest value whose
-marginal cost is at most p. The *half-price* is the price that a node passes on to its children: p less the node's own
+marginal cost is at most p. The *half-price* is the price that a node passes on to its children: p minus the node's own
 part of the marginal cost. It is found by a search over integers, and in closed form from sorted break points for nodes
 directly above the leaves. The price at the top is the smallest one at which the roots add up to at least G. Nodes whose
 marginal cost equals this price are tied, and the units still missing below it are divided evenly among them.

@@ -197,8 +197,8 @@ def _balance(
 ) -> float:
     """Return the factor by which to multiply ADMM's penalty to keep its primal and dual residuals of similar size.
 
-    The primal residual is the distance between the two projections. It decreases if the penalty increases. The dual
-    residual is the change of the row projection in one step. It decreases if the penalty decreases.
+    The primal residual is the distance between ``tree_values`` and ``row_values``. A larger penalty decreases it. The
+    dual residual is the change of ``row_values`` in one step. A smaller penalty decreases it.
 
     Source:
         Boyd et al., Distributed Optimization and Statistical Learning via ADMM, 2011, section 3.4.1.
@@ -228,7 +228,7 @@ def project_jointly(
 ) -> Projection:
     """Find the point nearest to noisy values that is consistent over the tree and satisfies all row constraints.
 
-    The search stops at the required gap, after the largest number of steps, or when the time limit is reached.
+    The search stops at the required gap, after ``iterations`` steps, or when the time limit is reached.
 
     Args:
         tree: The region tree.
@@ -239,7 +239,7 @@ def project_jointly(
         rows: The constraint on the row of values of each region. ``"monotone"`` rows are non-decreasing within [0,
             G_r], and ``"simplex"`` rows are non-negative with sum G_r.
         gap: The relative optimality gap at which to stop.
-        iterations: The largest number of ADMM steps.
+        iterations: The maximum number of ADMM steps.
 
     Returns:
         The best feasible point found, with the best lower bound.

@@ -33,7 +33,7 @@ MOST_NODES = 2000
 _FIRST_BENDS = 4
 """The number of close bends on either side of the centre in the first round."""
 _MAX_ROUNDS = 40
-"""The largest number of rounds. Each round moves the centre and doubles the number of close bends."""
+"""The maximum number of rounds. Each round moves the centre and doubles the number of close bends."""
 
 
 @frozen(kw_only=True, eq=False)

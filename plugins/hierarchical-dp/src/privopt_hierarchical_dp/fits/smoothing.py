@@ -34,7 +34,7 @@ __all__ = ["PRIOR_SQUARE", "heterogeneity", "smooth_down"]
 PRIOR_SQUARE = 0.02
 """The value of h^2 if the data carry no information: a standard deviation of about 14 %, as between counties."""
 _MAX_SWEEPS = 40
-"""The largest number of ADMM steps for the children of one parent."""
+"""The maximum number of ADMM steps for the children of one parent."""
 _NEAR_SHARE = 0.1
 """The relative distance between sizes up to which the root's counts are averaged."""
 _ROOT_SQUARE = 0.03

@@ -390,7 +390,7 @@ class TablesDesign(Design):
         )
 
     def need_shares(self, tables: Sequence[float] | Floats) -> list[bool]:
-        """Return whether each table needs a positive budget share.
+        """Return, for each table, whether it needs a positive budget share.
 
         A table needs no share if another table with a share contains all of its attributes and more, because its counts
         are then sums over cells of that table.

@@ -263,7 +263,7 @@ class TablesProblem:
 
     @property
     def domain(self) -> Domain:
-        """The attributes and tables with equal weights, which the design replaces by weights from budget shares."""
+        """The attributes, and the tables with equal weights. The design computes other weights from budget shares."""
         tables = self.hierarchy.tables
         return Domain(
             # Margins identify attributes by their indices.
