@@ -502,7 +502,7 @@ def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: Sol
 def _noise_records(forms: Sequence[Form], records: Sequence[Sequence[NoiseRecord | None]]) -> Any:
     """Return, for ``result.json``, the sampler and the number of draws for each table and level, None if unmeasured.
 
-    The result maps names of tables to lists by level. For hierarchical-dp, whose table has no name, it is the list.
+    The result maps the name of each table to a list by level. If the only table has no name, the result is its list.
 
     Args:
         forms: The published tables.
