@@ -20,9 +20,9 @@ class Account:
         spent_sum: The amount spent, in total or in the requested window: epsilon or rho, followed by delta if the unit
             has one.
         left_sum: The amount that can still be spent under the limit, in the same form; None without a limit.
-        reports: The number of all charges to the account, whatever the requested window. Each report has one charge; a
+        reports: The number of charges to the account, regardless of the requested window. Each report has one charge; a
             predicted trace has one for its first report and one for each segment.
-        period: The calendar period to which all figures refer, if the limit is by the calendar; otherwise None.
+        period: The calendar period to which the other values refer; None if the limit is not per calendar period.
     """
 
     subject: str
@@ -33,12 +33,12 @@ class Account:
 
     @property
     def spent(self) -> Fraction:
-        """The epsilon or rho that was spent."""
+        """The epsilon or rho spent."""
         return self.spent_sum[0]
 
     @property
     def left(self) -> Fraction | None:
-        """The epsilon or rho that is left; None without a limit."""
+        """The remaining epsilon or rho; None without a limit."""
         return None if self.left_sum is None else self.left_sum[0]
 
     @property
@@ -66,7 +66,7 @@ class Charge:
         subject: The subject, as the ledger names it.
         time: The time of the charge in microseconds since 1970, UTC.
         cost: The cost that was charged.
-        period: The calendar period that was charged; None if the limit is not by the calendar.
+        period: The calendar period that was charged; None if the limit is not per calendar period.
     """
 
     number: int

@@ -50,7 +50,7 @@ class _Balance:
     """An account's state within a transaction.
 
     Attributes:
-        number: The account's number. None if the account is new.
+        number: The account's id in the ``accounts`` table. None if the account is new.
         total: The total charged so far.
         count: The number of charges so far.
         earlier_total: The total charged before the limit's window began; 0 without a window.
@@ -63,7 +63,7 @@ class _Balance:
 
     @property
     def spent(self) -> Sum:
-        """The sum that was spent within the limit's window, or over all time without a window."""
+        """The sum spent within the limit's window, or over all time without a window."""
         return tuple(a - b for a, b in zip(self.total, self.earlier_total, strict=True))
 
 
@@ -77,7 +77,7 @@ class LedgerTransaction:
         clock: A function that returns the nanoseconds since 1970, UTC.
         _rows: Added entries that are not yet in the database.
         _balances: The balances of the accounts charged so far, including the added charges.
-        _terms: The numbers, in the ``terms`` table, of the terms used so far.
+        _terms: The ids, in the ``terms`` table, of the terms used so far.
         _closed: The results of :meth:`closed_before` so far, by unit.
         _head: The last entry. None until it is first read, or in an empty ledger.
         _now: The time of added entries, in microseconds since 1970, UTC. None until it is first needed.
@@ -128,17 +128,17 @@ class LedgerTransaction:
         return row if row is not None and all(isinstance(value, str) for value in row) else None
 
     def terms_at(self, number: int) -> Terms | None:
-        """Return the terms with the given number, or None if there are none."""
+        """Return the terms with the given id, or None if there is no valid row with it."""
         row = self._read_texts(f"SELECT {_TERMS} FROM terms WHERE id = ?", number)
         return None if row is None else Terms(*row)
 
     def key_at(self, number: int) -> AccountKey | None:
-        """Return the key of the account with the given number, or None if there is none."""
+        """Return the key of the account with the given id, or None if there is no valid row with it."""
         row = self._read_texts(f"SELECT {_ACCOUNT} FROM accounts WHERE id = ?", number)
         return None if row is None else AccountKey(*row)
 
     def number_of(self, key: AccountKey) -> int | None:
-        """Return an account's number, or None if there is no such account."""
+        """Return an account's id, or None if there is no such account."""
         condition = " AND ".join(f"{name} = ?" for name in key._fields)
         row = self.connection.execute(f"SELECT id FROM accounts WHERE {condition}", key).fetchone()
         return None if row is None else int(row[0])
@@ -149,7 +149,7 @@ class LedgerTransaction:
         return [period for (period,) in self.connection.execute(query, (subject, unit)) if period]
 
     def newest_charge(self, account: int, last: int) -> Entry | None:
-        """Return an account's newest entry among the entries up to number ``last``, or None if it has none there."""
+        """Return an account's newest entry whose number is at most ``last``, or None if there is none."""
         return self._find_charge(account, f"AND number <= ? {NEWEST}", last)
 
     def hash_of(self, number: int) -> bytes:
@@ -188,7 +188,7 @@ class LedgerTransaction:
         return None if terms is None else terms.limit
 
     def units(self, kind: str) -> set[str]:
-        """Return the units that have an entry of the given kind, ``"charge"`` or ``"limit"``.
+        """Return the units for which there is an entry of the given kind, ``"charge"`` or ``"limit"``.
 
         An entry that closes periods counts as a charge, because those periods had charges.
         """
@@ -247,7 +247,7 @@ class LedgerTransaction:
         return None if row is None else str(row[0])
 
     def has_others(self, subject: str) -> bool:
-        """Return whether any other subject was charged."""
+        """Return whether any subject other than the given one was charged."""
         query = "SELECT 1 FROM accounts WHERE subject != ? LIMIT 1"
         return self.connection.execute(query, (subject,)).fetchone() is not None
 
@@ -286,11 +286,11 @@ class LedgerTransaction:
         """Return an account's total up to a time, including charges at that time.
 
         The entries just before and just after that time are read, and their counts are compared, so that a changed time
-        is noticed.
+        is detected.
 
         Args:
             time: The time in microseconds since 1970, UTC.
-            account, last: The account's number and its newest entry.
+            account, last: The account's id and its newest entry.
             nothing: The zero sum in the account's unit.
 
         Raises:
@@ -307,17 +307,17 @@ class LedgerTransaction:
     # --- accounts and charges -----------------------------------------------------------------------------
 
     def key_of(self, name: str, period: str | None, limit: Limit | None, unit: str) -> AccountKey:
-        """Return the key of the account that is charged.
+        """Return the key of the account to charge.
 
         Args:
             name: The subject, as the ledger names it.
-            period: The report's calendar period. If None, the current one is charged if the limit is by the calendar.
+            period: The report's calendar period. None for the current one, or if the limit is not per calendar period.
             limit: The limit in force. None if there is no limit.
             unit: The unit of the charge.
 
         Raises:
-            UsageError: A period is given although the limit is not by the calendar, or the limit's calendar has no such
-                period.
+            UsageError: A period is given although the limit is not per calendar period, or the limit's calendar has no
+                such period.
         """
         calendar = None if limit is None else limit.calendar
         if calendar is None:
@@ -331,7 +331,7 @@ class LedgerTransaction:
         return AccountKey(name, unit, period)
 
     def check_open(self) -> None:
-        """Refuse to write to an archived ledger, whose accounts are charged elsewhere.
+        """Refuse an archived ledger, whose accounts are charged in its successor.
 
         Raises:
             UsageError: The ledger's last entry says that it was rotated.
@@ -423,7 +423,7 @@ class LedgerTransaction:
     def charges_for(self, purpose: str) -> dict[AccountKey, list[tuple[int, Fraction]]]:
         """Return the time and amount (epsilon or rho) of each charge for a purpose, grouped by account, oldest first.
 
-        Removed entries are not noticed here. If some were removed, the sum of the charges appears too small, and the
+        Removed entries are not detected here. If some were removed, the sum of the charges appears too small, and the
         difference is charged again.
 
         Raises:
@@ -495,7 +495,7 @@ class LedgerTransaction:
 
         Args:
             terms: The terms of the entry.
-            key, account: The charged account's key and number; both None for an entry that charges nobody.
+            key, account: The charged account's key and id; both None for an entry that charges nobody.
             total: The total charged to the account, including this entry, as exact text.
             count: The number of charges to the account, including this entry.
         """
@@ -509,7 +509,7 @@ class LedgerTransaction:
             self.close()
 
     def carry(self, key: AccountKey | None, terms: Terms, time: int) -> None:
-        """Append an entry that is carried over from an earlier ledger, with its original time and despite any limit.
+        """Append an entry carried over from an earlier ledger, with its original time and regardless of any limit.
 
         Args:
             key: The charged account. None for an entry that charges nobody.
@@ -525,7 +525,7 @@ class LedgerTransaction:
         self._now = None
 
     def _terms_number(self, terms: Terms) -> int:
-        """Return the number that terms have in the ``terms`` table, after inserting them if they are new."""
+        """Return the id of terms in the ``terms`` table, after inserting them if they are new."""
         if terms not in self._terms:
             condition = " AND ".join(f"{name} = ?" for name in terms._fields)
             row = self.connection.execute(f"SELECT id FROM terms WHERE {condition}", terms).fetchone()
@@ -537,6 +537,6 @@ class LedgerTransaction:
         return self._terms[terms]
 
     def close(self) -> None:
-        """Write those added entries that are still in memory to the database."""
+        """Write the added entries that are still in memory to the database."""
         self.connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)", self._rows)
         self._rows.clear()

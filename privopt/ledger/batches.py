@@ -40,7 +40,7 @@ LONGEST_NAME: Final = 200
 _LABEL: Final = b"privopt batch 1"
 """A label in every text that is hashed under a batch's key, so that no other use of the key gives the same hashes."""
 _KEY, _RECORD, _LOCK, _OPEN = "key", "record.json", "lock", "open"
-"""The files in a batch's folder: its key, its record, the lock file, and the token while workers may read the key."""
+"""The files in a batch's folder: its key, its record, the lock file and, while workers may read the key, the token."""
 
 
 def encode_parts(parts: Iterable[bytes]) -> bytes:
@@ -62,7 +62,7 @@ class Coins:
         """Return ``count`` bytes, beginning at byte ``start``, from the stream for one draw.
 
         Args:
-            purpose: The draw's label, which differs between all draws that a row makes for the same position.
+            purpose: The draw's label, which is unique among a row's draws for the same position.
             row: The row's name: either its index in the table as 8 bytes, or its encoded subject and id.
             position: The position's name; empty if each row has only one position.
             secret: The canonical bytes of the row's secret. A row whose secret was changed therefore gets other random
@@ -88,11 +88,11 @@ class Digest:
     total: int = 0
 
     def add(self, *parts: bytes) -> None:
-        """Add the HMAC of a row, or of the command's options."""
+        """Add the HMAC of the given parts, which describe a row or the command's options."""
         self.add_number(self.mac(*parts))
 
     def mac(self, *parts: bytes) -> int:
-        """Return the HMAC that :meth:`add` adds for a row, as an integer below 2^256."""
+        """Return the HMAC of the given parts, as an integer below 2^256."""
         return int.from_bytes(hmac.digest(self.key, encode_parts((_LABEL, *parts)), "sha256"), "big")
 
     def add_number(self, number: int) -> None:
@@ -112,9 +112,9 @@ class Digest:
 
 @frozen(kw_only=True)
 class BatchAccess:
-    """Reads the key of a batch while the block that opened it runs, in any process that can read the batch's folder.
+    """Access to a batch's key for worker processes, valid while the block of :meth:`Batch.open_folder` runs.
 
-    A BatchAccess can be pickled and contains no key. Once the block has ended, nothing can be drawn with it.
+    A BatchAccess can be pickled and contains no key. It works in any process that can read the batch's folder.
 
     Attributes:
         name: The batch's name.
@@ -164,7 +164,7 @@ class Batch:
         target: The file to which the batch's table is written.
         folder: The folder that contains the batch's key and record.
         _lock: The descriptor of the lock file; -1 before :meth:`open_folder`.
-        _fresh: Whether the key was created by this object, so that it is deleted if the batch does not begin.
+        _fresh: Whether this object created the key, which is deleted if the batch does not begin.
     """
 
     ledger: Path
@@ -356,7 +356,7 @@ class Batch:
         """Record the result and delete the key. Call this once the table is durable.
 
         Args:
-            counts: Counts that describe the table: its rows, the refused rows by reason, and others.
+            counts: Counts about the table, such as its rows and the refused rows by reason.
             source: A description of the table's sources, which must reveal nothing secret.
             options: The options with which the table was made, as JSON values that reveal nothing secret.
         """
@@ -381,7 +381,7 @@ class Batch:
         """Delete the key of an unfinished batch, so that it can never be repeated. The charges stay.
 
         Returns:
-            Whether there was a key to delete, which is False for a batch that has ended.
+            Whether there was a key to delete. False for a batch that has ended.
 
         Raises:
             UsageError: There is no batch with this name.

@@ -57,7 +57,7 @@ class DrawnReports:
 
 
 def _ledger_or_path(value: Ledger | Path | str) -> Ledger | Path:
-    """Return an open ledger as it is, and the name of its file as a path, or raise UsageError."""
+    """Return an open ledger unchanged, or a file name as a path. Raises UsageError for any other value."""
     return value if isinstance(value, Ledger) else path_of(value, "ledger")
 
 
@@ -73,8 +73,8 @@ class Charge:
         key: The file that contains the key under which the ledger hashes subjects. None if names are stored as they
             are.
         sticky: For a table: whether each subject's first report at a place is stored, and repeated at later visits.
-        within: The distance, in km, from the centre of a stored report's cell up to which the report is repeated. None
-            to repeat a report only in its own cell.
+        within: The largest distance, in km, from the centre of a stored report's cell at which the report is repeated.
+            None to repeat a report only in its own cell.
     """
 
     ledger: Ledger | Path = field(converter=_ledger_or_path)
@@ -96,17 +96,17 @@ class Charge:
         sticky: bool = False,
         within: float | None = None,
     ) -> Self | None:
-        """Return the charge that a command's options ask for, or None if they ask for none.
+        """Return the charge that a command's options describe, or None if none of these options is given.
 
         Args:
             command: The command's name, for messages.
             ledger, subject, key: The values of ``--ledger``, ``--subject`` and ``--hash-subjects``.
             whom: The kind of value that ``--subject`` takes, for messages.
-            because: The reason why these options need one another, for messages.
+            because: The reason why these options must be used together, for messages.
             sticky, within: The values of the options that exist only for tables.
 
         Raises:
-            UsageError: An option is given without another option that it needs.
+            UsageError: An option is given without another that it requires.
         """
         options = {"--ledger": ledger, "--subject": subject, "--sticky": sticky or None, "--hash-subjects": key}
         given_names = " and ".join(name for name, value in options.items() if value is not None)
@@ -177,8 +177,7 @@ class Charge:
         Args:
             privacy: The constraint that states the release's guarantee and its neighbouring relation.
             declared: The problem, which names its secret files.
-            release: The class of the release. Reports can be drawn later only from some classes, such as matrices, and
-                these classes are refused.
+            release: The class of the release. Classes whose reports are drawn later, such as matrices, are refused.
             seeded: Whether the noise is drawn from a seed, in which case it cannot be charged.
             mechanism: The SHA-256 of the public problem file.
             purpose: The purpose of the charge, in words.
@@ -188,8 +187,8 @@ class Charge:
             A sentence that states the charge, to be shown if the run fails afterwards.
 
         Raises:
-            UsageError: No noise is drawn in this run, a ledger cannot count this kind of guarantee, or no subject is
-                given although one is needed.
+            UsageError: No noise is drawn in this run, a ledger cannot count this kind of guarantee, or a subject is
+                required but missing.
             BudgetSpentError: The subject's remaining budget is too small. Nothing was charged.
             DoesNotHoldError: The ledger was changed.
             InputError: The file is not a ledger, or its charges are in another unit.
@@ -227,7 +226,7 @@ class Charge:
         relation: str,
         progress: Progress | None = None,
     ) -> DrawnReports:
-        """Charge as many draws to the subject as the limit allows, durably, and then draw them.
+        """Durably charge the subject for as many draws as the limit allows, and then draw them.
 
         The number of charged draws does not depend on the secret, which is read only afterwards.
 

@@ -17,7 +17,7 @@ ENTRIES_PER_PROGRESS = 50_000
 def check_chain(
     connection: sqlite3.Connection, path: Path, *, head: tuple[int, str] | None = None, progress: Progress | None = None
 ) -> None:
-    """Check a ledger: recompute every entry's hash and every account's total, and run SQLite's own check.
+    """Check a ledger: recompute every entry's hash and every account's total, and run SQLite's integrity check.
 
     The check takes time linear in the number of entries, and keeps a count and a total for each account in memory.
 
@@ -50,7 +50,7 @@ def head_of(text: str) -> tuple[int, str]:
     """Parse the head of a ledger, ``N:HASH``, into the number and hash of its last entry.
 
     Raises:
-        UsageError: The text does not have this form.
+        UsageError: The string does not have this form.
     """
     number, _, digest = text.partition(":")
     # Numbers of up to 18 digits fit into SQLite's integers.
@@ -66,10 +66,10 @@ class Walk:
     Attributes:
         path: The ledger's file, for messages.
         head: The number and hash of an entry that is known to have been written. None if no such entry is known.
-        accounts, terms: The valid rows from these two tables, by number.
+        accounts, terms: The valid rows of these two tables, by id.
         sizes: The number of rows in each of these tables.
-        totals: The total and the number of charges so far, by account number.
-        used_terms: The numbers of all terms that the entries checked so far use.
+        totals: The total and the number of charges so far, by account id.
+        used_terms: The ids of all terms that the entries checked so far use.
         previous_hash, number, time: The hash, number and time of the last entry that was checked.
         relation: The unit of all charges, such as "per km". None before the first charge.
     """
@@ -94,11 +94,11 @@ class Walk:
         self.relation: str | None = None
 
     def key_of(self, entry: Entry) -> AccountKey | None:
-        """Return the key of an entry's account; None if it has no account, or if the account is gone."""
+        """Return the key of an entry's account; None if it has no account, or if the account is missing."""
         return None if entry.account is None else self.accounts.get(entry.account)
 
     def terms_of(self, entry: Entry) -> Terms | None:
-        """Return the terms of an entry; None if they are gone."""
+        """Return the terms of an entry; None if they are missing."""
         return self.terms.get(entry.terms)
 
     def total_of(self, account: int, key: AccountKey) -> tuple[Sum, int]:
@@ -144,7 +144,7 @@ class Walk:
 
         Args:
             entry: The entry.
-            account, key: The number and key of the entry's account.
+            account, key: The id and key of the entry's account.
             terms: The entry's terms.
 
         Raises:
@@ -180,5 +180,5 @@ class Walk:
 
 
 def _are_texts(values: list[object]) -> bool:
-    """Return whether all values in a row are text. Any other type shows that the file was changed."""
+    """Return whether all values in a row are strings. Any other type shows that the file was changed."""
     return all(isinstance(value, str) for value in values)

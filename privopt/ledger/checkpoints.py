@@ -1,4 +1,4 @@
-"""An incremental check of the entries added to a ledger since its last check, whose end is stored beside the ledger.
+"""An incremental check of a ledger, which covers the entries added since the last check.
 
 The time of a full check (:mod:`.check_chain`) grows with the number of entries, so nightly checks would become slower
 during a period. Each successful check therefore stores a checkpoint in ``LEDGER.checked``: the number and hash of the
@@ -89,8 +89,8 @@ class Checked(NamedTuple):
     """The outcome of a check.
 
     Attributes:
-        archive: The file of the closed period that contains the given head's entry. None if the open period contains
-            it, or if no head was given.
+        archive: The file of the closed period that contains the given head. None if the open period contains it, or if
+            no head was given.
         first: The number of the first entry that was checked; 1 if all were.
     """
 
@@ -189,7 +189,8 @@ def _digest_of(transaction: LedgerTransaction, number: int, accounts: int, terms
 
     Args:
         transaction: The ledger, open for reading.
-        number, accounts, terms: The largest numbers of the entries, accounts and terms that the digest covers.
+        number, accounts, terms: The last entry's number, and the largest ids of accounts and terms, that the digest
+            covers.
     """
     digest = hashlib.sha256()
     for query in _DIGESTED:
@@ -248,7 +249,7 @@ class _LaterWalk(Walk):
         self.relation = transaction.relation
 
     def key_of(self, entry: Entry) -> AccountKey | None:
-        """Return the key of an entry's account; None if it has no account, or if the account is gone."""
+        """Return the key of an entry's account; None if it has no account, or if the account is missing."""
         if entry.account is not None and entry.account not in self.accounts:
             key = self.transaction.key_at(entry.account)
             if key is not None:
@@ -256,7 +257,7 @@ class _LaterWalk(Walk):
         return super().key_of(entry)
 
     def terms_of(self, entry: Entry) -> Terms | None:
-        """Return the terms of an entry; None if they are gone."""
+        """Return the terms of an entry; None if they are missing."""
         if entry.terms not in self.terms:
             terms = self.transaction.terms_at(entry.terms)
             if terms is not None:

@@ -28,7 +28,7 @@ MICROSECONDS_PER_HOUR: Final = 3_600_000_000
 # Cached, because many entries have equal amounts.
 @lru_cache(maxsize=4096)
 def sum_of(text: str) -> Sum:
-    """Parse a sum from its text in an entry, which consists of exact numbers separated by semicolons."""
+    """Parse a sum from its text in an entry: exact numbers separated by semicolons."""
     return tuple(Fraction(part) for part in text.split(";"))
 
 
@@ -71,20 +71,18 @@ def _check_calendar(instance: object, attribute: object, value: Any) -> None:
 
 @frozen(kw_only=True)
 class Limit:
-    """The largest amount that each subject may spend in one of the units in which costs add up.
+    """The largest amount that each subject may spend in one unit: epsilon, rho, or epsilon with delta.
 
     Attributes:
         amount: The largest epsilon, or rho, that may be spent.
         delta: The largest delta that may be spent, if both epsilon and delta are limited. Otherwise None.
         account: The unit, one of `UNITS`.
         hours: The length of a sliding window in which the amount may be spent. The window includes its end but not its
-            start. None if the limit is for all time, or by the calendar.
-        calendar: The calendar in each of whose periods the amount may be spent. None if the limit is not by the
-            calendar.
+            start. None if the limit is for all time or per calendar period.
 
     Raises:
-        UsageError: An amount is not a valid number, the account or the calendar is none, a delta is missing or does not
-            belong to the unit, or both a window and a calendar are given.
+        UsageError: An amount is not a valid number, the account or the calendar is invalid, a delta is missing or given
+            for a unit without one, or both a window and a calendar are given.
     """
 
     amount: Fraction = field(converter=_read_amount)
@@ -94,7 +92,7 @@ class Limit:
     account: str = field(default=EPSILON, validator=_check_account)
 
     def __attrs_post_init__(self) -> None:
-        """Check that a delta is given exactly if the unit needs one, and that window and calendar are exclusive."""
+        """Check the combination of values: a delta if and only if the unit has one, and not both hours and calendar."""
         if (self.delta is None) == (self.account == PAIR):
             actual = f"{sum_text(self.sum)} of {self.account}"
             raise UsageError(f"limit must have a delta with epsilon for {PAIR}, and for it alone, got {actual}")
@@ -103,7 +101,7 @@ class Limit:
 
     @property
     def sum(self) -> Sum:
-        """The amount as a tuple, followed by the delta if there is one."""
+        """The amount, followed by the delta if there is one."""
         return (self.amount,) if self.delta is None else (self.amount, self.delta)
 
     @property
@@ -124,7 +122,7 @@ class AccountKey(NamedTuple):
     Attributes:
         subject: The subject, as the ledger names it.
         unit: The unit of the account, one of `UNITS`.
-        period: The calendar period; empty if the limit is not by the calendar.
+        period: The calendar period; empty if the limit is not per calendar period.
     """
 
     subject: str
@@ -140,14 +138,14 @@ class Terms(NamedTuple):
             ``"closed"`` (the calendar periods that are closed) or ``"end"`` (the last entry of an archived ledger).
         unit: One of `UNITS`, for a charge, a limit or closed periods. Otherwise empty, like every field that a kind of
             entry does not use.
-        relation: The :attr:`Cost.unit` of a charge; for ``"closed"``, the one that all charges share.
+        relation: The :attr:`Cost.unit` of a charge; for ``"closed"``, the unit that all charges share.
         notion, mechanism: See :class:`Cost`.
         amount: The charge or the limit as exact text. A delta follows after a semicolon.
         within: For a limit: the hours of its window as exact text, or its calendar (``day Europe/Rome``). It is empty
             if the limit is for all time.
-        purpose: A text whose meaning depends on the kind. For a charge it is :attr:`Cost.purpose`, for ``"names"`` the
-            scheme's label, and for ``"closed"`` the first period that is still open. For ``"begin"`` it identifies the
-            ledger, and for ``"end"`` it is the reason why the ledger ended.
+        purpose: A string whose meaning depends on the kind. For a charge it is :attr:`Cost.purpose`, for ``"names"``
+            the scheme's label, and for ``"closed"`` the first period that is still open. For ``"begin"`` it identifies
+            the ledger, and for ``"end"`` it is the reason why the ledger ended.
     """
 
     kind: str
@@ -212,9 +210,9 @@ class Entry(NamedTuple):
 
     Attributes:
         number: The entry's number, counted from 1.
-        account: The number of the account that the entry charges. None if it charges nobody.
+        account: The id of the charged account in the ``accounts`` table; None if the entry charges nobody.
         time: The entry's time in microseconds since 1970, UTC.
-        terms: The number of the entry's terms.
+        terms: The id of the entry's terms in the ``terms`` table.
         total: The account's total spending, including this entry, as exact text.
         charges: The number of charges to the account so far, including this one.
         hash: The SHA-256 of the entry and of the previous entry's hash; see :meth:`compute_hash`.
@@ -233,7 +231,7 @@ class Entry(NamedTuple):
 
         Args:
             previous: The previous entry's hash; :data:`BEGINNING` for the first entry.
-            account: The account that the entry charges. None (three empty texts in the array) if it charges nobody.
+            account: The account that the entry charges. None (three empty strings in the array) if it charges nobody.
             terms: The entry's terms.
         """
         # This text is part of the file format: if it changed, the hashes of existing ledgers would be invalid.
@@ -244,7 +242,7 @@ class Entry(NamedTuple):
     def follows(self, previous: object, account: AccountKey | None, terms: Terms | None) -> bool:
         """Return whether the entry is unchanged and follows an entry with the hash ``previous``.
 
-        ``account`` and ``terms`` are the rows to which the entry's numbers refer; None if there is no valid row.
+        ``account`` and ``terms`` are the rows to which the entry's ids refer; None if there is no valid row.
         """
         # SQLite stores a value of any type in any column, so a changed file can contain values of the wrong type.
         numbers = (self.number, self.time, self.terms, self.charges, self.account or 0)

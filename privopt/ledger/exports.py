@@ -67,7 +67,7 @@ def _import_module(name: str, distribution: str) -> Any:
 
 
 def to_opendp(costs: Iterable[Cost]) -> Measurement:
-    """Return charges as one OpenDP measurement; its ``map(1)`` is the total epsilon of all charges.
+    """Convert charges to one OpenDP measurement, whose ``map(1)`` is their total epsilon.
 
     The result is a composition (``make_composition``) of one measurement for each charge. Two data sets that differ in
     one individual are at distance 1. When invoked, the measurement reveals nothing about its argument. Epsilons are
@@ -98,7 +98,7 @@ def to_opendp(costs: Iterable[Cost]) -> Measurement:
 
 
 def to_dp_accounting(costs: Iterable[Cost]) -> object:
-    """Return charges as one ``dp_accounting.ComposedDpEvent``.
+    """Convert charges to one ``dp_accounting.ComposedDpEvent``.
 
     Each charge becomes a binary randomized response at the charge's epsilon, which dominates every
     mechanism with that epsilon (Kairouz, Oh, Viswanath, ICML 2015, Theorem 3.4). The event is meant for accountants
@@ -106,7 +106,7 @@ def to_dp_accounting(costs: Iterable[Cost]) -> object:
 
     Raises:
         UsageError: A charge is for a notion other than pure or local differential privacy, there are no charges, an
-            epsilon exceeds 700, or no dp-accounting with such events is installed.
+            epsilon exceeds 700, or dp-accounting is missing or too old to have these events.
     """
     events = _import_module("dp_accounting", "dp-accounting")
     counts = count_by_epsilon(costs)

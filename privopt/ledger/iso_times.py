@@ -28,8 +28,8 @@ class IsoTime:
 
     Attributes:
         moment: The date and time to the whole second. It is naive if the text has no offset.
-        excess_seconds: The seconds, fewer than 3600, that the decimals in the text add to ``moment``. In a leap second,
-            which follows the 60th second of its minute, they are at least 1.
+        excess_seconds: The seconds, fewer than 3600, that decimals in the text add to ``moment``. For a leap second,
+            this is at least 1.
         is_leap_second: Whether the text names a leap second.
     """
 
@@ -39,12 +39,12 @@ class IsoTime:
 
     @property
     def second(self) -> datetime:
-        """The second that contains the time. For a leap second, it is the second before, which is on the same day."""
+        """The start of the second that contains the time; for a leap second, the previous second, on the same day."""
         return self.moment if self.is_leap_second else self.moment + timedelta(seconds=int(self.excess_seconds))
 
 
 def read_iso_time(text: str) -> IsoTime | None:
-    """Parse a date or time in any common ISO 8601 format. The result is None for any other text.
+    """Parse a date or time in any common ISO 8601 format. Return None for any other string.
 
     Week dates (2020-W53-5), ordinal dates (2021-003), the basic form (20210103T100000Z), 24:00 and leap seconds are
     accepted.
@@ -78,7 +78,7 @@ def read_iso_time(text: str) -> IsoTime | None:
 
 
 def _read_date(match: re.Match[str]) -> date:
-    """Return the day that a match of the pattern names.
+    """Return the date in a match of :data:`_ISO`.
 
     Raises:
         ValueError: There is no such day.
@@ -96,7 +96,7 @@ def _read_date(match: re.Match[str]) -> date:
 
 
 def _read_offset(match: re.Match[str]) -> timezone | None:
-    """Return the offset from UTC in a match of the pattern, or None if there is no offset.
+    """Return the offset from UTC in a match of :data:`_ISO`, or None if there is no offset.
 
     Raises:
         ValueError: The offset is too large for a time zone.

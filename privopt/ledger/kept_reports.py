@@ -68,8 +68,8 @@ class KeptReports(LogFile):
         _key: The key, which has 32 bytes.
 
     Raises:
-        UsageError: The folder is missing although it must exist, is not a folder, belongs to another user, or is open
-            to others.
+        UsageError: The folder is missing and ``make`` is false, is not a folder, belongs to another user, or is
+            accessible to other users.
         StoppedError: The folder cannot be created.
         InputError: The reports belong to another ledger.
         InputError, DoesNotHoldError, StoppedError: See :class:`privopt.files.log_file.LogFile`.

@@ -65,7 +65,7 @@ class Ledger(LogFile):
         InputError: The file is not a ledger, the key file does not contain a key, or the key is not this ledger's.
         DoesNotHoldError: The ledger was changed after it was written.
         UsageError: The ledger is not writable, or other users can read the key file.
-        StoppedError: The disk failed, or another process kept writing for more than a minute.
+        StoppedError: An I/O error occurred, or another process kept writing for more than a minute.
     """
 
     form: Form = field(default=FORM, init=False, repr=False)
@@ -101,7 +101,7 @@ class Ledger(LogFile):
 
     @cached_property
     def _names(self) -> Names:
-        """The scheme that names subjects. A missing key is created if this is allowed and nothing was charged yet."""
+        """The scheme that names subjects. Creates a missing key file if ``make`` is set and nothing was charged yet."""
         return Names(None if self.key is None else key_at(self.key, make=self.make and not self._label))
 
     def begin(self, connection: sqlite3.Connection) -> None:
@@ -138,10 +138,10 @@ class Ledger(LogFile):
             subject: The person whom the report is about. Spellings of a name with the same normal form are one subject
                 (:func:`privopt.declare.name_forms.fold_subject_name`).
             cost: The cost of the report.
-            alone: Whether to refuse if the ledger has another subject. Set this for a default name that the user did
-                not choose.
+            alone: Whether to refuse the charge if the ledger has another subject. Set this for a default name that the
+                user did not choose.
             period: The calendar period to charge, as :class:`~privopt.ledger.periods.Calendar` names it. None for the
-                current one, if the limit is by the calendar.
+                current one, or if the limit is not per calendar period.
 
         Raises:
             BudgetSpentError: The charge would exceed the limit. Nothing was charged, and nothing may be drawn.
@@ -164,7 +164,8 @@ class Ledger(LogFile):
         Args:
             subject: The subject, as the caller names it.
             cost: The cost that was refused.
-            period: The period, such as ``2026-03``, of a limit by the calendar; None for the current one.
+            period: The calendar period, such as ``2026-03``. None for the current one, or if the limit is not per
+                calendar period.
         """
         account = self.account(subject, period=period, unit=cost.account)
         request, within = f"{cost.account} {sum_text(cost.amount)}", f" in {account.period}" if account.period else ""
@@ -188,10 +189,10 @@ class Ledger(LogFile):
             subjects: The subject of each report. The same subject can occur many times.
             cost: The cost of one report.
             periods: The calendar period to which each report is charged, as :class:`~privopt.ledger.periods.Calendar`
-                names it. None for the current one, if the limit is by the calendar.
+                names it. None for the current one, or if the limit is not per calendar period.
             times: The factor by which the cost of each report is multiplied, 1 by default. 0 charges nothing.
             closed: For each account, the smallest factor in ``times`` that was refused before. Reports with at least
-                that factor are refused, and new refusals are added. None to decide each separately.
+                that factor are refused, and new refusals are added. None to check each report against the limit.
 
         Returns:
             For each report, whether it was charged. The others would have exceeded the limit and must not be drawn.
@@ -310,7 +311,7 @@ class Ledger(LogFile):
 
     @property
     def units(self) -> tuple[str, ...]:
-        """The units (epsilon, rho, or epsilon with delta) that have charges or limits; epsilon if none has."""
+        """The units (epsilon, rho, or epsilon with delta) that have charges or limits; epsilon if there are neither."""
         with self._open_for_reading() as transaction:
             units = transaction.units("charge") | transaction.units("limit")
         return tuple(unit for unit in UNITS if unit in units) or (EPSILON,)
@@ -333,14 +334,14 @@ class Ledger(LogFile):
             unit: One of :data:`privopt.interfaces.cost.UNITS`. If None, epsilon with delta if a delta is given, and
                 otherwise the ledger's only unit.
             hours: The length of a sliding window: the amount may be spent in every window of that length. The total
-                over all windows is not limited. None if the limit is for all time, or by the calendar.
+                over all windows is not limited. None if the limit is for all time or per calendar period.
             per: ``"day"``, ``"week"`` or ``"month"``: the amount may be spent in each such calendar period. The time of
-                a report determines its period. None if the limit is not by the calendar.
+                a report determines its period. None if the limit is not per calendar period.
             zone: The calendar's time zone, such as Europe/Rome.
 
         Raises:
             UsageError: An amount is not valid, both a window and a calendar are given, the unit is ambiguous, or the
-                earlier charges are under another calendar.
+                earlier charges were made under another calendar.
         """
         if unit is None and delta is None and len(units := self.units) > 1:
             rule = "the unit of the limit must be given (--unit)"
@@ -377,7 +378,8 @@ class Ledger(LogFile):
         Args:
             subject: The subject, as the caller names it. A subject that was never charged has spent nothing.
             hours: The length of the window, ending now, whose charges count as spent. None for all charges.
-            period: The calendar period to report on, if the limit is by the calendar. None for the current one.
+            period: The calendar period to report on. None for the current one, or if the limit is not per calendar
+                period.
             unit: The account's unit. None for the first of :attr:`units`.
 
         Raises:
@@ -403,7 +405,7 @@ class Ledger(LogFile):
             return [transaction.account(key, key.subject, micros, limit) for key in transaction.accounts(unit)]
 
     def periods(self, subject: str, unit: str) -> list[str]:
-        """Return, in order, the calendar periods in which a subject was charged in a unit; empty without a calendar."""
+        """Return the calendar periods in which a subject was charged in a unit, in order; empty without a calendar."""
         with self._open_for_reading() as transaction:
             return transaction.periods(self._names.of(subject), unit)
 
@@ -443,7 +445,7 @@ class Ledger(LogFile):
         """Return the amounts (epsilon or rho) that were charged for a purpose, grouped by account, oldest first.
 
         Raises:
-            DoesNotHoldError: One of these entries, on which a batch relies, was changed.
+            DoesNotHoldError: The entry of one of these charges was changed.
         """
         with self._open_for_reading() as transaction:
             periods = [transaction.charges_for(purpose)]
@@ -469,14 +471,14 @@ class Ledger(LogFile):
         return cut(self.name_of(subject))
 
     def standing(self, marks: Iterable[Mark]) -> set[Mark]:
-        """Return those marks (number and hash of an entry) whose entries exist in this ledger or its archived periods.
+        """Return the marks (number and hash of an entry) whose entries exist in this ledger or its archived periods.
 
         An entry can be missing because it belongs to another ledger, or because it was lost when a backup was restored.
         """
         return set(self.order_marks(marks))
 
     def order_marks(self, marks: Iterable[Mark]) -> list[Mark]:
-        """Return those marks whose entries exist in this ledger or its archived periods, oldest entry first.
+        """Return the marks whose entries exist in this ledger or its archived periods, oldest entry first.
 
         Each period numbers its entries from 1, so numbers alone do not tell which of two charges came first.
         """
@@ -496,7 +498,7 @@ class Ledger(LogFile):
 
     @property
     def beginning(self) -> bytes:
-        """The hash of the first entry, which identifies the ledger because that entry contains a random text.
+        """The hash of the first entry, which identifies the ledger because that entry contains a random string.
 
         If the ledger continues archived ones, this is the hash of the first entry in the oldest archive.
         """
@@ -519,7 +521,7 @@ class Ledger(LogFile):
             return f"{transaction.head.number}:{transaction.head.hash.hex()}"
 
     def check(self, *, head: str | None = None, full: bool = True, progress: Progress | None = None) -> Path | None:
-        """Recompute every hash and every total, and run the database's own check.
+        """Recompute every hash and every total, and run SQLite's integrity check.
 
         Args:
             head: An earlier :attr:`head`. Nothing else reveals that entries were cut off at the end.
@@ -527,7 +529,7 @@ class Ledger(LogFile):
             progress: Called with the number of entries that have been checked so far.
 
         Returns:
-            The archive that contains the entry ``head``; None if the open period contains it, or without a head.
+            The archive that contains the entry ``head``; None if the open period contains it, or if no head is given.
 
         Raises:
             DoesNotHoldError: The ledger or one of the archives was changed.
@@ -538,7 +540,7 @@ class Ledger(LogFile):
         return archive
 
     def check_history(self, *, progress: Progress | None = None) -> int:
-        """Check all archived periods, and the entries that each passes on to its successor. Call :meth:`check` first.
+        """Check all archived periods, and the entries that each carries over to the next. Call :meth:`check` first.
 
         Args:
             progress: Called with the number of entries that have been checked so far.
@@ -555,7 +557,7 @@ class Ledger(LogFile):
     def rotate(
         self, *, progress: Progress | None = None, step: Callable[[str], object] = lambda name: None
     ) -> Rotation:
-        """Close a period: archive the file, and begin a new one with the accounts that still count.
+        """Close a period: archive the file, and begin a new one with the charges that still count.
 
         See :mod:`privopt.ledger.rotation`. The ledger is checked first, as by :meth:`check`.
 
@@ -565,8 +567,9 @@ class Ledger(LogFile):
 
         Raises:
             DoesNotHoldError: The ledger was changed.
-            StoppedError: Another process uses the ledger, or the disk failed. The old or the new ledger is in place.
-            UsageError: The ledger has no charges, or is an archived one.
+            StoppedError: Another process is using the ledger, or an I/O error occurred. The old or the new ledger is in
+                place.
+            UsageError: The ledger has no charges, or is archived.
         """
         with self._open_for_reading() as transaction:
             transaction.check_open()
@@ -581,10 +584,10 @@ class Ledger(LogFile):
 def _join_periods(
     periods: Sequence[Mapping[AccountKey, Sequence[tuple[int, Fraction]]]],
 ) -> dict[AccountKey, list[Fraction]]:
-    """Return the amounts that were charged over all given periods of a ledger, grouped by account, oldest first.
+    """Return the amounts charged in the given periods of a ledger, grouped by account, oldest first.
 
-    Charges in a sliding window are in two periods, because a rotation copies them with their times. The copies, which
-    are no newer than the account's last charge in earlier periods, are left out.
+    Charges in a sliding window occur in two periods, because a rotation copies them with their times. A copy is no
+    newer than the account's last charge in an earlier period, and is omitted.
 
     Args:
         periods: For each period, newest first, the times (microseconds since 1970) and amounts of charges, by account.

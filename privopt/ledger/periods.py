@@ -57,7 +57,7 @@ def _check_zone(instance: object, attribute: object, value: Any) -> None:
 
 @frozen
 class Calendar:
-    """The calendar's days, weeks or months in one time zone, as periods for a limit.
+    """Calendar days, weeks or months in one time zone, as the periods of a limit.
 
     >>> Calendar("week", "Europe/Rome").period_at(datetime(2026, 3, 29, 22, 30, tzinfo=UTC))
     '2026-W14'
@@ -80,7 +80,7 @@ class Calendar:
 
     @classmethod
     def from_text(cls, text: str) -> Self | None:
-        """Parse a calendar from its :attr:`text`; None for an entry without a calendar."""
+        """Parse a calendar from its :attr:`text`; None if the string names no calendar."""
         per, _, zone = text.partition(" ")
         return cls(per, zone) if per in PERIODS else None
 
@@ -96,10 +96,10 @@ class Calendar:
         return PERIODS[self.per](moment)
 
     def check(self, period: str) -> None:
-        """Refuse a text that does not name a period of this calendar.
+        """Refuse a string that does not name a period of this calendar.
 
         Raises:
-            UsageError: The text does not name a period.
+            UsageError: The string does not name a period.
         """
         try:
             # Only a period's canonical name is accepted, because any other spelling would open a separate account.

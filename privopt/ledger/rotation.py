@@ -70,7 +70,7 @@ class Rotation:
         head: The number and hash of the archived ledger's last entry, as ``N:HASH``.
         entries: The number of entries that were archived.
         carried: The number of charges with which the new ledger begins.
-        closed: The first period that can still be charged, by unit. Empty if limits are not by the calendar.
+        closed: The first period that can still be charged, by unit. Empty if no limit is per calendar period.
     """
 
     archive: Path
@@ -86,7 +86,7 @@ class Predecessor:
 
     Attributes:
         path: The archived file.
-        number, digest: The number of the archive's last entry, and its hash in hexadecimal digits.
+        number, digest: The number of the archive's last entry, and its hash in hexadecimal.
         first: The hash of the first entry in the oldest archive, which identifies all ledgers in the sequence.
         micros: The time of the rotation, in microseconds since 1970, UTC.
     """
@@ -173,9 +173,9 @@ def find_closed_head(
 ) -> Path | None:
     """Return the archived ledger that contains an entry, or None if the open ledger or no ledger contains it.
 
-    Every archive from the newest one to the one with the entry is checked. The check includes that each archive's
-    successor begins with the entries that the archive passes on. Otherwise, a forged open ledger could name the true
-    archive and go unnoticed.
+    Every archive from the newest one to the one with the entry is checked. The check confirms that each archive's
+    successor begins with the entries carried over from that archive. Otherwise, a forged open ledger could name the
+    true archive and go unnoticed.
 
     Args:
         transaction: The open ledger.
@@ -213,7 +213,7 @@ def _previous_period(limit: Limit, now: int) -> str:
     """Return the calendar period before the current one, which stays open because its last rows often arrive late.
 
     Args:
-        limit: A limit by the calendar.
+        limit: A limit per calendar period.
         now: The current time in microseconds since 1970, UTC.
     """
     assert limit.calendar is not None  # the caller passes only limits by the calendar
@@ -239,7 +239,7 @@ def carried_entries(
         last: The number of the last entry in the old ledger that counts.
 
     Returns:
-        The entries, ordered by time, and for each unit with a limit by the calendar the first period that stays open.
+        The entries, ordered by time, and the first period that stays open, by unit, for limits per calendar period.
     """
     # Even if the clock was set back, no closed period is opened again, because what was spent there is no longer in
     # this ledger.
@@ -306,7 +306,7 @@ def _opening_entries(transaction: LedgerTransaction, now: int, last: int) -> tup
         last: The number of the last entry in the old ledger that counts.
 
     Returns:
-        The entries, and for each unit with a limit by the calendar the first period that stays open.
+        The entries, and the first period that stays open, by unit, for limits per calendar period.
     """
     limits = {unit: limit for unit in UNITS if (limit := transaction.limit_of(unit)) is not None}
     carried, closed = carried_entries(transaction, limits, now, last)
@@ -337,7 +337,7 @@ def rotate_file(
 
     Raises:
         DoesNotHoldError: The ledger was changed.
-        StoppedError: Another process is using the ledger, or the disk failed.
+        StoppedError: Another process is using the ledger, or an I/O error occurred.
         UsageError: The ledger was never charged, or the path is a link to it.
     """
     if path.is_symlink():
@@ -393,7 +393,7 @@ def rotate_file(
 def _open_exclusively(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a ledger that no other process uses, move all of its contents into one file, and lock it.
 
-    If the block fails before another file has the ledger's name, the ledger gets its write-ahead log back.
+    If the block fails before the ledger's file is replaced, write-ahead logging is switched on again.
 
     Raises:
         StoppedError: Another process is using the ledger.
@@ -443,7 +443,7 @@ def _archive_path(path: Path, now: int) -> Path:
 
 
 def _link(path: Path, archive: Path) -> None:
-    """Give a ledger's file a second name, unless a rotation that was killed has already given it that name."""
+    """Hard-link a ledger's file under its archive's name, unless an interrupted rotation has already done so."""
     with suppress(FileExistsError):
         os.link(path, archive)
     if not archive.samefile(path):
@@ -451,7 +451,7 @@ def _link(path: Path, archive: Path) -> None:
 
 
 def _remove_stale_links(path: Path) -> None:
-    """Remove hard links to a ledger's file that a rotation left behind when it was killed before the switch."""
+    """Remove hard links to a ledger's file that an interrupted rotation left behind."""
     for link in path.parent.glob(f"{glob.escape(path.name)}.until-*"):
         if link.samefile(path):
             link.unlink()
@@ -473,7 +473,7 @@ def _close_archive(archive: Path, clock: Callable[[], int]) -> None:
 
 
 def check_history(transaction: LedgerTransaction, form: Form, *, progress: Progress | None = None) -> int:
-    """Check all archived ledgers that a ledger continues, and the entries that each passes on to its successor.
+    """Check all archived ledgers that a ledger continues, and the entries that each carries over to its successor.
 
     Args:
         transaction: The open ledger, which must have been checked already.
@@ -498,7 +498,7 @@ def check_history(transaction: LedgerTransaction, form: Form, *, progress: Progr
 def _checked_archives(
     transaction: LedgerTransaction, form: Form, progress: Progress | None
 ) -> Iterator[tuple[Predecessor, LedgerTransaction]]:
-    """Yield the archives, newest first, after checking each of them and the entries that it passes on to its successor.
+    """Yield the archives, newest first, after checking each one and the entries that it carries over to its successor.
 
     A missing archive ends the list. Each item is a pair: the archive as its successor names it, and the archive open
     for reading. See :func:`check_history` for the arguments and errors.

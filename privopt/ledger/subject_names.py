@@ -56,7 +56,7 @@ class Names:
 
     @property
     def label(self) -> str:
-        """The text that the ledger records for this scheme: "plain", or a fingerprint of the key."""
+        """The string that the ledger records for this scheme: "plain", or a fingerprint of the key."""
         if self.key is None:
             return PLAIN
         # The HMAC of a fixed text, so equal keys have equal labels, and a label does not reveal its key.
@@ -69,9 +69,9 @@ class Names:
 
 
 def derive_column_key(key: bytes) -> bytes:
-    """Derive the key that hashes names in published tables from the key that a key file contains.
+    """Derive, from the key in a key file, the key that hashes names in published tables.
 
-    A ledger can hash its subjects under the same file's key. Because the derived key differs, a person's hash in a
+    A ledger can use the same key file to hash its subjects. Because the derived key differs, a person's hash in a
     published table is not the person's name in the ledger, and nobody without the key can link the two.
     """
     # No subject's name contains U+0000. Otherwise a subject of this name would have the derived key as its name in the
@@ -95,7 +95,7 @@ def key_path(value: Path | str | None) -> Path | None:
     """Convert the name of a key's file to a path; None stays None.
 
     Raises:
-        UsageError: The value is neither text nor a path.
+        UsageError: The value is neither a string nor a path.
     """
     return None if value is None else path_of(value, "key")
 
