@@ -57,7 +57,7 @@ class Counter:
         )
 
     def check_columns(self, names: Sequence[str]) -> None:
-        """Refuse a table that lacks a required column, or that has repeated reports but no subject column.
+        """Refuse a table in which a required column is missing, or with repeated reports but no subject column.
 
         Next to the reports, ``apply`` adds columns that mark reports repeated for a place (sticky), reports repeated in
         a trace (kept), and each trace's first report. These columns are recognised by name.

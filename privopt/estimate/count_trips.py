@@ -41,7 +41,7 @@ class TripCounts:
         channel: The release's channel.
         counts: Sparse array of shape (K, K), how often each pair of outputs was reported. Rows are the outputs for
             starts, and columns those for ends.
-        skipped: The number of rows that lack a report.
+        skipped: The number of rows with a missing report.
         repeated: The number of trips that were omitted because their subject already had a counted trip.
     """
 
@@ -56,7 +56,7 @@ class TripCounts:
         return int(self.counts.sum())
 
     def margin(self, end: int) -> Ints:
-        """Return how often each output was reported for trips' starts (``end`` 0) or ends (1), an array (K,)."""
+        """Return how often each output was reported for trips' starts (``end`` = 0) or ends (1), shape (K,)."""
         counts: Ints = np.asarray(self.counts.sum(axis=1 - end)).ravel()
         return counts
 
@@ -69,7 +69,7 @@ class _TripCounter:
         start, end: Counters that read the two columns.
         pair_counts: How often each pair of outputs was counted so far. A pair's key is the index of the start's output,
             times the number of outputs, plus the index of the end's output.
-        skipped: The number of rows that lack a report so far.
+        skipped: The number of rows with a missing report so far.
         repeated: The number of trips omitted so far because their subject already had a counted trip.
     """
 
@@ -127,7 +127,7 @@ def count_trips(channel: Channel, source: TableSource, columns: TripColumns) -> 
 
 
 def check_trip_columns(table: str, names: tuple[str, ...], columns: TripColumns) -> None:
-    """Refuse a table that lacks a column, or in which a trip's two reports may not be independent.
+    """Refuse a table in which a column is missing, or a trip's two reports may not be independent.
 
     Reports that are kept for a place (``--sticky``) or in a trace are repeated, so a trip that ends where it began
     would have the same report twice.

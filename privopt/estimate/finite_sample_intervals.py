@@ -27,16 +27,16 @@ from privopt.interfaces import Progress
 MOST_WORK: Final = 20_000_000
 """The largest product of the channel's size and the number of intervals for which linear programs are solved."""
 MIN_SHARE: Final = 1e-8
-"""The fraction of the largest entry in a channel's column below which entries are left out of a program.
+"""The fraction of the largest entry in a channel's column below which entries are omitted from a program.
 
 The solver would drop entries this small itself."""
 
 
 def is_affordable(records: int, outputs: int, intervals: int) -> bool:
-    """Return whether there are few enough intervals to solve two linear programs for each.
+    """Return whether it is affordable to solve two linear programs for each interval.
 
     Args:
-        records, outputs: The number of rows and the number of columns in the channel.
+        records, outputs: The numbers of rows and columns in the channel.
         intervals: The number of intervals.
     """
     return records * outputs * intervals <= MOST_WORK

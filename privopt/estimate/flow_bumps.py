@@ -31,7 +31,7 @@ class Bumps:
     groups: Floats
 
     def fit_weights(self, counts: Floats, gap: float) -> Floats:
-        """Return the bumps' most likely weights, shape (M,), given each cell's count in one column, shape (L,)."""
+        """Return the bumps' most likely weights, shape (M,), given how often each cell was reported, shape (L,)."""
         is_counted = counts > 0
         weights: Floats = fit(
             np.ascontiguousarray(self.columns[:, is_counted]), counts[is_counted] / counts.sum(), gap=gap
@@ -39,7 +39,7 @@ class Bumps:
         return weights
 
     def find_links(self, counts: Floats, *, extremes: bool = False) -> list[Floats]:
-        """Return the weights at which a fit to counted trips, shape (L, L), begins (:func:`.flow_links.find_links`)."""
+        """Return initial weights for a fit to trip counts of shape (L, L) (:func:`.flow_links.find_links`)."""
         starts, ends = (self.fit_weights(counts.sum(axis=axis), REPLICATE_GAP) for axis in (1, 0))
         return find_links(self.columns, counts, starts, ends, extremes=extremes)
 
@@ -72,7 +72,7 @@ class BumpMaker:
         Args:
             columns: Array of shape (N, K), the probability of each output given each record.
             functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
-            rows: A function that takes B records' indices and returns their distances to all records, an array of
+            rows: A function that takes the indices of B records and returns their distances to all records, an array of
                 shape (B, N); None if there are no distances.
         """
         self._functionals, self._rows, self._records = functionals, rows, len(columns)
@@ -90,8 +90,8 @@ class BumpMaker:
     def find_resolution(self, resolution: float, max_bumps: int) -> float:
         """Coarsen a resolution by factors of FINER until it needs at most ``max_bumps`` bumps, and return it.
 
-        If ``resolution`` is 0, the result is 0 if the records themselves are few enough. Otherwise the search begins
-        with the distance between two neighbours.
+        If ``resolution`` is 0 and there are at most ``max_bumps`` records, return 0. If it is 0 and there are more
+        records, the search begins with the distance between two neighbours.
 
         Raises:
             UsageError: There are many records, and there are no distances between them or too many infinite ones.

@@ -60,7 +60,7 @@ MAX_SCALINGS: Final = 10_000
 """The largest number of scalings of rows and columns. If their sums still differ then, an error is raised."""
 
 SUM_TOLERANCE: Final = 1e-10
-"""The largest difference between the flows' row and column sums and the separate estimates of starts and ends."""
+"""The largest allowed difference between the flows' row and column sums and the estimates of starts and ends."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -82,7 +82,7 @@ class FlowFit:
 
 
 def log_likelihood_of(counts: Floats, expected: Floats) -> float:
-    """Return the log-likelihood of the counts of pairs of cells, given each pair's probability, shape (L, L) each."""
+    """Return the log-likelihood of counts of cell pairs given the pairs' probabilities, both of shape (L, L)."""
     is_counted = counts > 0
     with np.errstate(divide="ignore"):  # a pair that cannot occur makes the result minus infinity
         return float(counts[is_counted] @ np.log(expected[is_counted]))
@@ -104,7 +104,7 @@ class FlowRound:
 
     @staticmethod
     def of(columns: Floats, counts: Floats, weights: Floats) -> FlowRound:
-        """Scale weights to sum to 1, and return the round with them; for the arguments see :func:`improve_flows`."""
+        """Return the round with the given weights, scaled to sum to 1. For the arguments see :func:`improve_flows`."""
         scaled = np.maximum(weights / weights.sum(), MIN_WEIGHT)
         expected = columns.T @ scaled @ columns
         return FlowRound(weights=scaled, expected=expected, log_likelihood=log_likelihood_of(counts, expected))

@@ -74,7 +74,7 @@ def find_half_widths(
 ) -> Floats:
     """Return the half widths of flow intervals, shape (G, G), as the module's docstring describes.
 
-    The intervals aim at holding simultaneously.
+    The intervals are meant to hold simultaneously.
 
     Args:
         counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.

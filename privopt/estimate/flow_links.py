@@ -120,7 +120,7 @@ def _move_towards(extreme: Floats, best: Floats, probabilities: Floats, trips: F
     greatest = float(trips @ np.log(best @ probabilities))
 
     def is_likely(part: float) -> bool:
-        """Return whether the mixture is plausible in which the extreme mixture has the weight ``part``."""
+        """Return whether the mixture that gives the extreme one the weight ``part`` is plausible."""
         with np.errstate(divide="ignore"):  # some pairs may be impossible under the identity
             value = trips @ np.log(((1.0 - part) * best + part * extreme) @ probabilities)
         return bool(value >= greatest - LIKELY)

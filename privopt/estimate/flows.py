@@ -50,7 +50,7 @@ mean error from 45 to 9 % of the flow for trips to near places, and from 69 to 3
 For other trips it stayed the same."""
 
 LINKED: Final = "fitted links"
-"""The words in each row of the table that name the intervals' assumption about starts and ends.
+"""The words in a table's column ``assumes`` that stand for the intervals' assumption about starts and ends.
 
 If flows are smooth, ``smooth`` precedes them."""
 
@@ -70,10 +70,10 @@ class Flows:
         groups: The names of the G groups.
         shares: Array of shape (G, G), the share of trips from each group (row) to each group (column). The shares sum
             to 1.
-        low, high: Arrays of shape (G, G), the lower and upper ends of the shares' intervals. The intervals aim at
-            holding simultaneously; this is measured, not proved.
+        low, high: Arrays of shape (G, G), the lower and upper ends of the shares' intervals. The intervals are meant to
+            hold simultaneously, which was measured but not proved.
         n: The number of trips with both reports.
-        skipped: The number of rows that lack a report.
+        skipped: The number of rows with a missing report.
         method: ``"maximum-likelihood"``, or ``"smooth-maximum-likelihood"``.
         confidence: The intervals' confidence.
         gap: A proved bound on how far the log-likelihood was below its maximum at this resolution, per trip, before the
@@ -159,10 +159,11 @@ def estimate_flows(
 
     Args:
         trips: The counted trips.
-        options: The options for the estimate. Intervals come from the parametric bootstrap, whatever kind they name.
+        options: The options for the estimate. Intervals come from the parametric bootstrap, regardless of their
+            ``intervals``.
         groups: The indices of each group's records. Every record is in one group.
-        rows: A function that takes B records' indices and returns their distances to all records, an array of shape
-            (B, N); None if there are no distances.
+        rows: A function that takes the indices of B records and returns their distances to all records, an array of
+            shape (B, N); None if there are no distances.
         unit: The unit of distance.
         progress: A function that is called with the current step.
 

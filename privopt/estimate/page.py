@@ -25,7 +25,7 @@ from privopt.report.theme import MARK, add_legend, use_theme
 from privopt.run.verify import OpenedFolder
 
 MAX_DRAWN_INTERVALS: Final = 40
-"""The largest number of intervals that are drawn. They belong to the greatest shares."""
+"""The largest number of intervals that are drawn. Those of the greatest shares are drawn."""
 MAX_TABLE_ROWS: Final = 10_000
 """The largest number of rows in the page's table. The CSV file has all rows."""
 INTERVAL_LEAD: Final = "The largest first. Low and high are the ends of the interval of each share."
@@ -47,7 +47,7 @@ def share_layer(estimate: Estimate, channel: Channel) -> Layer:
         columns["group"] = [names[number] for number in estimate.group_of.tolist()]
     if estimate.assumption:
         columns["assumes"] = [SMOOTH] * len(channel.inputs)
-    # Rounded before records get their group's figures, so that they are those of the table.
+    # Rounded before groups' values are copied to records, so that the map shows the table's values.
     shares, low, high = round_shares(estimate.shares, estimate.low, estimate.high)
     rounded = evolve(estimate, shares=shares, low=low, high=high)
     columns |= {name: values.tolist() for name, values in _by_record(rounded).items()}
@@ -57,7 +57,7 @@ def share_layer(estimate: Estimate, channel: Channel) -> Layer:
 
 
 def _by_record(estimate: Estimate) -> dict[str, Floats]:
-    """Return the share, low and high of each record or its group, shape (N,); NaN for records without a group."""
+    """Return each record's or its group's share, low and high, shape (N,); NaN for records without a group."""
     values = {"share": estimate.shares, "low": estimate.low, "high": estimate.high}
     if estimate.group_of is None:
         return values
@@ -86,7 +86,7 @@ def interval_figure(estimate: Estimate) -> Figure:
 
 
 def _describe_source(estimate: Estimate, *, per_subject: bool) -> str:
-    """Return sentences that state what was counted for the shares, and which rows were left out.
+    """Return sentences that state what was counted for the shares, and which rows were omitted.
 
     Args:
         estimate: The estimate.

@@ -122,7 +122,7 @@ def _find_end(
     proved_ends: list[float] = []
 
     def measure_excess(log_tilt: float) -> float:
-        """Return how far the profile at a tilt is above the level, and store the interval's end that the fit proves.
+        """Return how far the profile at a tilt is above the level, and store the interval end that the fit proves.
 
         Args:
             log_tilt: |ln T|, which is positive. T tilts the likelihood against the records with h = 1 (sign 1) or in

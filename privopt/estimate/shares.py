@@ -34,16 +34,16 @@ MAX_UNSMOOTHED_RECORDS: Final = 300
 """The largest number of records for which all distributions are allowed by default. For more, shares are smooth."""
 
 PROFILE: Final = "profile likelihood"
-"""The name of the method with which :mod:`privopt.estimate.profile_intervals` finds intervals."""
+"""The name, in results, of the method in :mod:`privopt.estimate.profile_intervals`."""
 EACH: Final = "each by itself"
-"""The words after the name of a method whose intervals hold individually, but not all at once."""
+"""The suffix to the name of a method whose intervals hold individually, but not simultaneously."""
 
 NOISY_COUNTS: Final = "noisy-counts"
-"""The method's name in estimates from noisy counts instead of reports."""
+"""The :attr:`Estimate.method` of an estimate from noisy counts."""
 BOOTSTRAP: Final = "parametric bootstrap"
-"""The name of the method with which :mod:`privopt.estimate.smooth_intervals` finds intervals."""
+"""The name, in results, of the method in :mod:`privopt.estimate.smooth_intervals`."""
 SMOOTH: Final = "smooth"
-"""The word in each row of the table that names the assumption of smooth intervals."""
+"""The word in a table's column ``assumes`` that stands for the assumption of smooth intervals."""
 
 MAX_PROFILED_RECORDS: Final = 300
 """The largest number of records for which asymptotic intervals are found by profile likelihood.
@@ -107,8 +107,8 @@ class ReportCounts:
         channel: The channel of the release.
         counts: Array of shape (K,), how often each output was reported.
         skipped: The number of rows without a report.
-        repeated: The number of rows that were omitted because their subject already had a counted report, in this
-            release or in one counted before.
+        repeated: The number of rows that were omitted because their subject already had a counted report, from this
+            release or from one counted earlier.
     """
 
     channel: Channel
@@ -220,15 +220,15 @@ def estimate(
     unit: str = "",
     progress: Progress | None = None,
 ) -> Estimate:
-    """Estimate the distribution of secrets from reports that were drawn for them.
+    """Estimate, from reports, the share of secrets at each record or in each group of records.
 
     Args:
         observed: The counts for one release, or for several releases with the same inputs, whose reports are
             independent of one another.
         options: The options for the estimate.
         groups: The indices of each group's records, to estimate the groups' shares; None to estimate records' shares.
-        rows: A function that takes B records' indices and returns their distances to all records, an array of shape
-            (B, N); None if there are no distances.
+        rows: A function that takes the indices of B records and returns their distances to all records, an array of
+            shape (B, N); None if there are no distances.
         unit: The unit of distance.
         progress: A function that is called with the current step.
 
@@ -303,8 +303,8 @@ def fit_reports(
         columns: Array of shape (N, K), the probability of each output given each record.
         counts: Array of shape (K,), how often each output was reported.
         options: The options for the estimate.
-        rows: A function that takes B records' indices and returns their distances to all records, an array of shape
-            (B, N); None if there are no distances.
+        rows: A function that takes the indices of B records and returns their distances to all records, an array of
+            shape (B, N); None if there are no distances.
         progress: A function that is called with the current step.
     """
     n, is_reported = int(counts.sum()), counts > 0
@@ -469,7 +469,7 @@ def _find_intervals(
 def _program_intervals(
     observed: Sequence[ReportCounts], functionals: csr_array, confidence: float, progress: Progress | None
 ) -> tuple[Floats, Floats] | None:
-    """Return intervals from linear programs over the shares that the output counts allow, or None if they allow none.
+    """Return intervals from linear programs over the shares consistent with the output counts; None if there are none.
 
     Args:
         observed: The counts for each release.
@@ -517,8 +517,7 @@ def estimate_of_counts(
     Args:
         channel: The channel of the release.
         counts: Array of shape (N,), the noisy counts in the order of the channel's inputs.
-        options: The options, of which the confidence is used. Intervals must be finite-sample ones, without a
-            resolution.
+        options: The options. Only the confidence is used; intervals must be finite-sample ones, without a resolution.
         groups: The indices of each group's inputs, to estimate the groups' shares; None to estimate the inputs' shares.
 
     Raises:

@@ -70,8 +70,8 @@ def smooth_intervals(
     Args:
         channels: For each release, an array of shape (N, K), the probability of each output given each record.
         counts: For each release, an array of shape (K,), how often each output was reported.
-        rows: A function that takes B records' indices and returns their distances to all records, an array of shape
-            (B, N).
+        rows: A function that takes the indices of B records and returns their distances to all records, an array of
+            shape (B, N).
         resolution: The estimate's resolution, above 0.
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
         confidence: The confidence, in (0, 1).
@@ -146,8 +146,8 @@ def _fit_pilot(columns: Floats, counts: Ints, rows: Rows, resolution: float, gap
     Args:
         columns: Array of shape (N, K), the probability of each output from all releases given each record.
         counts: Array of shape (K,), how often each output was reported.
-        rows: A function that takes B records' indices and returns their distances to all records, an array of shape
-            (B, N).
+        rows: A function that takes the indices of B records and returns their distances to all records, an array of
+            shape (B, N).
         resolution: The pilot's resolution.
         gap: The distance between the log-likelihood and its maximum, per report, at which the fit ends.
 

@@ -24,7 +24,7 @@ from privopt.estimate.likelihood import Fit, fit, gap_of
 from privopt.interfaces import Progress
 
 COARSEST_DIVISOR: Final = 4.0
-"""The ratio between the largest distance and the coarsest resolution. Each next resolution is finer by FINER."""
+"""The ratio between the largest distance and the coarsest resolution. Each next one is finer by a factor of FINER."""
 FINER: Final = math.sqrt(2.0)
 """The ratio between two successive resolutions."""
 MAX_WORSE_RESOLUTIONS: Final = 2
@@ -37,7 +37,7 @@ MIN_BUMP_SHARE: Final = 1e-5
 """The share above which a bump counts as used."""
 
 Rows = Callable[[Ints], Floats]
-"""A function that takes B records' indices, shape (B,), and returns their distances to all records, shape (B, N)."""
+"""A function that takes B record indices, shape (B,), and returns their distances to all records, shape (B, N)."""
 
 
 def make_bumps(rows: Rows, count: int, resolution: float) -> Floats | None:
@@ -47,8 +47,8 @@ def make_bumps(rows: Rows, count: int, resolution: float) -> Floats | None:
     record 0. The result is None if the array would have more than :data:`MAX_BUMP_ENTRIES` entries.
 
     Args:
-        rows: A function that takes B records' indices and returns their distances to all records, an array of shape
-            (B, N).
+        rows: A function that takes the indices of B records and returns their distances to all records, an array of
+            shape (B, N).
         count: The number of records N.
         resolution: The bumps' width, in the unit of distance.
     """
@@ -83,8 +83,8 @@ def resolved_fit(
         parts: Array of shape (K,), each output's fraction of all reports. The fractions sum to 1.
         gap: The distance from the greatest log-likelihood, per report, at which a fit ends.
         reports: The number of reports, n.
-        rows: A function that takes B records' indices and returns their distances to all records, an array of shape
-            (B, N). If None, only resolution 0 is possible.
+        rows: A function that takes the indices of B records and returns their distances to all records, an array of
+            shape (B, N). If None, only resolution 0 is possible.
         resolution: The bumps' width, in the unit of distance; 0 to allow all distributions, None to choose the width.
         progress: A function that is called with each resolution that is tried.
 
@@ -154,8 +154,8 @@ def fit_bumps(
     Args:
         columns: Array of shape (N, K), the probability of each reported output given each record.
         parts: Array of shape (K,), each output's fraction of all reports.
-        rows: A function that takes B records' indices and returns their distances to all records, an array of shape
-            (B, N).
+        rows: A function that takes the indices of B records and returns their distances to all records, an array of
+            shape (B, N).
         resolution: The bumps' width, in the unit of distance.
         gap: The distance from the greatest log-likelihood, per report, at which the fit ends.
         progress: A function that is called with the resolution that is tried.

@@ -1,4 +1,4 @@
-"""How many decimals the files of estimates have: enough for what the reports can show, and no noise beyond."""
+"""Rounding of estimated shares and their intervals, for files, to the decimals that the reports support."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from privopt.arrays import Floats
 __all__ = ["round_frame", "round_shares"]
 
 LEAST: Final = 6
-"""The number of decimals of shares unless intervals are narrower than 1e-3."""
+"""The smallest number of decimals, which is used unless an interval is narrower than 1e-3."""
 MOST: Final = 12
 """The largest number of decimals. Doubles near 1 have 15."""
 BEYOND_WIDTH: Final = 3
-"""The number of decimals beyond the first one that an interval's width shows: rounding moves ends by 1 % of the width
-at most."""
+"""The number of decimals after the first nonzero one of the narrowest interval's width.
+
+With these, rounding moves an interval's ends by at most 1 % of its width.
+"""
 
 
 def round_shares(share: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats, Floats]:
-    """Round shares that sum to 1, and the ends of their intervals, (G,) each, to as many decimals as intervals ask for.
+    """Round shares that sum to 1 and the ends of their intervals, shape (G,) each, to the decimals that these support.
 
-    The rounded shares sum to 1 too. The ends are rounded outwards, so that an interval's confidence holds for what is
-    written.
+    The rounded shares sum to 1 too. The ends are rounded outwards, so that the rounded intervals keep their confidence.
 
     >>> [x.tolist() for x in round_shares(np.array([1 / 3, 2 / 3]), np.array([0.2, 0.5]), np.array([4 / 9, 0.7]))]
     [[0.333333, 0.666667], [0.2, 0.5], [0.444445, 0.7]]
@@ -42,14 +43,14 @@ def round_shares(share: Floats, low: Floats, high: Floats) -> tuple[Floats, Floa
 
 
 def _round_down(values: Floats, decimals: int) -> Floats:
-    """Return the largest decimals that are not above the values, up to the rounding of doubles."""
+    """Round values down to a number of decimals, up to the rounding of doubles."""
     rounded = np.round(values, decimals)
     lower = np.where(rounded > values, np.round(rounded - 10.0**-decimals, decimals), rounded)
     return np.asarray(lower + 0.0, dtype=np.float64)  # no negative zeros
 
 
 def round_frame(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a table of shares as it is written: its columns share, low and high are rounded."""
+    """Return a table of shares with its columns share, low and high rounded (:func:`round_shares`)."""
     names = ("share", "low", "high")
     rounded = round_shares(*(frame[name].to_numpy() for name in names))
     return frame.with_columns(*(pl.Series(name, values) for name, values in zip(names, rounded, strict=True)))
