@@ -280,9 +280,9 @@ class SolvesProgram(Protocol):
 
 @runtime_checkable
 class StatesDetails(Protocol[P, R]):
-    """States figures in ``details`` of result.json that ``verify`` recomputes.
+    """States values in ``details`` of result.json that ``verify`` recomputes.
 
-    Without this ability, there are no such figures.
+    Without this ability, there are no such values.
     """
 
     def details(self, problem: P, release: R, method: str, recorded: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -321,7 +321,7 @@ class Explains(Protocol[P, R]):
     """
 
     def meaning(self, problem: P, release: R, result: Result) -> Sequence[str]:
-        """Return plain sentences with figures from public data, which ``solve`` shows below its table."""
+        """Return plain sentences, made from public data only, which ``solve`` shows below its table."""
 
 
 # --- asked by one command each ------------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ class Plans(Protocol[D]):
     """
 
     def plan(self, declared: D, file: str, context: SolveContext) -> Plan:
-        """Return a prediction of the errors, from public or analytic figures alone.
+        """Return a prediction of the errors, computed without the secret files.
 
         Args:
             declared: An instance of the problem class. Its secret files are absent, as in a published copy.
@@ -344,7 +344,7 @@ class Plans(Protocol[D]):
 
         Raises:
             UsageError: The method cannot predict errors.
-            InputError: The problem lacks data that the prediction needs.
+            InputError: Data that the prediction requires is missing from the problem.
         """
 
 
@@ -392,7 +392,7 @@ class VariesEpsilon(Protocol[P]):
         """Return the problem with another epsilon.
 
         Raises:
-            InputError: The mechanism does not take this epsilon.
+            InputError: The mechanism does not accept this epsilon.
         """
 
 
@@ -414,7 +414,7 @@ class Drafts(Protocol):
         totals: Sequence[str] = (),
         keep_totals: bool = False,
     ) -> Sequence[str]:
-        """Write the problem file.
+        """Write a problem file for a table.
 
         Args:
             table: The path of the table of individuals.
@@ -422,7 +422,7 @@ class Drafts(Protocol):
             force: Whether to replace an existing file.
             count: The column with the number of individuals that each row counts; None if every row is one individual.
             persons: Whether every row is one individual although a column looks like counts.
-            totals: Totals to leave out, as ``COLUMN=VALUE``: rows with this value in this column are not read.
+            totals: Totals to omit, as ``COLUMN=VALUE``: rows with this value in this column are not read.
             keep_totals: Whether to treat values that look like totals as ordinary categories.
 
         Returns:
@@ -522,7 +522,7 @@ def details_of(
 ) -> Mapping[str, Any]:
     """Return the ``details`` of result.json that follow from the problem and the release.
 
-    They are empty if the mechanism lacks the :class:`StatesDetails` ability.
+    They are empty if the mechanism does not have the :class:`StatesDetails` ability.
 
     Args:
         mechanism: The mechanism.
@@ -535,7 +535,7 @@ def details_of(
 
 
 def meaning_of(mechanism: object, problem: object, release: Release, result: Result) -> tuple[str, ...]:
-    """Return sentences on what the guarantee means for a problem; none if the mechanism lacks :class:`Explains`."""
+    """Return sentences on what the guarantee means for a problem; empty without the ability :class:`Explains`."""
     return tuple(mechanism.meaning(problem, release, result)) if isinstance(mechanism, Explains) else ()
 
 
@@ -552,7 +552,8 @@ def solves_program(mechanism: object) -> bool:
 def reopen(mechanism: Mechanism[Any, Any], declared: object, file: str, folder: Path) -> tuple[Any, Release]:
     """Return the problem and the release in a folder, read from the folder's files alone.
 
-    If the mechanism lacks the :class:`Reopens` ability, the problem is loaded first and the release is read afterwards.
+    If the mechanism does not have the :class:`Reopens` ability, the problem is loaded first and the release is read
+    afterwards.
 
     Args:
         mechanism: The mechanism.

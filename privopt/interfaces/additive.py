@@ -84,7 +84,8 @@ def certify_noise(
         notes: Fields to add to the certificate's notes, which already contain ``sensitivities`` and ``scales`` (if all
             noise is Gaussian, ``variances``; if some is, ``scales_or_variances``).
         checked: The number of values to which noise was added. The default is the number of calls.
-        rests_on: The assumption that cannot be checked from the release; None for the drawing of the noise.
+        rests_on: The assumption that cannot be checked from the release. None for the default, that the noise was
+            drawn.
 
     Raises:
         UsageError: A call's law is neither Laplace nor Gaussian, so the mechanism must certify its noise itself.
@@ -128,8 +129,8 @@ def certify_noise(
         arithmetic += "; the delta that this rho implies at epsilon, by ball arithmetic (Canonne et al. 2020)"
     if allowed is None or worst > allowed:
         complaints.append(f"all calls together: expected at most {allowed}, got {float_up(worst):.9g}")
-    # Both figures become doubles. If rounding would put worst above the limit although the exact numbers are within it,
-    # it is capped at the limit, so that the published figures agree with the verdict.
+    # Both values become doubles. If rounding would put worst above the limit although the exact numbers are within it,
+    # it is capped at the limit, so that the published values agree with the verdict.
     stated_worst, limit = float_up(worst), None if allowed is None else float(allowed)
     if allowed is not None and worst <= allowed:
         stated_worst = min(stated_worst, float(allowed))

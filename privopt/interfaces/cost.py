@@ -80,7 +80,7 @@ def amount_of(value: Amount, what: str, *, zero: bool = False) -> Fraction:
     Fraction(1, 10)
 
     Args:
-        value: A rational, a whole number, or a decimal or quotient as text. Doubles are refused, because a double is
+        value: A rational, an integer, or a string with a decimal or quotient. Doubles are refused, because a double is
             rarely equal to the number that was meant.
         what: The amount's name in messages.
         zero: Whether the amount may be 0.
@@ -129,7 +129,8 @@ class Cost:
     Fraction(1, 2)
 
     Attributes:
-        epsilon: The exact amount, which may be given as a decimal or quotient in text. None if the notion counts rho.
+        epsilon: The exact amount, which may be given as a string with a decimal or quotient. None if the notion counts
+            rho.
         rho: The exact amount of zero-concentrated DP.
         delta: The amount of approximate DP, in addition to epsilon.
         unit: The neighbouring relation to which the amounts refer. All costs in a ledger have the same unit.
@@ -210,7 +211,7 @@ def cost_of_draw(
 
 
 def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
-    """Return a sentence on the secrets that stay hidden under a budget limit of :data:`EXAMPLE_REPORTS` reports.
+    """Return a sentence on what a budget limit of :data:`EXAMPLE_REPORTS` reports protects.
 
     Args:
         guarantee: The guarantee of one report.

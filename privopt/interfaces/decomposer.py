@@ -30,7 +30,7 @@ class Decomposed:
         duals: (m,) multipliers that prove the bound; None without a bound.
         rounds: The number of rounds of the method.
         trajectory: A tuple (seconds, lower bound, upper bound) for each round; unknown bounds are infinite.
-        details: Further figures about the run.
+        details: Further statistics about the run.
     """
 
     status: str

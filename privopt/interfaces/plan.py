@@ -107,9 +107,9 @@ class Plan:
                 columns[name] = errors[self.problem_budget]
         if self.best is not None:
             columns["best split"] = self.best[1]
-        # Long names are cut, so that the figures of several budgets fit beside them.
+        # Long names are cut, so that the errors for several budgets fit beside them.
         name_width = min(MAX_NAME_CHARACTERS, max(len(self.budget), *map(len, self.parts)))
-        # Most figures of three digits take at most 7 characters.
+        # Most numbers with three significant digits take at most 7 characters.
         widths = {head: max(7, len(head)) for head in columns}
         head = f"{self.budget:<{name_width}}" + "".join(f"  {name:>{widths[name]}}" for name in columns)
         rows = [

@@ -31,7 +31,7 @@ class Feature:
 
     Attributes:
         path: The positions. A point has one, and a line has two or more.
-        properties: Texts, numbers, booleans or None, by name. All features of a layer have the same names.
+        properties: Strings, numbers, booleans or None, by name. All features of a layer have the same names.
     """
 
     path: tuple[Position, ...]
@@ -114,7 +114,7 @@ class Reporting(Generic[P, R]):
         return ""
 
     def report_check(self, release: R, result: Result, folder: Path) -> Section | None:
-        """Return a section, or None, that contains the release and proves its claims in the reader's browser."""
+        """Return a section that proves the release's claims in the reader's browser, or None if there is none."""
         return None
 
     def report_truth(self, problem: P, release: R, result: Result, private: Path) -> Sequence[Section]:

@@ -195,7 +195,7 @@ VALUE_UNIT: Final = "value_unit"
 """The key in ``details`` for the unit to which the objective's value is rounded up."""
 
 FINE_GAP: Final = 1e-4
-"""The requested gap up to which a status in words does not mention it."""
+"""The largest requested gap that a status in words does not mention."""
 
 
 @frozen(kw_only=True)
@@ -238,14 +238,14 @@ class Times:
 
 @frozen(kw_only=True)
 class Details:
-    """Additional figures that a mechanism states about its release.
+    """Additional values that a mechanism states about its release.
 
     Attributes:
         told: The fields that ``verify`` does not check.
         value_unit: The unit of rounding: the objective's value is rounded up to an odd multiple of half this unit. None
             if the value is not rounded.
         lp: The value and bound of the program that was solved, if the status refers to that program.
-        facts: Figures that follow from the problem and the release. ``verify`` recomputes them.
+        facts: Values that follow from the problem and the release. ``verify`` recomputes them.
     """
 
     facts: Mapping[str, Any] = key(factory=dict, help="what follows from problem and release", rest=True)
@@ -259,7 +259,7 @@ class Result:
     """The claims that a release folder makes about its release, which are the content of ``result.json``.
 
     :meth:`to_json` writes it, and :func:`privopt.run.build_result.read_result` reads it back. ``verify`` recomputes
-    every figure except :attr:`time`, :attr:`solver` and ``details.told``.
+    every value except :attr:`time`, :attr:`solver` and ``details.told``.
 
     Attributes:
         mechanism, method: The names of the mechanism and of its method.
@@ -271,7 +271,7 @@ class Result:
         guarantee, objective, certificate: The release's claim, its loss and the record of its check.
         time: The seconds that each phase took.
         solver: The name and version of the solver, and the path that the search took.
-        details: Additional figures from the mechanism.
+        details: Additional values from the mechanism.
     """
 
     mechanism: str = key(help="name of a mechanism")

@@ -43,12 +43,12 @@ class Outcome(Generic[R_co]):
         bound_over: If the mechanism chose outputs: "chosen" if the bound covers releases over the chosen outputs only,
             "all" if it covers releases over all candidates. None if no outputs were chosen.
         proof: The proof of the bound, written next to the release; None if the release itself suffices.
-        solver: ``name``, ``version``, ``iterations`` and further figures about the search.
-        details: Figures for ``details.told`` of ``result.json``, which are not verified. If they include a program
-            under ``lp`` (``value``, ``lower_bound``, ``gap``), ``--gap`` and the status refer to it.
+        solver: ``name``, ``version``, ``iterations`` and further statistics about the search.
+        details: Values for ``details.told`` of ``result.json``, which are not verified. If they include a program under
+            ``lp`` (``value``, ``lower_bound``, ``gap``), ``--gap`` and the status refer to it.
         stopped: Whether a limit or an interrupt ended the search early.
         seeded: Whether noise was drawn from a seed.
-        truth: Figures that depend on secrets. They are written to ``private/truth.json`` and nowhere else.
+        truth: Values that depend on secrets. They are written to ``private/truth.json`` and nowhere else.
     """
 
     release: R_co
