@@ -168,12 +168,12 @@ def budget(
 
 
 def _list_accounts(book: Ledger, subject: str, hours: str | None, unit: str) -> list[Account]:
-    """Return a subject's accounts in a unit: one, or one for each charged period if the limit is by the calendar.
+    """Return a subject's accounts in a unit: one, or one for each charged period if the limit is per calendar period.
 
     Args:
         book: The ledger.
         subject: The subject's id.
-        hours: The number of most recent hours to count, as text; None for all time or for the limit's window.
+        hours: The number of most recent hours to count, as a string; None for all time or for the limit's window.
         unit: The unit of the account, one of :data:`privopt.interfaces.cost.UNITS`.
     """
     account = book.account(subject, hours=hours, unit=unit)

@@ -36,7 +36,7 @@ def parse_delta(text: str | None) -> Fraction | None:
     """Return the value of ``--delta`` as an exact rational; None if the option is omitted.
 
     Raises:
-        UsageError: The text is not a number above 0.
+        UsageError: The string is not a number above 0.
     """
     return None if text is None else amount_of(_to_plain_decimal(text), "--delta")
 
@@ -48,7 +48,7 @@ def parse_limit(amount: str, window: str | None) -> dict[str, Any]:
         The keyword arguments for :meth:`privopt.ledger.ledger.Ledger.set_limit`.
 
     Raises:
-        UsageError: A text is not an amount.
+        UsageError: A string is not an amount.
     """
     epsilon_text, *further_parts = amount.split(",")
     if len(further_parts) > 1:
@@ -83,7 +83,7 @@ def show_accounts(
     Args:
         book: The ledger. Its head is the number and hash of the last entry.
         units: The accounts to print, by unit (:data:`privopt.interfaces.cost.UNITS`).
-        hours: The length of the window that the accounts cover, as text; None for the limit's window.
+        hours: The length of the window that the accounts cover, as a string; None for the limit's window.
         delta: The delta at which all accounts of a subject are converted to one epsilon; None not to convert.
         as_json: Whether to print a JSON document instead of text.
 
@@ -151,7 +151,7 @@ def _say_unit(
         book: The ledger.
         unit: The unit of the accounts.
         accounts: The accounts.
-        hours: The length of the window that the accounts cover, as text; None for the limit's window.
+        hours: The length of the window that the accounts cover, as a string; None for the limit's window.
         totals: For each subject, the epsilon at ``delta`` over all accounts.
         delta: The delta at which amounts are converted to an epsilon; None not to convert.
         is_only_unit: Whether the ledger has no other unit, so that the unit need not be named.

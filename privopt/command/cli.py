@@ -504,5 +504,5 @@ for _command in (sample, audit, report, sign):
 
 
 def main() -> None:
-    """Run the command line: ``privopt`` and ``python -m privopt``."""
+    """Run the command line, for ``privopt`` and ``python -m privopt``."""
     run_program(cli, "privopt")

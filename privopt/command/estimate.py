@@ -164,7 +164,7 @@ def _print_notes(folder: Path, reports: Path, result: Estimate | Flows, required
         folder: The release's folder.
         reports: The table of reports.
         result: The estimate.
-        required: The values that skipped rows lack, in words: "a report" or "both reports".
+        required: The values missing from skipped rows, in words: "a report" or "both reports".
         line: The line that says what was written; None to print no such line.
     """
     warn_of_no_privacy(folder)

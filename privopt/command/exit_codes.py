@@ -1,4 +1,4 @@
-"""Exit codes, the conversion of errors into lines and exit codes, and options that several commands share.
+"""Exit codes, the conversion of errors into messages and exit codes, and options that several commands share.
 
 docs/reference/files.md lists the codes. The code 1 is reserved for a claim that does not hold.
 """
@@ -123,7 +123,7 @@ TIME_LIMIT: Final = click.option(
 
 
 def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
-    """Decorate a command so that it ends the process with an exit code, and prints errors as lines on standard error.
+    """Decorate a command so that it ends the process with an exit code, and prints errors to standard error.
 
     privopt's errors have their own codes. Interrupts and nearly all other exceptions have code 5, so that 1 always
     means a claim that does not hold. Only text that the command prints through :mod:`privopt.command.terminal` reaches
@@ -185,7 +185,7 @@ def _read_notes(error: BaseException) -> list[str]:
 
 
 def utf8(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Return an argument decoded as UTF-8 whatever the locale, because ids and column names in files are UTF-8.
+    """Return an argument decoded as UTF-8 regardless of the locale, because ids and column names in files are UTF-8.
 
     Python decodes arguments by the locale. Bytes that it cannot decode become lone surrogates, which are recognised
     here because they cannot be encoded.
@@ -203,7 +203,7 @@ def pair(context: click.Context, parameter: click.Parameter, value: str | None) 
     """Return the two numbers in an option such as ``--at 41.9,12.5``; None if the option is omitted.
 
     Raises:
-        click.BadParameter: The text is not two numbers separated by a comma.
+        click.BadParameter: The string is not two numbers separated by a comma.
     """
     if value is None:
         return None

@@ -66,7 +66,7 @@ def _describe_type(kind: click.ParamType[Any]) -> str:
 class Program(click.Group):
     """The command group of a plugin's program, whose errors are handled like those of ``privopt``.
 
-    A command returns its exit code, or None for 0. privopt's own errors become lines and exit codes (2 for faults in
+    A command returns its exit code, or None for 0. privopt's own errors become messages and exit codes (2 for faults in
     the input, 3 for infeasible problems, 5 if the run stopped without a result). An interrupt gives 5, and so does any
     other exception, with its traceback. The code 1 always means that a claim does not hold.
     """
@@ -106,8 +106,8 @@ def program(name: str, about: str) -> Program:
 def say_result(document: object, text: str, *, as_json: bool) -> None:
     """Print the result of a command to standard output: the JSON ``document`` if ``as_json``, else ``text``.
 
-    An empty text is not printed, and with ``--quiet`` no text is. A document is printed even then, because the user
-    asked for it.
+    An empty string is not printed, and with ``--quiet`` no text is. A document is printed even then, because the user
+    requested it.
     """
     from privopt.files.release_folder import dump_json
 

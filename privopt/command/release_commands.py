@@ -109,8 +109,8 @@ def _charge_draws(draw: Draw, count: int, charge: Charge, opened: OpenedFolder) 
     Notes and refusals go to standard error.
 
     Args:
-        draw: Draws the given number of reports.
-        count: The number of draws for which the user asked.
+        draw: A function that draws a given number of reports.
+        count: The number of draws that the user requested.
         charge: The ledger and the subject to charge.
         opened: The verified release, whose guarantee says what a draw costs.
     """

@@ -59,7 +59,7 @@ MOST_NAMED_FILES: Final = 6
 """The largest number of published files that a summary names."""
 
 MIN_BYTES_NAMED: Final = 20_000_000
-"""The size, in bytes, from which a summary states how large a file is."""
+"""The smallest size, in bytes, of a file whose size a summary states."""
 
 ATOMIC_PIPE_BYTES: Final = 4_096
 """The largest number of bytes that Linux writes to a pipe without dividing them (PIPE_BUF)."""
@@ -123,12 +123,12 @@ def _result_stream() -> IO[str]:
 
 
 def print_result(text: object) -> None:
-    """Print lines to standard output."""
+    """Print a result to standard output."""
     click.echo(printable(str(text)), file=_result_stream())
 
 
 def complain(text: object) -> None:
-    """Print lines to standard error: an error, or a message that a user must see regardless of options."""
+    """Print to standard error an error, or a message that a user must see regardless of options."""
     click.echo(printable(str(text)), err=True)
 
 
@@ -165,9 +165,9 @@ def align_columns(rows: Sequence[Sequence[str]], *, indent: int = 0) -> str:
 
     Args:
         rows: The cells of each row. All rows must have the same number of cells.
-        indent: The number of blanks before each line.
+        indent: The number of spaces before each line.
     """
-    # All columns but the last are as wide as their widest cell, with two blanks between columns.
+    # All columns but the last are as wide as their widest cell, with two spaces between columns.
     widths = [max((len(row[number]) for row in rows), default=0) for number in range(len(rows[0]) - 1)] if rows else []
     columns = line_width()
     margin = indent + sum(width + 2 for width in widths)
@@ -258,13 +258,13 @@ def _describe_best(report: Report) -> str:
 
 
 class _Display:
-    """Draws the last report from a separate thread, so that a solver without progress still shows elapsed time.
+    """Draws the latest progress report from a separate thread, so that elapsed time is shown even without new reports.
 
     Attributes:
         start: The time at which the display was created, in seconds on the monotonic clock.
         limit: The time limit in seconds; None if there is none.
         last: The latest report.
-        has_report: Whether any report has arrived. Until then, a log gets no line.
+        has_report: Whether any report has arrived. Until then, no line is printed to a log.
         ended: Set when the work is over, which ends the thread.
         thread: The thread that draws.
     """
@@ -334,7 +334,7 @@ class _Display:
             self.ended.wait()
 
     def _step(self, report: Report, seconds: float) -> str:
-        """Return a text that names the current step or, after an interrupt, says that the work is ending."""
+        """Return a string that names the current step or, after an interrupt, says that the work is ending."""
         if asked_to_end():
             return f"{seconds:6.1f} s  interrupted: ending with what was found"
         return _describe_step(report, seconds, self.limit)
