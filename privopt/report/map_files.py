@@ -26,7 +26,7 @@ DEGREE_DECIMALS: Final = 7
 PLANAR_DIGITS: Final = 9
 """The number of significant digits in which a planar layer's extent is written. The unit can be anything."""
 PROPERTY_DIGITS: Final = 10
-"""The number of significant digits of properties that are not whole numbers."""
+"""The number of significant digits of properties that are not integers."""
 
 
 def point_features(
@@ -94,7 +94,7 @@ def _coordinate_decimals(layer: Layer) -> int:
 
 
 def _round_property(value: Any) -> Any:
-    """Return a property as it is written: a number that is not finite is null, and one that is not whole is rounded."""
+    """Return a property's value for GeoJSON: None for a number that is not finite, rounded if it is not an integer."""
     if not isinstance(value, float):
         return value
     if not math.isfinite(value):

@@ -1,7 +1,7 @@
 """The frame of every report, and the figures, tables and sections in it.
 
-A page is one HTML file without external resources, so it works offline and no server learns who reads it. The markup is
-in templates beside this module. They escape all texts.
+A page is one HTML file without external resources, so it works offline and no server learns who reads it. The markup
+comes from templates in this package, which escape all text.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ __all__ = ["drawing", "figure_section", "page", "pair_section", "table", "table_
 
 
 MAX_WHOLE_TABLE: Final = 100
-"""The largest number of rows for which a table is shown whole."""
+"""The largest number of rows for which a table is shown in full."""
 
 MAX_EPSILON_CHARACTERS: Final = 8
 """The largest number of characters in an epsilon that is shown as it was stated."""
 
 FIRST_ROWS: Final = 50
-"""The number of rows that are shown if a table is longer."""
+"""The number of rows that are shown of a longer table."""
 
 UNPROTECTED: Final = "Treat it like the secret data itself."
-"""The sentence that replaces, for a release that is not private, the one that says whom to trust."""
+"""The sentence shown for a release that is not private, in place of the one that says whom to trust."""
 
 RATIONAL: Final = re.compile(r"-?\d+/0*[1-9]\d*", re.ASCII)
 """Matches a quotient in a certificate's notes, but not one with a denominator of 0."""
@@ -56,7 +56,7 @@ WHOLE_NUMBER: Final = re.compile(r"(?<![\w.,])\d{4,15}(?![\w,]|\.\d)", re.ASCII)
 def figure_section(
     title: str, figure: Figure, lead: str = "", *, narrow: Figure | None = None, for_experts: bool = False
 ) -> Section:
-    """Return a section with a title, a sentence (``lead``) and a figure, whose form for telephones is ``narrow``."""
+    """Return a section with a title, a sentence (``lead``) and a figure; ``narrow`` is its version for telephones."""
     return Section(title=title, lead=lead, html=drawing(title, figure, narrow=narrow), for_experts=for_experts)
 
 
@@ -157,7 +157,7 @@ def _width_class(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """Split a text into the parts between which a line can break, each cut to at most 24 characters."""
+    """Split a string into the parts between which a line can break, each cut to at most 24 characters."""
     # A position such as (x 0.3 km, y 0 km) counts as one word. Words of more than 24 characters, as in paths, break
     # anywhere.
     return [word[:24] for word in re.findall(r"\([^()]*\d[^()]*\)|\S+", text)]
@@ -183,8 +183,7 @@ def _judge(result: Result) -> tuple[str, str]:
 def _add_decimals(value: object) -> object:
     """Return a value with an approximate decimal after each rational, such as ``"1/3 (0.333333)"``.
 
-    Whole numbers in texts get thousands separators. Lists are searched recursively; other values are returned
-    unchanged.
+    Integers in strings get thousands separators. Lists are searched recursively; other values are returned unchanged.
     """
     if isinstance(value, (list, tuple)):
         return [_add_decimals(inner) for inner in value]
@@ -197,9 +196,9 @@ def _add_decimals(value: object) -> object:
 
 
 def _format_certificate(result: Result) -> dict[str, Any]:
-    """Return the guarantee and the certificate's figures as texts, by the name that the page shows.
+    """Return the guarantee's and the certificate's values as strings, by the name that the page shows.
 
-    The figures themselves can have any type, because the folder may have been tampered with.
+    The original values can have any type, because the folder may have been tampered with.
     """
     certificate, guarantee = result.certificate, result.guarantee
     epsilon = guarantee.epsilon
@@ -214,7 +213,7 @@ def _format_certificate(result: Result) -> dict[str, Any]:
         "conditions checked": certificate.checked,
         "arithmetic": _add_decimals(certificate.arithmetic),
     }
-    # Further figures of the certificate, which depend on the notion, are shown under their keys.
+    # Further values of the certificate, which depend on the notion, are shown under their keys.
     notes = {"rests_on": certificate.rests_on, **certificate.notes}
     rows |= {name.replace("_", " "): _add_decimals(value) for name, value in notes.items() if value != ""}
     return {name: format_text(value) for name, value in rows.items()}
@@ -249,12 +248,12 @@ def _format_epsilon(epsilon: Fraction) -> str:
 
 
 def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> list[tuple[str, ...]]:
-    """Return the report's main figures, each as a tuple (label, number, unit) or (label, number, unit, note).
+    """Return the report's main metrics, each as a tuple (label, number, unit) or (label, number, unit, note).
 
     Args:
         result: The parsed result.json.
         in_readers_unit: A function that formats a loss in the unit that the problem names for its readers, such as
-            minutes. That text then comes first. Without such a unit, it returns an empty text.
+            minutes. The result is then shown first. The function returns an empty string if there is no such unit.
     """
     objective, guarantee = result.objective, result.guarantee
 
@@ -277,7 +276,7 @@ def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> li
 
 
 def _solver_figures(result: Result) -> list[tuple[str, ...]]:
-    """Return the solver's figures (loss, bound, gap, time) with more digits, in tuples as in `_main_figures`."""
+    """Return the solver's metrics (loss, bound, gap, time) with more digits, in tuples as in `_main_figures`."""
     objective = result.objective
     value, bound = objective.value, objective.lower_bound
 
@@ -330,7 +329,7 @@ def _format_commands(result: Result) -> str:
 
 
 def _is_fact(value: object) -> bool:
-    """Return whether a member of ``solver`` says something in one line: no table, no list, nothing empty."""
+    """Return whether a value in ``solver`` can be shown on one line: it is not a mapping, not a list, and not empty."""
     return value is not None and not isinstance(value, (dict, list)) and str(value).strip() != ""
 
 
@@ -380,10 +379,10 @@ def page(
         heading: The problem's title and purpose. Without a title, the names of the mechanism and the problem file are
             the heading.
         truth: Whether some sections compare the release with the secrets. The page then says that it must stay private.
-        absent: The names of those secret files that the release folder lacks.
+        absent: The names of the secret files missing from the release folder.
         warnings: Sentences that every user of the release should know.
-        in_readers_unit: A function that formats a loss in the unit that the problem names for its readers. Without such
-            a unit, it returns an empty text.
+        in_readers_unit: A function that formats a loss in the unit that the problem names for its readers. It returns
+            an empty string if there is no such unit.
     """
     # The mechanism and the file are the heading if the problem has no title. Otherwise they are shown below the title.
     made_by = f"{result.mechanism}, from {result.problem.file}"

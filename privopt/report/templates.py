@@ -1,4 +1,4 @@
-"""Markup made from templates, in which every text is escaped unless it came from a template.
+"""Markup made from templates, in which every string is escaped unless it came from a template.
 
 A template is a file in a package and is named ``package/file``, as in ``render("privopt.report/table.html", ...)``.
 Plugins keep their templates beside their code. jinja2 is imported when the first page is made, because solving does not
@@ -29,7 +29,7 @@ def render(template: str, **values: Any) -> Markup:
 
     Args:
         template: The package's name, a slash, and the name of a file in the package.
-        values: A value for each name in the template. Texts are escaped unless :func:`render` returned them.
+        values: A value for each name in the template. Strings are escaped unless :func:`render` returned them.
 
     Raises:
         jinja2.UndefinedError: The template uses a name that ``values`` does not contain.

@@ -352,7 +352,7 @@ def _widen_flat_maps(figure: Figure) -> None:
 
 
 def _stretch(limits: Floats, extent: float) -> tuple[float, float]:
-    """Return axis limits with the same centre and direction as ``limits``, (2,), but with the given extent."""
+    """Return axis limits with the same centre and direction as ``limits``, shape (2,), but with the given extent."""
     start, end = limits.tolist()
     half, centre = extent / 2, start + (end - start) / 2
     return (centre - half, centre + half) if start <= end else (centre + half, centre - half)
@@ -374,7 +374,7 @@ def _colour_variable(colour: str) -> str:
 
 @contextmanager
 def _any_character() -> Iterator[None]:
-    """Silence warnings about characters that matplotlib's font lacks, because browsers have other fonts."""
+    """Silence warnings about characters missing from matplotlib's font, because browsers have other fonts."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield

@@ -32,13 +32,13 @@ _NO_TEXT: Final = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 
 
 def explain_words(texts: Iterable[str], sections: Iterable[Section]) -> dict[str, str]:
-    """Return the meanings of those words that occur in a page's texts and sections, by word, in alphabetical order.
+    """Return the meanings of the explained words that occur on a page, by word, in alphabetical order.
 
     >>> list(explain_words(["Reports add up."], []))
     ['report']
 
     Args:
-        texts: Plain texts.
+        texts: The page's plain texts outside the sections.
         sections: The sections. Scripts and style sheets in their markup are not searched.
     """
     parts = list(texts)

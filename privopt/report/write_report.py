@@ -63,7 +63,7 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
         *_budget_of(opened),
         *([] if check is None else [check]),
     ]
-    # Lists the secret files that the folder lacks. Files with a public version, such as noisy counts, are left out,
+    # Lists the secret files missing from the folder. Files with a public version, such as noisy counts, are omitted,
     # because they are not needed to solve again.
     absent = sorted({file.name for file in files_of(opened.declared) if file.secret and file.absent})
     headline, faults = _make_headline(reporting, opened)

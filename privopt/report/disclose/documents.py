@@ -25,7 +25,7 @@ PROPERTIES: Final = (
     "owner.published",
     "owner.curator",
 )
-"""The keys of those statements that the card repeats as JSON-LD. Unanswered questions are omitted."""
+"""The keys of the statements that the card repeats as JSON-LD. Unanswered questions are omitted."""
 
 PROMISE: Final = ("release.promise", "release.verdict", "attack.warning")
 """The keys of the statements with which each document's summary begins."""

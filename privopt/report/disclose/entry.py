@@ -113,7 +113,7 @@ def check_answers(answers: Mapping[str, str], file: str) -> None:
 
 
 def _is_date(text: str) -> bool:
-    """Return whether a text is an existing date, written as YYYY-MM-DD."""
+    """Return whether a string is an existing date, written as YYYY-MM-DD."""
     try:
         # fromisoformat also accepts other ISO forms, such as 20260131, which the schema does not.
         return date.fromisoformat(text).isoformat() == text
@@ -162,7 +162,7 @@ def _format_sentences(group: str, sentences: Iterator[Statement]) -> str:
 
 
 def _list_typed_fields(answered: Sequence[Statement]) -> Iterator[Field]:
-    """Yield those fields that the schema requires to be a number, a date, a name or a choice from a list.
+    """Yield the fields that the schema requires to be a number, a date, a name or a choice from a list.
 
     Args:
         answered: The statements about the release, without the open questions.
@@ -202,7 +202,7 @@ def _list_parameters(answered: Sequence[Statement]) -> Iterator[tuple[str, float
             name = statement.values.get("name", "epsilon")
             text = statement.values.get("value", statement.values.get("epsilon", ""))
             number = float_up(Fraction(text))
-            # YAML 1.1 reads 1e-9 as a text, and the schema accepts a text only for delta.
+            # YAML 1.1 reads 1e-9 as a string, and the schema accepts a string only for delta.
             if "e" not in repr(number):
                 yield name, number
             elif name == "delta":
@@ -216,7 +216,7 @@ def _explain_marks(statements: Sequence[Statement], typed: Sequence[Field]) -> s
 
     Args:
         statements: All statements about the release.
-        typed: Those fields that cannot carry a mark (:func:`_list_typed_fields`).
+        typed: The fields that cannot carry a mark (:func:`_list_typed_fields`).
     """
     parts = []
     # Fields by their mark, so that each mark has one line.

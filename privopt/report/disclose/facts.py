@@ -20,7 +20,7 @@ def read_facts(path: Path) -> dict[str, str]:
     """Read the owner's answers from a TOML file, by key. Each answer becomes one line; empty answers are omitted.
 
     Raises:
-        InputError: The file is not TOML, a key is unknown, or an answer is not text, is too long or has invisible
+        InputError: The file is not TOML, a key is unknown, or an answer is not a string, is too long or has invisible
             characters.
     """
     expectation = "TOML with keys of the questions (privopt disclose --ask FILE writes them)"
@@ -54,7 +54,7 @@ def _is_visible(answer: str) -> bool:
 
 
 def questions_text(answers: Mapping[str, str]) -> str:
-    """Return the text of a TOML file that has each question as a comment, followed by its answer or an empty text."""
+    """Return the text of a TOML file with each question as a comment, followed by its answer or an empty string."""
     head = "# What only the owner knows. An empty answer stays open in what is filed.\n"
     return head + "".join(
         f"\n# {question}\n{name} = {_quote_toml(answers.get(name, ''))}\n" for name, question in QUESTIONS.items()
@@ -62,6 +62,6 @@ def questions_text(answers: Mapping[str, str]) -> str:
 
 
 def _quote_toml(text: str) -> str:
-    """Quote a text as a TOML basic string."""
+    """Quote a string as a TOML basic string."""
     # JSON strings are TOML basic strings, except that TOML requires DEL to be escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")

@@ -84,7 +84,7 @@ def statements(
 
     Args:
         opened: The folder, opened by :func:`privopt.run.verify.open_verified`.
-        audit: The figures from ``privopt audit --json``.
+        audit: The metrics from ``privopt audit --json``.
         facts: The owner's answers, by key.
         ledger: The checked ledger that counts the release's reports; None if no ledger was read.
 
@@ -116,7 +116,7 @@ KeyedValues: TypeAlias = tuple[str, Mapping[str, object]]
 
 
 def _state_release(opened: OpenedFolder, verdict: str) -> Iterator[KeyedValues]:
-    """Yield statements on the claims and figures that ``verify`` checked, and on the files that they are about.
+    """Yield statements on the claims and values that ``verify`` checked, and on the files that they are about.
 
     Args:
         opened: The verified folder.
@@ -236,7 +236,7 @@ def _state_loss(result: Result) -> Iterator[KeyedValues]:
 
 
 def _state_attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[KeyedValues]:
-    """Yield statements on attacks: what the guarantee means, warnings, and those figures from ``audit`` that apply.
+    """Yield statements on attacks: what the guarantee means, warnings, and the metrics from ``audit`` that apply.
 
     Args:
         opened: The verified folder.
@@ -247,7 +247,7 @@ def _state_attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[K
     for line in collect_warnings(opened.mechanism, opened.problem, opened.release, opened.result):
         yield "attack.warning", {"line": f"{line.rstrip('.')}."}
     for name, value in audit.items():
-        # Figures that do not apply are None, and an epsilon that was not measured has None as ``achieved``. "gv"
+        # Metrics that do not apply are None, and an epsilon that was not measured has None as ``achieved``. "gv"
         # contains the share of violated inequalities, and "statistical" an attack on samples.
         if value is None or (isinstance(value, Mapping) and value.get("achieved", 0) is None):
             continue
@@ -307,8 +307,8 @@ def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[KeyedValues]
         if accounts:
             # Sums are compared by their first number (epsilon or rho), and then by delta.
             most = max(account.spent_sum for account in accounts)
-            # Only under a limit by the calendar is there an account for each period. Otherwise an account counts all
-            # charges.
+            # Only under a limit per calendar period is there an account for each period. Otherwise an account counts
+            # all charges.
             within = "" if limit is None or limit.calendar is None else " in one period"
             yield (
                 "ledger.spent",
@@ -357,7 +357,7 @@ def _state_reports(attack: Mapping[str, Any]) -> Iterator[KeyedValues]:
 
 
 def _join_alternatives(texts: Sequence[str]) -> str:
-    """Join texts with commas and "or".
+    """Join strings with commas and "or".
 
     >>> _join_alternatives(["1", "10", "50"])
     '1, 10 or 50'
@@ -386,7 +386,7 @@ def _state_answers(facts: Mapping[str, str], answered: Container[str] = ()) -> I
 
 
 def _format_up(value: float | None, limit: float | None) -> str:
-    """Format a figure with four digits, rounded up but not above a limit that it satisfies; None is written in words.
+    """Format a number with four digits, rounded up but not above a limit that it satisfies; None is written in words.
 
     >>> _format_up(1.53348, 2.0), _format_up(0.0999977, 0.1), _format_up(None, 1.0)
     ('1.534', '0.1', 'unknown')
@@ -398,7 +398,7 @@ def _format_up(value: float | None, limit: float | None) -> str:
 
 
 def _format_down(value: float) -> str:
-    """Format a figure with four digits, rounded down.
+    """Format a number with four digits, rounded down.
 
     >>> _format_down(0.897359)
     '0.8973'
@@ -409,7 +409,7 @@ def _format_down(value: float) -> str:
 
 
 def _format_number(value: object) -> str:
-    """Format a figure as text: an integer in full, a double with four digits, None and infinity in words."""
+    """Format a value as text: an integer in full, a double with four digits, None and infinity in words."""
     if value is None:
         return "unknown"
     if isinstance(value, float) and math.isinf(value):
@@ -420,7 +420,7 @@ def _format_number(value: object) -> str:
 
 
 def _format_figures(value: object) -> str:
-    """Format nested figures from ``audit`` as a clause: an object as names and numbers, a list as numbers."""
+    """Format nested values from ``audit`` as a clause: an object as names and numbers, a list as numbers."""
     if isinstance(value, Mapping):
         return ", ".join(f"{str(name).replace('_', ' ')} {_format_figures(inner)}" for name, inner in value.items())
     if isinstance(value, (list, tuple)):

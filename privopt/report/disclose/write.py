@@ -44,7 +44,7 @@ def write_disclosure(
         progress: Called with the current step; None to report no progress.
 
     Returns:
-        The keys of those questions that have no answer.
+        The keys of the questions without an answer.
 
     Raises:
         DoesNotHoldError: A claim in DIR does not hold, or an entry in the ledger was changed. Nothing is written then.
