@@ -1,4 +1,4 @@
-"""An append-only log of texts in a file. Each text is on disk before its writer continues."""
+"""An append-only log of strings in a file. Each string is on disk before its writer continues."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ SCHEMA: Final = ("CREATE TABLE entries (number INTEGER PRIMARY KEY, text TEXT NO
 
 
 class DurableLog(LogFile):
-    """An append-only file of texts that only its owner can read.
+    """An append-only file of strings that only its owner can read.
 
-    When a block of :meth:`adding` ends, its texts are either all on disk or all dropped; processes wait for one
-    another. A text that must be drawn once and then repeated is looked up and added in the same block::
+    When a block of :meth:`adding` ends, its strings are either all on disk or all dropped; processes wait for one
+    another. A string that must be drawn once and then repeated is looked up and added in the same block::
 
         with DurableLog(Path("sent"), name="file of messages sent", mark=0x666C6D31) as log, log.adding():
             sent = {round_of(text): text for text in log.texts()}
@@ -35,14 +35,14 @@ class DurableLog(LogFile):
         InputError: The file is of another kind.
         DoesNotHoldError: The file was changed.
         UsageError: The folder is missing, or the file may not be opened.
-        StoppedError: The disk failed, or another process was writing for more than a minute.
+        StoppedError: An I/O error occurred, or another process was writing for more than a minute.
     """
 
     def __init__(self, path: Path, *, name: str, mark: int) -> None:
         super().__init__(path, Form(name=name, mark=mark, schema=SCHEMA))
 
     def texts(self) -> list[str]:
-        """Return all texts, oldest first."""
+        """Return all strings, oldest first."""
         with translated_errors(self.path):
             rows = self.connection(make=False).execute("SELECT text FROM entries ORDER BY number")
             return [text for (text,) in rows]
@@ -54,6 +54,6 @@ class DurableLog(LogFile):
             yield
 
     def add(self, text: str) -> None:
-        """Add a text. Call this within a block of :meth:`adding`."""
+        """Add a string. Call this within a block of :meth:`adding`."""
         with translated_errors(self.path):
             self.connection(make=True).execute("INSERT INTO entries (text) VALUES (?)", (text,))

@@ -63,7 +63,7 @@ def translated_errors(path: Path) -> Iterator[None]:
     Raises:
         DoesNotHoldError: The file was changed.
         UsageError: The file may not be opened or written.
-        StoppedError: Another process or the disk prevents the work.
+        StoppedError: Another process holds the lock, or an I/O error occurred.
     """
     try:
         yield
@@ -85,10 +85,10 @@ def path_of(value: Path | str, what: str) -> Path:
 
     Args:
         value: The name.
-        what: What the file is, for the message.
+        what: The argument's name, for the message.
 
     Raises:
-        UsageError: The value is neither text nor a path.
+        UsageError: The value is neither a string nor a path.
     """
     try:
         return Path(value)
@@ -155,7 +155,7 @@ class LogFile:
         """Write the initial contents of a new file. The default implementation writes nothing."""
 
     def reading(self, *, make: bool = False) -> AbstractContextManager[sqlite3.Connection]:
-        """Open a transaction that sees a single state of the file, whatever other processes write in the meantime.
+        """Open a transaction that sees a single state of the file, even if other processes write in the meantime.
 
         Args:
             make: Whether to create the file if it is missing.
@@ -257,12 +257,12 @@ def write_database(path: Path, form: Form, fill: Callable[[sqlite3.Connection], 
     """Write a new log file durably and completely, readable by its owner only. The path must be unused.
 
     Args:
-        path: The file, under a temporary name.
+        path: The temporary path to write to; the caller renames or links it.
         form: The kind of log file.
-        fill: Writes the initial contents in the transaction that creates the tables.
+        fill: A function that writes the initial contents, in the transaction that creates the tables.
 
     Raises:
-        sqlite3.Error, OSError: The disk is full, or failed.
+        sqlite3.Error, OSError: The disk is full or an I/O error occurred.
         StoppedError: The file is incomplete, although SQLite reported no error.
     """
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -287,7 +287,7 @@ def _make_tables(connection: sqlite3.Connection, form: Form, fill: Callable[[sql
 
 
 def _check_complete(path: Path, form: Form) -> None:
-    """Refuse a new file that lacks pages or tables, or that still needs a write-ahead log or a rollback journal.
+    """Refuse a new file in which pages or tables are missing, or that still needs a write-ahead log or a journal.
 
     Raises:
         StoppedError: The file is incomplete.
@@ -308,7 +308,7 @@ def _check_complete(path: Path, form: Form) -> None:
 
 @contextmanager
 def open_archive(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
-    """Open a file to which nobody writes any more, for reading, and yield the connection in a transaction.
+    """Open a file that is no longer written to, for reading, and yield the connection in a transaction.
 
     Args:
         path: The file.
@@ -369,7 +369,7 @@ def _check_names(path: Path, status: os.stat_result) -> None:
 
     Args:
         path: The file.
-        status: Its status.
+        status: The file's status.
 
     Raises:
         UsageError: The file has a name that privopt did not give it.

@@ -120,7 +120,7 @@ def check_files_folder(folder: Path, option: str) -> None:
         option: The option that names it, for messages.
 
     Raises:
-        UsageError: The folder cannot be written, or is a release folder or in one.
+        UsageError: The folder cannot be written, is a release folder, or lies in one.
     """
     subject = f"{option} {folder}"
     # Any name will do, because a release folder takes no file.
@@ -129,13 +129,13 @@ def check_files_folder(folder: Path, option: str) -> None:
 
 
 def check_location(target: Path, subject: str) -> None:
-    """Refuse a path with a name that is too long for a file system, and one inside a release folder.
+    """Refuse a path that :func:`check_name` refuses, or that lies inside a release folder.
 
     The checksums of a release folder (DIR) list every file in it, so no command accepts DIR once it holds another file.
 
     Args:
         target: The file or folder to write.
-        subject: The beginning of messages, such as ``--out FILE``.
+        subject: The prefix of error messages, such as ``--out FILE``.
 
     Raises:
         UsageError: The path must not be written.
@@ -149,11 +149,11 @@ def check_location(target: Path, subject: str) -> None:
 
 
 def check_name(target: Path, subject: str) -> None:
-    """Refuse a path with a name that is too long for a file system.
+    """Refuse a path if it, or a name in it, is too long for a file system.
 
     Args:
         target: The file or folder to write.
-        subject: The beginning of messages, such as ``--out FILE``.
+        subject: The prefix of error messages, such as ``--out FILE``.
 
     Raises:
         UsageError: A name or the path is too long.
@@ -176,19 +176,19 @@ def _refuse_inside(folder: Path, subject: str) -> NoReturn:
 
 
 def _resolve(path: Path) -> Path:
-    """Return a path with all links and ``..`` resolved. A circle of links is left as it is, and raises no error."""
+    """Return a path with all links and ``..`` resolved. A circle of links is left unchanged, and raises no error."""
     return Path(os.path.realpath(path))
 
 
 def _check_writable(folders: Sequence[Path], subject: str) -> None:
-    """Refuse a path unless the nearest of the folders around it that exists can be written.
+    """Refuse a path unless its nearest existing ancestor folder can be written.
 
     Args:
-        folders: The folders around the path, the innermost first.
-        subject: The beginning of messages.
+        folders: The path's ancestor folders, innermost first.
+        subject: The prefix of error messages.
 
     Raises:
-        UsageError: There is no such folder, it is not a folder, or it cannot be written.
+        UsageError: No ancestor exists, the nearest one is not a folder, or it cannot be written.
     """
     nearest = next((folder for folder in folders if os.path.lexists(folder)), None)
     if nearest is None:
@@ -271,7 +271,7 @@ def claim_folder(target: Path) -> Iterator[Path]:
     Leftovers of killed runs are removed first.
 
     Raises:
-        StoppedError: The disk failed, or the run was interrupted.
+        StoppedError: An I/O error occurred, or the run was interrupted.
     """
     work = lock = None
     try:
@@ -496,7 +496,7 @@ def open_workspace(
 
     Raises:
         UsageError: :func:`privopt.files.new_folder.check_target` refuses the target.
-        StoppedError: The disk failed, or the run was interrupted.
+        StoppedError: An I/O error occurred, or the run was interrupted.
     """
     target = target.absolute()
     check_target(target, force=force, option=option, known_by=known_by)
@@ -548,7 +548,7 @@ def swap_into_place(folder: Path, target: Path, home: Path) -> Path | None:
 
     Args:
         folder: The finished folder.
-        target: The path that the folder gets. An existing folder at this path is moved away.
+        target: The new path of the folder. An existing folder at this path is moved away first.
         home: The hidden folder of this run. A folder that is moved away is named after it, with the suffix
             ``.replaced``.
 
@@ -570,7 +570,7 @@ def swap_into_place(folder: Path, target: Path, home: Path) -> Path | None:
 
 
 def remove_replaced(folder: Path, warn: Callable[[str], None] | None) -> None:
-    """Remove a folder that the result in place has replaced, and call ``warn`` with a sentence if that fails."""
+    """Remove a folder that a new result has replaced, and call ``warn`` with a sentence if that fails."""
     try:
         folder.chmod(0o700)
         shutil.rmtree(folder)

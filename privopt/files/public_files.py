@@ -1,4 +1,4 @@
-"""Functions that read a release folder's public files in parts that can be compared between two runs."""
+"""Functions that split a release folder's public files into parts that can be compared between two runs."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ LARGEST: Final = 8 * 2**30
 
 
 class Unreadable(ValueError):  # noqa: N818  (a reason, which callers turn into a fault with file and key)
-    """Raised if a path cannot be read. Its text gives the reason as a clause, such as ``which is a pipe``."""
+    """Raised if a path cannot be read. The message gives the reason as a clause, such as ``which is a pipe``."""
 
     @property
     def actual(self) -> str:
@@ -29,7 +29,7 @@ class Unreadable(ValueError):  # noqa: N818  (a reason, which callers turn into 
 
 
 _MISSING: Final = "which does not exist"
-"""The text of :class:`Unreadable` for a missing file."""
+"""The message of :class:`Unreadable` for a missing file."""
 
 
 def what_it_is(mode: int) -> str:
@@ -124,7 +124,8 @@ def private_folder(path: Path, *, closed: bool = False) -> None:
             files.
 
     Raises:
-        UsageError: The path is not a folder, belongs to another user, or is open to others although ``closed`` is set.
+        UsageError: The path is not a folder, belongs to another user, or is accessible to other users although
+            ``closed`` is set.
     """
     # By recursion, because mkdir(parents=True) would give the parents the default mode.
     if not path.parent.exists():

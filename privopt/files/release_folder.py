@@ -47,7 +47,7 @@ REPORT: Final = "report.html"
 """The report in DIR or private/. It can be written long after the release, so SHA256SUMS does not cover it."""
 
 SIGNATURE: Final = "SHA256SUMS.sig"
-"""The signature of DIR's SHA256SUMS, which therefore cannot cover it."""
+"""The signature of DIR's SHA256SUMS. SHA256SUMS therefore cannot cover it."""
 
 LARGEST_TEXT: Final = 64 * 2**20
 """The largest size of a result.json or SHA256SUMS, in bytes."""
@@ -93,7 +93,7 @@ def dump_json(value: object) -> str:
 
 
 def sha256(path: Path) -> str:
-    """Return the hexadecimal SHA-256 of a regular file.
+    """Return the SHA-256 of a regular file in hexadecimal.
 
     Raises:
         InputError: The path is not a regular file, or cannot be read.
