@@ -37,7 +37,7 @@ SECRET_DRAWS: Final = 20_000
 
 
 def attack_channel(channel: Channel, release: Release, guarantee: Guarantee) -> dict[str, Any]:
-    """Return those figures in ``privopt audit --json`` that can be computed from a channel.
+    """Return the metrics of ``privopt audit --json`` that can be computed from a channel.
 
     Args:
         channel: The probability of each report for each secret, as the release states it.

@@ -1,7 +1,7 @@
 """The ``privopt audit`` command, which measures what an attacker learns from a release.
 
-The mechanism's own attacks (:class:`privopt.interfaces.abilities.Audits`) take precedence. If they leave out the Bayes
-error, all missing figures are computed from the release's channel.
+The mechanism's own attacks (:class:`privopt.interfaces.abilities.Audits`) take precedence. If they omit the Bayes
+error, all missing metrics are computed from the release's channel.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from privopt.run.verify import open_verified
 
 __all__ = ["audit", "table"]
 
-# The figures that every audit has. "gv" (violations of the guarantee) contains the fraction of the inequalities that
+# The metrics that every audit has. "gv" (violations of the guarantee) contains the fraction of the inequalities that
 # are violated, and by how much.
 KEYS: Final = ("epsilon", "gv", "bayes_error", "expected_loss", "entropy_bits", "statistical")
 
 
 def audit(folder: Path, *, over_time: int | None = None, progress: Progress | None = None) -> dict[str, Any]:
-    """Return figures on what an attacker learns from a release folder (DIR), with None for those that do not apply.
+    """Return metrics of what an attacker learns from a release folder (DIR), with None for those that do not apply.
 
-    If the mechanism does not measure the Bayes error itself, missing figures are computed from the channel of the
+    If the mechanism does not measure the Bayes error itself, missing metrics are computed from the channel of the
     release (:meth:`privopt.interfaces.release.Release.channel`).
 
     Args:
@@ -46,7 +46,7 @@ def audit(folder: Path, *, over_time: int | None = None, progress: Progress | No
     blank: dict[str, Any] = dict.fromkeys(KEYS)
     blank["epsilon"] = {"claimed": None if epsilon is None else float(epsilon), "achieved": None}
     mechanism, problem, release = opened.mechanism, opened.problem, opened.release
-    # A mechanism's own attacks come first; only figures that it leaves out are measured on the channel.
+    # A mechanism's own attacks come first; only metrics that it omits are measured on the channel.
     own_figures = mechanism.audit(problem, release, opened.result) if isinstance(mechanism, Audits) else {}
     figures = {**blank, **own_figures}
     channel = channel_of(mechanism, problem, release)
@@ -64,7 +64,7 @@ def audit(folder: Path, *, over_time: int | None = None, progress: Progress | No
     return figures
 
 
-# The titles of figures in the table, by key. The title of any other key is the key itself with spaces.
+# The titles of metrics in the table, by key. The title of any other key is the key itself with spaces.
 _TITLES: Final = {
     "epsilon": "epsilon",
     "gv": "violated inequalities",
@@ -77,7 +77,7 @@ _TITLES: Final = {
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the figures from an audit as text, with a last line that names the figures that do not apply."""
+    """Return the metrics from an audit as text, with a last line that names those that do not apply."""
     titles = {name: _TITLES.get(name, name.replace("_", " ")) for name in figures}
     lines = [
         f"{titles[name]:<30}{line}"
@@ -92,13 +92,13 @@ def table(figures: Mapping[str, Any]) -> str:
 
 
 def _format_lines(value: object, *, split: bool = False) -> list[str]:
-    """Return the lines of text for a figure: one line, unless mappings are nested three deep in it.
+    """Return the lines of text for a metric: one line, unless mappings are nested three deep in it.
 
     In that case, each inner mapping has its own line, which begins with its name.
 
     Args:
-        value: The figure.
-        split: Whether inner mappings get their own lines in any case, as they do inside a figure that is split.
+        value: The metric's value.
+        split: Whether inner mappings get their own lines in any case, as they do inside a metric that is split.
     """
     inner = value if isinstance(value, Mapping) else {}
     tables = {name: item for name, item in inner.items() if isinstance(item, Mapping)}

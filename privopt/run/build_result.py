@@ -189,8 +189,8 @@ _OPTIONAL: Final = re.compile(r";.*\bextra\b")
 def versions_behind(plugin: str) -> dict[str, str]:
     """Return the versions of Python, of a plugin's distribution and of the distributions that it requires, by name.
 
-    The requirements are followed recursively from the plugin's distribution. Optional requirements (extras) are left
-    out.
+    The requirements are followed recursively from the plugin's distribution. Optional requirements (extras) are
+    omitted.
 
     Args:
         plugin: The name of the plugin's distribution.
@@ -221,7 +221,7 @@ def versions_behind(plugin: str) -> dict[str, str]:
 
 
 RELATIVE_TOLERANCE: Final = 1e-9
-"""The largest permitted relative difference between a figure in result.json and the recomputed figure.
+"""The largest permitted relative difference between a value in result.json and the recomputed value.
 
 Sums are added in an order that depends on the machine and the version of NumPy, so the last digits of doubles can
 differ."""

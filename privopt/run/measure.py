@@ -1,9 +1,8 @@
 """The measurement of a release: its guarantee, certificate and loss, computed from problem and release alone.
 
 ``solve`` states the measurement in result.json; ``verify`` repeats and compares it. Both commands call the same
-function, so they cannot disagree about how a figure is computed. Within :func:`remembering`, slow parts of a
-measurement can store their results under a hash of the bytes from which they follow, so that they are not computed
-twice.
+function, so they cannot disagree about how a value is computed. Within :func:`remembering`, slow parts of a measurement
+can store their results under a hash of the bytes from which they follow, so that they are not computed twice.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _FACTS: ContextVar[dict[bytes, Any] | None] = ContextVar("_FACTS", default=None)
 
 @frozen(kw_only=True, eq=False)
 class Measurement:
-    """The figures that can be computed from a problem and a release alone.
+    """The quantities that can be computed from a problem and a release alone.
 
     Attributes:
         guarantee: The guarantee that the mechanism claims.

@@ -200,7 +200,7 @@ def _csv_names(names: Iterable[str], used_names: set[str]) -> dict[str, str]:
 
 
 def _unused_name(path: PurePosixPath, used_names: set[str]) -> str:
-    """Return a path as text, with a number before the suffix (``a-2.csv``) if the text is one of ``used_names``."""
+    """Return a path as a string, with a number before the suffix (``a-2.csv``) if it is one of ``used_names``."""
     name, number = path, 1
     while str(name) in used_names:
         number += 1
@@ -298,7 +298,7 @@ def _replace_paths(name: str, contents: bytes, new_names: Mapping[str, str]) -> 
 
 
 def _parse_toml(text: str) -> dict[str, Any]:
-    """Return a TOML file as a mapping. Floats are kept as text, so that equal numbers with different digits differ."""
+    """Return a TOML file as a mapping. Floats are kept as strings, so that equal numbers with different digits differ."""
     return tomllib.loads(text, parse_float=str)
 
 

@@ -242,8 +242,8 @@ def read_problem(
     Args:
         mechanism: The mechanism.
         source: The problem file, on disk or in memory.
-        public: Whether the problem is a published copy, which may lack its secret files and must not name files outside
-            its own folder.
+        public: Whether the problem is a published copy, from which secret files may be missing, and which must not name
+            files outside its own folder.
         closed: Whether secret files must not be opened, even if they exist.
 
     Raises:
@@ -257,10 +257,10 @@ def read_problem(
 
 
 def _name_takers(mechanism: Mechanism[Any, Any], fault: Fault) -> Fault:
-    """Return a fault in a problem file. If it is about an unknown key, say where the key is accepted.
+    """Return a fault in a problem file, with a hint on where the key is accepted if the fault is about an unknown key.
 
-    The fault then says that another kind has the key, or names the mechanism's tables that have a key of this name or,
-    if there is none, the other mechanisms that accept the key in the same table.
+    The hint says that another kind has the key, or names the mechanism's tables that have a key of this name. If there
+    are none, it names the other mechanisms that accept the key in the same table.
 
     Args:
         mechanism: The mechanism that does not accept the key.

@@ -1,7 +1,7 @@
 """``verify`` for release folders (DIR): recompute the result from the files, and check every claim of result.json.
 
 ``verify`` first compares the checksums. It then reads the problem and the artefact, measures the release, and compares
-the outcome with the claims leaf by leaf, so that no figure is accepted merely because result.json states it.
+the outcome with the claims leaf by leaf, so that no value is accepted merely because result.json states it.
 
 Verdicts are cached, so that a folder is not verified again on every use. Each verdict is a small file in the user's
 cache folder. The file's name is the SHA-256 of everything that the verdict depends on: the checksum files of DIR, which
@@ -355,7 +355,7 @@ def open_verified(folder: Path, *, progress: Progress | None = None) -> OpenedFo
 def open_to_sample(folder: Path, *, progress: Progress | None = None) -> tuple[str, Release]:
     """Verify a release folder (DIR), and return the name of its mechanism and its release.
 
-    If the verdict is cached, the problem is read only if drawing needs it.
+    If the verdict is cached, the problem is read only if it is needed to draw reports.
 
     Raises:
         DoesNotHoldError: A checksum or a claim does not hold.
