@@ -298,7 +298,7 @@ def _replace_paths(name: str, contents: bytes, new_names: Mapping[str, str]) -> 
 
 
 def _parse_toml(text: str) -> dict[str, Any]:
-    """Return a TOML file as a mapping. Floats are kept as strings, so that equal numbers with different digits differ."""
+    """Return a TOML file as a mapping, with floats as strings, so that equal numbers with different digits differ."""
     return tomllib.loads(text, parse_float=str)
 
 
