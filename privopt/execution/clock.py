@@ -128,7 +128,7 @@ class Clock:
         return self if outer_scope is None and self.now() >= self.end else outer_scope
 
     def check(self, unfinished: str = "") -> None:
-        """Raise an error if the time is over. Call this inside long loops; a call takes half a microsecond.
+        """Raise an error if the time is up. Call this inside long loops; a call takes half a microsecond.
 
         Args:
             unfinished: The unfinished work, for the message.
@@ -142,7 +142,7 @@ class Clock:
 
     @property
     def granted_seconds(self) -> float:
-        """The time that the outermost scope with a limit was given, whatever is left of it; infinite without a limit.
+        """The time that the outermost scope with a limit was given, not what is left of it; infinite without a limit.
 
         Unlike :attr:`left`, it does not depend on how busy the machine is, so it can decide which method runs.
         """
@@ -226,7 +226,7 @@ def clock() -> Clock:
 
 
 def check(unfinished: str = "") -> None:
-    """Raise an error if the innermost scope's time is over; see :meth:`Clock.check`."""
+    """Raise an error if the innermost scope's time is up; see :meth:`Clock.check`."""
     _CLOCK.get().check(unfinished)
 
 
@@ -476,8 +476,8 @@ def interrupts_on_end() -> Iterator[None]:
     """Turn SIGTERM and SIGHUP into KeyboardInterrupt in the block, so that it removes its hidden folders when it ends.
 
     Only signals that would end the process at once are handled: ignored ones (as under nohup) stay ignored, and a
-    program's own handlers stay in place. Unlike :func:`interrupts`, the block says nothing to the work inside, which
-    :func:`asked_to_end` does not stop. Outside the main thread, the block has no effect.
+    program's own handlers stay in place. Unlike :func:`interrupts`, the block does not make :func:`asked_to_end` return
+    True. Outside the main thread, the block has no effect.
     """
 
     def end_block(number: int, frame: FrameType | None) -> NoReturn:

@@ -90,7 +90,7 @@ class _Dask(WorkerExecutor):
         return self._names[slot]
 
     def _send(self, name: str, held: Held) -> Any:
-        """Return Dask's future for a held value on the worker ``name``. Send the value first if the worker lacks it."""
+        """Return Dask's future for a held value on the worker ``name``. Send the value first if it is not there yet."""
         for key in [key for key in list(self._scattered) if key[1] == name and key[0] not in self._live_values]:
             del self._scattered[key]  # the caller dropped its reference; without this future the cluster frees the data
         if (held.number, name) not in self._scattered:

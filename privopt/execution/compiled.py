@@ -156,7 +156,7 @@ def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callabl
     """
 
     def decorate(function: Callable[P, R]) -> LazyJit[P, R]:
-        """Return the function in the form that is compiled when it is first called."""
+        """Return the function, wrapped so that it is compiled when it is first called."""
         return LazyJit(function, {"nogil": True, **options}, few)
 
     return decorate

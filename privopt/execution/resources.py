@@ -22,7 +22,7 @@ from privopt.execution.clock import check
 GB: Final = 10**9
 """The number of bytes in a gigabyte of ``--memory``."""
 PROGRAM_BYTES: Final = 240_000_000
-"""The least memory, in bytes, that a process holds after it has loaded the libraries for solving."""
+"""The minimum memory, in bytes, that a process holds after it has loaded the libraries for solving."""
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 """The size of a memory page, in bytes."""
 UNLIMITED: Final = 1 << 62
