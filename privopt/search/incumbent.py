@@ -38,7 +38,7 @@ CLOSING_TIME_FACTOR: Final = 1.5
 STEP_PHASES: Final = {"certify": "repairing and certifying", "prove": "proving the bound"}
 """The text that the progress display shows during each closing step (certifying or proving)."""
 MIN_NOTED_EXCESS: Final = 0.01
-"""If a certified value exceeds the promised one by more than this fraction, this is noted in the answer's ``path``."""
+"""The smallest relative excess of a certified value over the promised one that is noted in the answer's ``path``."""
 
 
 class CertifiedEntry(NamedTuple):
@@ -89,15 +89,15 @@ class Answer(Generic[R]):
 
     Attributes:
         release: The certified release.
-        value: Its exact value.
+        value: The release's exact value.
         bound: The proved lower bound; None if nothing was proved.
         proof: The proof of the bound; None if nothing was proved.
-        origin: Name of the method that offered the release.
-        offers: Number of offers that this method made.
+        origin: The name of the method that offered the release.
+        offers: The number of offers that this method made.
         path: The steps of the search, in words.
         stopped: Whether a time limit or an interrupt ended the search early.
         trajectory: The promised values and bounds over time, as tuples (seconds, bound, value).
-        details: Figures that the methods reported, by name.
+        details: Statistics that the methods reported, by name.
     """
 
     release: R
@@ -121,8 +121,8 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     meanwhile is repaired and certified like any other.
 
     Attributes:
-        certifier: Certifies candidates and proves bounds.
-        final_gap: Relative gap that the certified value and the proved bound must reach.
+        certifier: The object that certifies candidates and proves bounds.
+        final_gap: The relative gap that the certified value and the proved bound must reach.
         scope: The time scope in which the incumbent was created. Certification is not interrupted before this scope
             ends.
         closing_time: The time scope for proofs, inside ``scope``. :meth:`begin_closing` sets its end.
@@ -135,7 +135,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         best_certified: The best certified release. Its value is infinite before the first one.
         best_proved: The best proved bound. It is minus infinity before the first one.
         path: The steps of the search so far, in words.
-        details: Figures that the methods reported so far, by name.
+        details: Statistics that the methods reported so far, by name.
         _best_offers: The best offer from each method.
         _best_bounds: The highest bound that each method has promised, and the multipliers that should prove it.
         _tried_values: For each method, the promised or certified value of the offer that was tried last.
@@ -154,12 +154,12 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         """Create an empty incumbent.
 
         Args:
-            certifier: Certifies candidates and proves bounds.
-            gap: Relative gap that solvers aim for.
-            final_gap: Relative gap that the certified and proved values must reach; ``gap`` if None. It is larger than
-                ``gap`` if the repair of a candidate may increase its value.
+            certifier: The object that certifies candidates and proves bounds.
+            gap: The relative gap that solvers aim for.
+            final_gap: The relative gap that the certified and proved values must reach; ``gap`` if None. It is larger
+                than ``gap`` if the repair of a candidate may increase its value.
             noise: Differences of up to this size are attributed to rounding.
-            progress: Called with each offer.
+            progress: A function that is called with each offer.
         """
         super().__init__(gap, progress=progress)
         self.certifier, self.final_gap, self.noise = certifier, final_gap or gap, noise
@@ -251,7 +251,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         return is_within_gap(self.promised_value, self.promised_bound, self.gap, self.noise)
 
     def note(self, step: str, **figures: object) -> None:
-        """Record a step of the search in the answer's path (none if ``""``), and named figures in its details."""
+        """Record a step of the search (none if ``""``) in the answer's path, and named statistics in its details."""
         with self._lock:
             if step:
                 self.path.append(step)
@@ -265,7 +265,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         Args:
             step: "certify" or "prove". Certifying runs in :attr:`scope` and proving in :attr:`closing_time`, so that
                 neither ends with the scope of a search that calls it.
-            work: The step.
+            work: A function that performs the step.
 
         Returns:
             The result of ``work``, or None if the step's scope ended first, now or in an earlier call.
@@ -300,9 +300,9 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
 
         Args:
             step: "certify" or "prove".
-            origin: Name of the method that made the offer.
-            work: The step.
-            failure: What to return if the offer is faulty.
+            origin: The name of the method that made the offer.
+            work: A function that performs the step.
+            failure: The value to return if the offer is faulty.
 
         Returns:
             The result of ``work``, ``failure``, or None if there was no time for the step.
@@ -439,11 +439,11 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             return True
 
     def has_unproved_bound(self, min_gain: float) -> bool:
-        """Return whether an offered bound that is not proved yet would close a given part of the remaining gap.
+        """Return whether an offered but unproved bound would close at least a given part of the remaining gap.
 
         Args:
-            min_gain: That part, as a fraction of the difference between the best certified value and the best proved
-                bound.
+            min_gain: The required part, as a fraction of the difference between the best certified value and the best
+                proved bound.
         """
         with self._lock:
             value, proved, promised = self.best_certified.value, self.best_proved.bound, self.promised_bound
@@ -477,7 +477,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
 
     @property
     def closing_seconds(self) -> float:
-        """Seconds to reserve for certifying, proving and writing, based on their durations so far in this run.
+        """The number of seconds to reserve for certifying, proving and writing, based on their durations so far.
 
         Writing includes reading the release back and certifying and proving it again, so it is expected to take as long
         as both steps.

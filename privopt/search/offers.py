@@ -33,7 +33,7 @@ class Later(Generic[T]):
         self._function, self._arguments = function, arguments
 
     def value(self) -> T:
-        """Compute the value."""
+        """Compute and return the value."""
         return self._function(*self._arguments)
 
 
@@ -60,9 +60,9 @@ class Offer(Generic[C, P]):
     """One offer from a solver: a candidate, a bound or both, as passed to :meth:`Offers.offer`.
 
     Attributes:
-        origin: Name of the method that makes the offer.
+        origin: The name of the method that makes the offer.
         candidate: The candidate, or a :class:`Later` that computes it; None if only a bound is offered.
-        value: Its promised value.
+        value: The candidate's promised value.
         bound: The promised lower bound; None if only a candidate is offered.
         proof: The data that prove the bound, such as multipliers, or a :class:`Later` that computes them.
         firm: Whether the candidate keeps its promised value when it is repaired.
@@ -87,9 +87,9 @@ class BestOffer(Generic[C, P]):
 
     Attributes:
         candidate: The candidate with the lowest promised value; None before the first one.
-        value: Its promised value; infinite before the first one.
+        value: The promised value of this candidate; infinite before the first one.
         proof: The data that prove the highest bound; None before the first one.
-        bound: That bound; minus infinity before the first one.
+        bound: The highest bound; minus infinity before the first one.
     """
 
     candidate: C | Later[C] | None = None
@@ -113,10 +113,10 @@ class Offers(Generic[C, P]):
     Values are minimised, so a solver that maximises must offer negated values.
 
     Attributes:
-        gap: Relative gap to reach.
+        gap: The relative gap to reach.
         noise: Differences of up to this size are attributed to rounding.
         best: The best candidate and the best bound offered so far.
-        offer_count: Number of offers made so far.
+        offer_count: The number of offers made so far.
     """
 
     noise: float = 0.0
@@ -126,9 +126,9 @@ class Offers(Generic[C, P]):
         """Create a search without offers.
 
         Args:
-            gap: Relative gap to reach.
-            progress: Called with each offer: its origin, the number of offers, and the best bound and value (None if
-                unknown).
+            gap: The relative gap to reach.
+            progress: A function that is called with each offer's origin, the number of offers so far, and the best
+                bound and value (None if unknown).
         """
         self.gap, self._progress = gap, progress
         self.best: BestOffer[C, P] = BestOffer()
@@ -146,8 +146,8 @@ class Offers(Generic[C, P]):
         """Offer a candidate, a bound, or both, from any thread.
 
         Args:
-            origin: Name of the method. The best offer from each method is stored, so a wrong offer does not displace
-                another method's.
+            origin: The name of the method. The best offer from each method is stored, so a wrong offer does not
+                displace another method's.
             candidate: A candidate that is not changed afterwards, or a :class:`Later` that computes one.
             value: The candidate's value as the method knows it. It only decides which candidate is certified next.
             bound: A bound as the method knows it. ``proof`` is evaluated before any bound is stated.
@@ -156,7 +156,7 @@ class Offers(Generic[C, P]):
                 count towards the gap, and any firm offer from the same origin replaces it.
 
         Raises:
-            OutOfTime: The time is over. The offer was stored nevertheless.
+            OutOfTime: The time is up. The offer was stored nevertheless.
         """
         self.offer_count += 1
         # Stored before the clock is checked: the last offer of a solver is often its best.
@@ -181,7 +181,7 @@ class Offers(Generic[C, P]):
         return self.has_reached_gap
 
     def note(self, step: str, **figures: object) -> None:
-        """Do nothing here. An :class:`Incumbent` records the step and the figures for its answer."""
+        """Do nothing here. An :class:`Incumbent` records the step and the statistics for its answer."""
 
     def through(
         self,
@@ -194,10 +194,11 @@ class Offers(Generic[C, P]):
         """Return a view of this search for a smaller problem.
 
         Args:
-            name: Origin of all offers made to the view; ``""`` keeps each offer's own origin.
-            candidate: Lifts a candidate of the smaller problem to the whole problem; None if the whole problem needs
-                none.
-            proof: Lifts the data that prove a bound; None if the bounds do not hold for the whole problem.
+            name: The origin of all offers made to the view; ``""`` keeps each offer's own origin.
+            candidate: A function that lifts a candidate of the smaller problem to the whole problem; None to pass none
+                on.
+            proof: A function that lifts the data that prove a bound; None if the bounds do not hold for the whole
+                problem.
             firm: False if a lifted candidate may have a higher value than promised. Such a view, or a view without
                 ``proof`` or ``candidate``, has its own gap.
         """
@@ -227,10 +228,12 @@ class View(Offers[C, P]):
 
         Args:
             outer: The search for the whole problem, which receives the offers.
-            name: Origin of all offers made to the view; ``""`` keeps each offer's own origin.
-            candidate: Converts a candidate of the smaller problem to one of the whole problem; None to pass none on.
-            proof: Converts the data that prove a bound; None if the bounds do not hold for the whole problem.
-            firm: Whether a converted candidate keeps its promised value.
+            name: The origin of all offers made to the view; ``""`` keeps each offer's own origin.
+            candidate: A function that lifts a candidate of the smaller problem to the whole problem; None to pass none
+                on.
+            proof: A function that lifts the data that prove a bound; None if the bounds do not hold for the whole
+                problem.
+            firm: Whether a lifted candidate keeps its promised value.
         """
         super().__init__(outer.gap)
         self._outer, self._name, self._lift_candidate, self._lift_proof = outer, name, candidate, proof

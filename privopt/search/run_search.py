@@ -21,21 +21,21 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 SECONDS_PER_POLL: Final = 0.05
-"""Seconds between two checks of a search that has a time limit."""
+"""The number of seconds between two checks of a search that has a time limit."""
 MAX_HELD_FACTOR: Final = 2.0
-"""Held work, which may run past the end of the search's time, is abandoned after this multiple of the granted time,
-measured in CPU time since the search began.
+"""The multiple of the granted time, in CPU time since the search began, after which held work is abandoned.
+
+Held work may run past the end of the search's time.
 """
 HELD_PROOF_FACTOR: Final = 5.0
 """The time limit for the last proof, as a multiple of the granted time, if the search began with work known to be
 short."""
 MAX_CERTIFY_SHARE: Final = 0.1
-"""Largest fraction of the time that is spent on certifying and proving during the search."""
+"""The largest fraction of the time that is spent on certifying and proving during the search."""
 MIN_CLOSING_SECONDS: Final = 2.0
-"""Seconds that proofs and further candidates may take after the search, even if its time is over."""
+"""The number of seconds that proofs and further candidates may take after the search, even if its time is up."""
 MIN_GAP_GAIN: Final = 0.1
-"""The fraction of the gap that a bound must close to be proved during the search, or a candidate to be certified
-later."""
+"""The fraction of the gap that a bound must close to be proved during the search, or a candidate to be certified."""
 
 
 def run_search(
@@ -53,13 +53,13 @@ def run_search(
     search, and a second one ends certification.
 
     Args:
-        search: Makes offers to the incumbent. If the search does not end when its time is over, its thread is
+        search: A function that makes offers to the incumbent. If it does not end when its time is up, its thread is
             abandoned.
-        incumbent: Certifies and proves offers. It must have been created outside ``search_time``.
+        incumbent: The incumbent, which certifies and proves offers. It must have been created outside ``search_time``.
         search_time: The time scope of the search.
         first_offers: Functions that each make an offer quickly before the search.
         begins_held: Whether the search begins with work that must be waited for past the end of its time
-            (:meth:`Clock.keep_waiting`), even if the time is over already.
+            (:meth:`Clock.keep_waiting`), even if the time is up already.
 
     Returns:
         The best certified release and the best proved bound.
@@ -130,7 +130,7 @@ def _certify_during(
     cpu_start, granted_seconds = process_time(), search_time.granted_seconds
 
     def is_awaited() -> bool:
-        """Return whether the search does work that is known to be short, or has yet to begin such work."""
+        """Return whether the search is doing work that is known to be short, or has yet to begin such work."""
         # Work that takes more CPU time than this is not short, whatever was counted: it may ignore the clock.
         if process_time() - cpu_start > MAX_HELD_FACTOR * granted_seconds:
             return False
@@ -170,7 +170,7 @@ def _certify_during(
 def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bool) -> bool:
     """Certify the best offer, then further offers and proofs while time is left; return whether there was enough time.
 
-    The first candidate is certified even if the time is over, since without one there is no release.
+    The first candidate is certified even if the time is up, since without one there is no release.
 
     Args:
         incumbent: The incumbent with the offers of the search.
@@ -181,7 +181,7 @@ def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bo
     incumbent.begin_closing(max(search_time.left, incumbent.closing_seconds, MIN_CLOSING_SECONDS))
 
     def has_time_for(step: str) -> bool:
-        """Return whether there is time for a step and for writing afterwards."""
+        """Return whether enough time remains to run a step and then write the results."""
         # Writing, which follows, takes about as long as certifying.
         return incumbent.closing_time.left > incumbent.step_seconds["certify"] + incumbent.step_seconds[step]
 
@@ -203,7 +203,7 @@ def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bo
 
 
 def _is_good_enough(incumbent: Incumbent[C, P, R]) -> bool:
-    """Return whether no further candidate need be certified, because the gap is reached or little would be gained."""
+    """Return whether certifying can stop, because the gap is reached or little would be gained."""
     value, bound = incumbent.best_certified.value, incumbent.promised_bound
     gain = value - incumbent.promised_value
     # A gain is small if it is at most the gap, and at most a tenth of the distance to the promised bound.
