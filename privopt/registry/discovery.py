@@ -43,7 +43,7 @@ from privopt.specs import (
 
 
 class _UnfitError(Exception):
-    """Raised if a hook lacks its mark or returns an object of the wrong type, which the plugin's author must fix."""
+    """Raised if a hook is not marked or returns a value of the wrong type, which the plugin's author must fix."""
 
 
 class _PluginLoader:
@@ -101,7 +101,7 @@ class _PluginLoader:
         return [spec for specs in self.specs_by_hook.values() for spec in specs]
 
     def _check_hooks(self, plugin: object) -> None:
-        """Raise _UnfitError if one of the plugin's hooks returned None, or lacks the ``@hookimpl`` mark.
+        """Raise _UnfitError if one of the plugin's hooks returned None, or is not marked with ``@hookimpl``.
 
         pluggy would ignore such a hook silently, and its author would not learn why it has no effect.
         """
@@ -229,7 +229,7 @@ def _index_entries(entries: Iterable[Entry[Any]], broken: list[Broken]) -> Regis
 def _add_decomposers(spec: MechanismSpec, decomposers: Iterable[KindSpec]) -> MechanismSpec:
     """Return a mechanism's spec, with a further method for each registered decomposer if it can be decomposed.
 
-    Decomposers that share their name with one of the mechanism's own methods are left out.
+    Decomposers that share their name with one of the mechanism's own methods are omitted.
     """
     if not spec.decomposes:
         return spec

@@ -118,7 +118,8 @@ class Entry(Generic[S]):
             base: ``"package.module:Class"`` of the required base class; None for any object.
 
         Raises:
-            RegistryError: The target cannot be imported, or lacks the base class. The message names the distribution.
+            RegistryError: The target cannot be imported, or is not a subclass of the base class. The message names the
+                distribution.
         """
         target = cast("Any", self.spec).target
         try:
@@ -145,7 +146,7 @@ class Kind(Entry[KindSpec]):
         """Import the kind's class.
 
         Raises:
-            RegistryError: The target cannot be imported, or lacks the base class that the role requires.
+            RegistryError: The target cannot be imported, or is not a subclass of the base class that the role requires.
         """
         return cast("type[Any]", self.import_target(self.base))
 

@@ -20,7 +20,7 @@ _REQUIREMENT: Final = re.compile(r"([\w.-]+).*;.*\bextra\s*==\s*['\"]([\w.-]+)['
 
 
 def project_distributions() -> tuple[str, ...]:
-    """Return the names of the project's distributions other than the core; none if the core's metadata are damaged."""
+    """Return the names of the project's distributions other than the core; empty if the core's metadata is damaged."""
     return tuple(name for name, extra in _optional_requirements() if extra == EXTRA)
 
 
