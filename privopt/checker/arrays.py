@@ -49,7 +49,7 @@ class Array:
     """The array in an ``.npy`` file.
 
     Attributes:
-        kind: The type of the values as NumPy writes it, without ``"<"``; ``"U"`` for text.
+        kind: The type of the values as NumPy writes it, without ``"<"``; ``"U"`` for strings.
         shape: The length along each axis.
         flat: The values, row by row.
         rows: The rows of a matrix; empty for an array with another number of axes.

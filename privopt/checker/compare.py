@@ -1,7 +1,7 @@
 """Compare the claims in result.json with what the checker computed from the folder's files.
 
-Every figure must be equal bit for bit, unless the checker's part for the guarantee (a plugin's code) declares that the
-solver computed the figure in doubles.
+Every value must be equal bit for bit, unless the checker's part for the guarantee (a plugin's code) declares that the
+solver computed the value in doubles.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from privopt.checker.exact import need
 __all__ = ["compare"]
 
 RELATIVE_TOLERANCE = 1e-9
-"""The relative difference that is allowed in figures that were computed in doubles."""
+"""The relative difference that is allowed in values that were computed in doubles."""
 
 
 def compare(
@@ -33,20 +33,20 @@ def compare(
 
     Args:
         result: The contents of result.json.
-        promise: What ``guarantee`` must contain besides the statement. Without an epsilon, ``epsilon`` and
+        promise: The required contents of ``guarantee``, except for the statement. Without an epsilon, ``epsilon`` and
             ``epsilon_text`` are None.
-        measured: What ``certificate`` must contain.
-        value: What ``objective.value`` must be.
-        unit: What ``objective.unit`` must be.
+        measured: The required contents of ``certificate``, except for kind, holds, evidence and arithmetic.
+        value: The required ``objective.value``.
+        unit: The required ``objective.unit``.
         gap: The relative gap between the stated value and the stated bound; None without a bound.
-        over: What ``objective.bound_over`` must be; None if the key must be absent.
-        close: Names of the parts whose figures may differ by a relative 1e-9. All other figures must be equal.
+        over: The required ``objective.bound_over``; None if the key must be absent.
+        close: The names of the parts whose values may differ by a relative 1e-9. All other values must be equal.
 
     Returns:
         A short description of the guarantee.
 
     Raises:
-        RefusedError: A figure differs, or ``status`` does not follow from the gap.
+        RefusedError: A value differs, or ``status`` does not follow from the gap.
     """
     # Free text cannot be computed, so the statement and the arithmetic are copied from result.json, where they must
     # exist. The bound is copied as well, because the part for the guarantee has checked that the proof shows it, and
@@ -81,16 +81,16 @@ def compare(
 
 
 def _compare_figure(name: str, stated: object, expected: object, *, loose: bool) -> None:
-    """Refuse a figure in result.json that differs from the expected one or has another type.
+    """Refuse a value in result.json that differs from the expected one or has another type.
 
     Args:
-        name: The figure's name in messages.
-        stated: The figure in result.json. An integer may stand for a double, because JSON can also write 1.0 as 1.
-        expected: The figure as the checker computed it.
-        loose: Whether the figure may differ by :data:`RELATIVE_TOLERANCE`.
+        name: The value's name in messages.
+        stated: The value in result.json. An integer may stand for a double, because JSON can also write 1.0 as 1.
+        expected: The value as the checker computed it.
+        loose: Whether the value may differ by :data:`RELATIVE_TOLERANCE`.
 
     Raises:
-        RefusedError: The figures differ.
+        RefusedError: The values differ.
     """
     if isinstance(expected, float) and type(stated) in (int, float):
         assert isinstance(stated, int | float)

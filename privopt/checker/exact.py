@@ -39,7 +39,7 @@ ONE = 1 << BITS
 """The real 1."""
 
 RADIUS_KM = 6371
-"""Radius of the sphere on which positions in degrees lie, in km."""
+"""The radius of the sphere on which positions in degrees lie, in km."""
 
 FLAT = 45 * ONE
 """The cap on log ratios, which loses nothing: exp(45) exceeds 2**64, and therefore any ratio between two weights."""
@@ -95,10 +95,11 @@ def down(value: Fraction) -> float:
 
 
 def rational(value: object) -> Fraction:
-    """Convert the text of a decimal to an exact rational number.
+    """Convert a string with a decimal to an exact rational number.
 
     Raises:
-        RefusedError: The text is not a decimal, has more than 999 digits, or has an exponent of more than three digits.
+        RefusedError: The string is not a decimal, has more than 999 digits, or has an exponent of more than three
+            digits.
     """
     # The limits keep Fraction from computing a number of millions of digits ("1e999999999").
     digits = r"(\d{1,999}\.?\d{0,999}|\.\d{1,999})"
