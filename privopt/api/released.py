@@ -138,11 +138,11 @@ class OpenRelease:
     ) -> T:
         """Return a table of the same kind in which reports replace the secret columns.
 
-        Rows that cannot be reported get no report, and a :class:`PrivoptWarning` counts them by reason. Another warning
-        is issued if the release guarantees less than privacy between all records. A position is first replaced by its
-        nearest record, and the guarantee holds between records; if the scope is "everywhere", the exact position is
-        used. Metadata (in Arrow schemas and in pandas' ``attrs``) are omitted. Releases that draw reports themselves
-        accept only ids in a table.
+        Some rows may get no report; a :class:`PrivoptWarning` counts them by reason. Another warning is issued if the
+        release guarantees less than privacy between all records. A position is first replaced by its nearest record,
+        and the guarantee holds between records; if the scope is "everywhere", the exact position is used. Metadata (in
+        Arrow schemas and in pandas' ``attrs``) are omitted. Releases that draw reports themselves accept only ids in a
+        table.
 
         Args:
             table: A pandas, polars or pyarrow table, a GeoDataFrame or a dict of columns; or an array of (B,) ids or of
@@ -152,8 +152,8 @@ class OpenRelease:
             max_snap: The distance in km from the nearest record, or from the region, beyond which a position gets no
                 report. A refusal reveals something about the position.
             seed: A seed for experiments. Reports that are drawn from it are not private and are marked accordingly.
-            ledger: The ledger that is charged for each row with a subject, whatever its position. Charges are on disk
-                before any report is drawn; rows that would exceed the limit get no report.
+            ledger: The ledger that is charged for each row with a subject, regardless of its position. Charges are on
+                disk before any report is drawn; rows that would exceed the limit get no report.
             subject: The column that names each row's subject, for a ledger or for a release that reports traces.
             time: The column of times. For releases that report traces: the order of a subject's rows (None if the rows
                 are in order). For a ledger with a calendar limit: the time that selects the period to charge; rows
@@ -246,7 +246,7 @@ class OpenRelease:
             at: A position instead of an id: latitude and longitude in degrees. The nearest record is used, or the exact
                 position if the scope is "everywhere".
             xy: A position instead of an id: x and y in km.
-            ledger: The ledger that is charged for each draw, whatever the secret, before anything is drawn. If its
+            ledger: The ledger that is charged for each draw, regardless of the secret, before anything is drawn. If its
                 limit does not allow all draws, fewer reports are returned, with a :class:`PrivoptWarning`.
             subject: The subject of the draws, if there is a ledger.
 
@@ -359,11 +359,12 @@ class OpenRelease:
         Args:
             reports: A table of any kind, with a row for each trip.
             start: The column that contains the reports about starts.
-            end: The column that contains the reports about ends. Rows that lack a report are skipped and counted.
+            end: The column that contains the reports about ends. Rows with a missing report are skipped and counted.
             by: The group of each record.
             subject: The column that names the subject of each trip. Only each subject's first trip counts. By default
                 every trip is assumed to be made by a different person.
-            confidence: The joint confidence at which the intervals aim. How often they hold is measured, not proved.
+            confidence: The joint confidence that the intervals are meant to have. How often they hold was measured, not
+                proved.
             gap: The gap between the log-likelihood and its maximum, per trip, at which the fit ends early.
             resolution: The resolution of smooth flows, in the unit of distance; 0 for none. The default for more than
                 300 records is as fine as the starts and ends support.
@@ -386,7 +387,7 @@ class OpenRelease:
         return [f"this release: {self.result.mark}"] if self.result.mark else []
 
     def audit(self, *, over_time: int | None = None) -> Mapping[str, Any]:
-        """Measure what an attacker learns from the release, and return the figures of ``privopt audit --json``.
+        """Measure what an attacker learns from the release, and return the metrics of ``privopt audit --json``.
 
         Args:
             over_time: The largest number of reports about one place in attacks over time; None for no such attacks.
