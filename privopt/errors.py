@@ -107,7 +107,7 @@ class Fault:
     is_description: bool = field(default=False, kw_only=True)
 
     def __str__(self) -> str:
-        """Return the fault as one line for a terminal, with long texts truncated."""
+        """Return the fault as one line for a terminal, with long strings truncated."""
         place = f"{self.file}: {self.where}" if self.where else self.file
         if self.actual == NO_SUCH_FILE and not self.where:
             return _line(f"{cut(place)}: file not found; expected {cut(self.expectation)}")
@@ -128,7 +128,7 @@ def conceal(faults: Iterable[Fault]) -> list[Fault]:
 
 
 _MAX_SHOWN_CHARACTERS = 300
-"""The largest number of characters of a single text that a message shows."""
+"""The largest number of characters of a single string that a message shows."""
 _MAX_LISTED_NAMES = 20
 """The largest number of names that a message lists if none is similar to the unknown one; the rest are counted."""
 
@@ -420,7 +420,7 @@ class SolverDiedError(SolverError):
 
 
 class DoesNotHoldError(PrivoptError):
-    """A folder is refused because checksums or claims do not hold. The message has one line for each of these."""
+    """A folder is refused because checksums or claims do not hold. The message has one line for each failure."""
 
     exit_code = 1
 

@@ -42,13 +42,13 @@ def register(
         release: A release of an obfuscation matrix.
         name: The name of the SQL function.
         ledger: A ledger, which records the privacy budget that each person has used, or its path. Each row is charged
-            to the ledger durably before its report is drawn, whatever its position. The function then has one more
+            to the ledger durably before its report is drawn, regardless of its position. The function then has one more
             argument at the end: the subject, which is the person whom the row is about. Rows without a subject, and
             rows that would exceed the limit, return NULL.
 
     Raises:
         UsageError: An argument has the wrong type, the name is blank or taken, the release has no report for a row, or
-            the ledger limits budgets by the calendar.
+            the ledger limits budgets per calendar period.
         InputError, DoesNotHoldError: The ledger cannot be read, or was changed.
     """
     from privopt.api.released import OpenRelease
