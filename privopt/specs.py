@@ -338,7 +338,7 @@ class Hooks:
     @staticmethod
     @hookspec(historic=True)
     def privopt_roles() -> Sequence[RoleSpec]:  # type: ignore[empty-body]
-        """Return the roles, which kinds can fill, that this plugin registers."""
+        """Return the roles that this plugin registers, for kinds to fill."""
 
     @staticmethod
     @hookspec(historic=True)

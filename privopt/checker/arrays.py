@@ -115,7 +115,7 @@ def _unpack_numbers(body: bytes, descr: str, unit: int) -> tuple[Any, ...]:
 
 
 def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Array]:
-    """Read the arrays of an archive, in the order of ``wanted``, followed by those of ``maybe`` that it has.
+    """Read the arrays of an archive, in the order of ``wanted``, followed by those of ``maybe`` that are present.
 
     Args:
         path: The archive.

@@ -161,8 +161,8 @@ class Problem:
         """Accept tables on which no claim depends, and the files that they name.
 
         Such a table belongs to one mechanism, and says how a release was found, for example from which matrix the
-        search started. None of these tables is read, so the checker's findings are valid whatever they contain. Any
-        text in them can be a file's name.
+        search started. None of these tables is read, so the checker's findings are valid regardless of their contents.
+        Any string in them can be a file's name.
 
         Args:
             tables: Names of the problem's tables, or of its title and purpose.

@@ -56,7 +56,7 @@ def part_name(parts: Mapping[str, object], kind: str, mechanism: object) -> str:
     """Return the name under which the part for a release is registered.
 
     result.json names the mechanism, and may name a wrong one. Each part must therefore prove the claims of a kind from
-    the folder alone, whatever mechanism is named, and refuse a folder without the files that it reads.
+    the folder alone, regardless of the named mechanism, and refuse a folder without the files that it reads.
     """
     mechanism_part = f"{kind}.{mechanism}"
     return mechanism_part if mechanism_part in parts else kind

@@ -125,7 +125,7 @@ def show_accounts(
 
 
 def _by_distance(charge: Charge) -> str:
-    """Return the notion and unit of a charge whose amount cannot be converted to (epsilon, delta); else "".
+    """Return the notion and unit of a charge whose amount cannot be converted to (epsilon, delta), or an empty string.
 
     Such amounts are per unit of distance. For charges made by hand, which name no notion, only the unit shows this.
     """

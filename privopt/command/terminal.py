@@ -222,7 +222,7 @@ Report = tuple[str, int, float | None, float | None]
 
 
 def _describe_step(report: Report, seconds: float, limit: float | None) -> str:
-    """Return the first part of the displayed text: the time, the current step, and how much of the limit is left.
+    """Return the first part of a progress message: the time, the current step, and how much of the limit is left.
 
     Args:
         report: The latest report of the search.
@@ -241,7 +241,7 @@ def _describe_step(report: Report, seconds: float, limit: float | None) -> str:
 
 
 def _describe_best(report: Report) -> str:
-    """Return the second part of the displayed text, which describes the best release so far; empty if none is known."""
+    """Return the second part of a progress message, which describes the best release so far; empty if none is known."""
     _, _, lower, upper = report
     parts = []
     if upper is not None:

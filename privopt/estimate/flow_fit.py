@@ -242,7 +242,7 @@ def choose_rounds(
     group_indicators = np.eye(groups.shape[1])[(columns.T @ groups).argmax(axis=1)]
 
     def by_group(values: Floats) -> Floats:
-        """Sum values for pairs of cells, shape (L, L), to values for pairs of groups, shape (G, G)."""
+        """Sum values for pairs of cells, shape (L, L), into values for pairs of groups, shape (G, G)."""
         sums: Floats = group_indicators.T @ values @ group_indicators
         return sums
 

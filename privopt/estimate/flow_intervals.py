@@ -72,7 +72,7 @@ class FlowModel(NamedTuple):
 def find_half_widths(
     counts: Floats, shares: Floats, model: FlowModel, pilot_bumps: Bumps, confidence: float, progress: Progress | None
 ) -> Floats:
-    """Return the half widths of flow intervals, shape (G, G), as the module's docstring describes.
+    """Return the half widths of the flows' intervals, shape (G, G), from the errors of estimates at several pilots.
 
     The intervals are meant to hold simultaneously.
 

@@ -62,7 +62,7 @@ def find_links(
         counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.
         start_shares, end_shares: Arrays of shape (M,), the bumps' shares for starts and for ends, which sum to 1.
         extremes: Whether to return the extreme mixtures too. An extreme mixture that nearly equals the most likely one
-            is left out.
+            is omitted.
     """
     uniform = UNIFORM_PART / len(columns)
     starts, ends = ((1.0 - UNIFORM_PART) * shares + uniform for shares in (start_shares, end_shares))
@@ -110,7 +110,7 @@ def _make_links(columns: Floats, starts: Floats, ends: Floats) -> Floats:
 
 
 def _move_towards(extreme: Floats, best: Floats, probabilities: Floats, trips: Floats) -> Floats:
-    """Return the plausible mixture (:data:`LIKELY`) nearest to an extreme one, on the segment to the best mixture.
+    """Return the plausible mixture (:data:`LIKELY`) nearest to an extreme one, on the segment between it and the best.
 
     Args:
         extreme, best: Arrays of shape (C,), the fractions of the links in two mixtures.

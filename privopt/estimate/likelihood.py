@@ -23,7 +23,7 @@ from privopt.interfaces import Progress
 MOST_STEPS: Final = 300
 """The largest number of interior point steps."""
 MIN_WEIGHT_SHARE: Final = 1e-14
-"""The fraction of the largest weight below which a record is left out of a step's equations."""
+"""The fraction of the largest weight below which a record is omitted from a step's equations."""
 
 MAX_STALLED_STEPS: Final = 15
 """The number of steps without a smaller gap after which the method restarts in the interior, near the best shares."""

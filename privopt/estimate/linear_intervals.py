@@ -148,7 +148,7 @@ class _Means:
         self._cuts = np.cumsum([len(release_roots) for release_roots in roots])[:-1]
 
     def find_narrowest(self, groups: Floats, ridges: Sequence[float]) -> tuple[Floats, Floats]:
-        """Return each group's lower and upper bounds, shape (G,), from the regression with the best predicted width.
+        """Return each group's lower and upper bounds, shape (G,), from the regression predicted to be narrowest.
 
         The predictions use the held-out reports, whereas the bounds themselves use the other reports.
 

@@ -86,7 +86,7 @@ def interval_figure(estimate: Estimate) -> Figure:
 
 
 def _describe_source(estimate: Estimate, *, per_subject: bool) -> str:
-    """Return sentences that state what was counted for the shares, and which rows were omitted.
+    """Return sentences that state what was counted, and which rows were omitted.
 
     Args:
         estimate: The estimate.

@@ -168,7 +168,7 @@ class Estimate:
 
     @property
     def each_by_itself(self) -> bool:
-        """Whether each interval holds only individually, not all simultaneously."""
+        """Whether the intervals hold only individually rather than simultaneously."""
         return self.intervals_by.endswith(EACH)
 
     @property
@@ -521,7 +521,7 @@ def estimate_of_counts(
         groups: The indices of each group's inputs, to estimate the groups' shares; None to estimate the inputs' shares.
 
     Raises:
-        UsageError: The options ask for other intervals or for a resolution, or no count is positive.
+        UsageError: The options request other intervals or a resolution, or no count is positive.
     """
     if options.intervals != "finite-sample" or options.resolution:
         raise UsageError("noisy counts must have finite-sample intervals, without a resolution")

@@ -60,7 +60,7 @@ class OutOfTime(StoppedError):  # noqa: N818 (not an error to users: its own sco
     """
 
     def __init__(self, clock: Clock, unfinished: str = "") -> None:
-        """Create the error for a scope that has ended; ``unfinished`` says in the message what is unfinished."""
+        """Create the error for a scope that has ended. The message names the ``unfinished`` work."""
         super().__init__(f"the time limit was reached before {unfinished}" if unfinished else UNWRITTEN)
         self.clock = clock
 
@@ -473,7 +473,7 @@ def interrupts() -> Iterator[list[int]]:
 
 @contextmanager
 def interrupts_on_end() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into KeyboardInterrupt in the block, so that it removes its hidden folders when it ends.
+    """Turn SIGTERM and SIGHUP into KeyboardInterrupt in the block, so that its hidden folders are removed.
 
     Only signals that would end the process at once are handled: ignored ones (as under nohup) stay ignored, and a
     program's own handlers stay in place. Unlike :func:`interrupts`, the block does not make :func:`asked_to_end` return

@@ -46,7 +46,7 @@ class _Dask(WorkerExecutor):
         self._scattered: dict[tuple[int, str], Any] = {}
 
     def _live_workers(self) -> list[str]:
-        """Return the names (addresses) of the workers that the scheduler currently knows, in order."""
+        """Return the names (addresses) of the workers that the scheduler currently knows, sorted."""
         return sorted(self._client.scheduler_info(n_workers=-1)["workers"])
 
     def _call(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:

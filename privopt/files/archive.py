@@ -180,7 +180,7 @@ def _check_layout(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
 
 
 def _read_members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[Any]]:
-    """Return all arrays of an archive by name, of at most ``largest`` bytes in total.
+    """Return all arrays of an archive by name; their total size must be at most ``largest`` bytes.
 
     Raises:
         ValueError: A member is not an array in the form that ``solve`` writes, or the arrays are too large.
@@ -330,7 +330,7 @@ def _has_shape(array: NDArray[Any], shape: Shape, sides: dict[str, int]) -> bool
 
 
 def _max_bytes(types: Mapping[str, tuple[DTypeLike, Shape]]) -> int | None:
-    """Return the maximum total size of the arrays in bytes; None if an axis may have any length."""
+    """Return the maximum total size, in bytes, of arrays with these types; None if an axis may have any length."""
     total = 0
     for dtype, shape in types.values():
         lengths = [length for length in shape if isinstance(length, int)]
@@ -383,7 +383,7 @@ def expect(needed: float, subject: str) -> None:
 
 
 def loading_bytes(stream: BufferedReader, size: int) -> float:
-    """Estimate the memory in bytes that reading a table, an array or a text takes; 0 if it cannot be read at all.
+    """Estimate the memory in bytes that reading a table, an array or a text file takes; 0 if it cannot be read at all.
 
     Args:
         stream: A file that a problem names (.npy, .csv, .parquet or another), positioned at its start. On return, it is

@@ -91,7 +91,7 @@ def check_target(
 
 
 def _describe_force(option: str) -> str:
-    """Say how a user can allow a target to be replaced: on the command line, or in Python if it was named there."""
+    """Return the option that allows a target to be replaced: ``--force``, or ``force=True`` in Python."""
     return "--force" if option.startswith("--") else "force=True"
 
 
@@ -113,7 +113,7 @@ def check_parent(target: Path, option: str = "--out") -> None:
 def check_files_folder(folder: Path, option: str) -> None:
     """Refuse a folder into which files are to be written one by one, if it cannot be created or written.
 
-    The folder may exist. Files in it whose names are not written stay as they are.
+    The folder may exist. Other files in it stay unchanged.
 
     Args:
         folder: The folder.
@@ -200,7 +200,7 @@ def _check_writable(folders: Sequence[Path], subject: str) -> None:
 
 
 def is_same_file(a: Path, b: Path) -> bool:
-    """Return whether two paths name the same file or folder, also through links, hard links and letter case."""
+    """Return whether two paths name the same file or folder, even through links or different letter case."""
     if _resolve(a) == _resolve(b):
         return True
     try:
@@ -544,7 +544,7 @@ def flush_folder(folder: Path) -> None:
 
 
 def swap_into_place(folder: Path, target: Path, home: Path) -> Path | None:
-    """Move a finished folder into place.
+    """Move a finished folder to its target path, after moving away any folder that is there.
 
     Args:
         folder: The finished folder.

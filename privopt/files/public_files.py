@@ -19,7 +19,7 @@ PACKED: Final = ("external_attr", "compress_type", "flag_bits", "create_system")
 """The metadata that an archive stores about how each member was packed."""
 
 NUMBER: Final = re.compile(rb"(?<![\w-])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w-])")
-"""Matches a number in a text, unless it is part of a word or name."""
+"""Matches a number in text, unless it is part of a word or name."""
 
 
 def public_bytes(folder: Path, *, private: bool = False) -> Iterator[tuple[str, bytes]]:
@@ -77,7 +77,7 @@ def _iter_leaves(value: Any, location: str) -> Iterator[tuple[str, Any]]:
 
 
 def split_public_files(folder: Path) -> dict[str, bytes]:
-    """Return everything public in comparable parts: whole files, columns, texts without numbers, and result.json.
+    """Return everything public in comparable parts: whole files, columns, text without numbers, and result.json.
 
     Parts that legitimately differ between two runs on the same input (times, and checksums that depend on them) are
     omitted.

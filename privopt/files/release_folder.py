@@ -261,7 +261,7 @@ def _no_constant(constant: str) -> NoReturn:
 
 
 def _read_finite(text: str) -> float:
-    """Return a number in a JSON text as a double, and refuse numbers that are too large for a double."""
+    """Convert a number in JSON to a double, and refuse numbers that are too large for a double."""
     number = float(text)
     if math.isinf(number):
         raise ValueError(f"{text}, which no double can hold")

@@ -229,7 +229,7 @@ class ProvesBound(Protocol[P, R]):
     """
 
     def proved_bound(self, problem: P, release: R, result: Result, folder: Path) -> float | None:
-        """Return the bound (``objective.lower_bound``) that DIR proves, evaluated from its proof or recomputed.
+        """Return the bound (``objective.lower_bound``) that the folder proves, evaluated from its proof or recomputed.
 
         Args:
             problem: The published problem. Its secrets are absent when ``verify`` calls this method.
@@ -264,7 +264,7 @@ class BoundsChosen(Protocol[P]):
     """
 
     def bound_over(self, problem: P, folder: Path) -> str | None:
-        """Return ``objective.bound_over``, read from the files in DIR; None if no outputs were chosen."""
+        """Return ``objective.bound_over``, read from the release folder's files; None if no outputs were chosen."""
 
 
 @runtime_checkable
@@ -545,7 +545,7 @@ def channel_of(mechanism: object, problem: object, release: Release) -> Channel 
 
 
 def solves_program(mechanism: object) -> bool:
-    """Return whether a mechanism solves a program other than the stated objective."""
+    """Return whether a mechanism solves a program whose value is not the stated objective."""
     return isinstance(mechanism, SolvesProgram) and mechanism.programs
 
 

@@ -13,7 +13,7 @@ from privopt.errors import UsageError
 # Compared by identity (eq=False), since the comparison of arrays has no single truth value.
 @frozen(kw_only=True, eq=False)
 class Channel:
-    """The report probabilities of a release, in which each report is drawn independently from its secret's row.
+    """The probability of each report given each secret, for a release whose reports are drawn independently.
 
     A frequency oracle with finitely many outputs has a channel, which is all that ``privopt estimate`` needs::
 

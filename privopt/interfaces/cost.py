@@ -183,7 +183,7 @@ class Cost:
 def cost_of_draw(
     guarantee: Guarantee, relation: str, mechanism: str, purpose: str, *, mark: str | None = None
 ) -> Cost | str:
-    """Return the cost of one draw under a guarantee, or a text that says why no ledger can count it.
+    """Return the cost of one draw under a guarantee, or a string that says why no ledger can count it.
 
     Args:
         guarantee: The guarantee of the draw.
@@ -191,7 +191,7 @@ def cost_of_draw(
         mechanism: The SHA-256 of the file that identifies the draw's source: a folder's SHA256SUMS, or a problem file.
         purpose: The purpose of the charge, in words.
         mark: The reason why the draw is not private, in words; None if it is private. A reason is returned unchanged,
-            whatever the guarantee is.
+            regardless of the guarantee.
     """
     if mark:
         return mark

@@ -35,8 +35,10 @@ USELESS_FACTOR: Final = 100
 """The factor beyond which a change in the odds between two inputs counts as leaving almost no doubt."""
 
 HIDING_GUESS: Final = 0.75
-"""The largest probability of a correct guess between two inputs (odds of 3 to 1) at which texts say that one person
-makes little difference."""
+"""The largest probability of a correct guess at which a promise says that one individual makes little difference.
+
+It corresponds to odds of 3 to 1.
+"""
 
 
 def factor(epsilon: float) -> str:

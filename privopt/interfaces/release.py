@@ -31,14 +31,14 @@ class Release(ABC):
     """The name of the archive (.npz) that contains the ``weights`` array; empty for releases without weights."""
 
     private_folder: ClassVar[bool] = False
-    """Whether the whole folder DIR is readable by its owner only (mode 0700)."""
+    """Whether the whole release folder is readable by its owner only (mode 0700)."""
 
     @abstractmethod
     def write(self, folder: Path) -> None:
         """Write the artefact into ``folder``. Its content must depend on secrets only through the mechanism."""
 
     def write_private(self, folder: Path) -> None:  # noqa: B027  (most releases have nothing private)
-        """Write the files that only the owner may see into ``folder``, which is DIR's ``private/``."""
+        """Write the files that only the owner may see into ``folder``, the release folder's ``private/``."""
 
     @classmethod
     @abstractmethod
@@ -46,7 +46,7 @@ class Release(ABC):
         """Read the artefact back from the files in ``folder`` alone.
 
         Args:
-            folder: The release folder DIR.
+            folder: The release folder.
             problem: The loaded problem, for releases whose artefact does not contain all of its data.
         """
 
@@ -64,7 +64,7 @@ class Release(ABC):
         raise UsageError(f"{type(self).__name__} has no distribution to sample: it is one published result")
 
     def channel(self) -> Channel | NoisyCounts | None:
-        """Return the channel from secrets to reports, for estimates from many reports; None if none are drawn."""
+        """Return the channel from secrets to reports, for estimates from many reports; None if no reports are drawn."""
         return None
 
 
@@ -171,7 +171,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @property
     def relation(self) -> str:
-        """The unit of amounts in a ledger, which adds up only amounts with the same unit; by default the guarantee's.
+        """The unit of amounts in a ledger, by default the guarantee's unit. A ledger adds up only amounts in one unit.
 
         A notion over distances appends the name of the distance, because epsilons for different distances do not add
         up.

@@ -19,7 +19,7 @@ class Account:
         subject: The subject, as the ledger names it.
         spent_sum: The amount spent, in total or in the requested window: epsilon or rho, followed by delta if the unit
             has one.
-        left_sum: The amount that can still be spent under the limit, in the same form; None without a limit.
+        left_sum: The amount remaining under the limit, in the same form; None without a limit.
         reports: The number of charges to the account, regardless of the requested window. Each report has one charge; a
             predicted trace has one for its first report and one for each segment.
         period: The calendar period to which the other values refer; None if the limit is not per calendar period.

@@ -120,7 +120,7 @@ class LedgerTransaction:
         return entry
 
     def _read_texts(self, query: str, number: int | None) -> tuple[str, ...] | None:
-        """Return the row that a query finds for ``number``, or None if there is none or a value is not text.
+        """Return the row that a query finds for ``number``, or None if there is none or a value is not a string.
 
         The file may have been tampered with, so a column can contain values of any type.
         """
@@ -215,7 +215,7 @@ class LedgerTransaction:
         return None if entry is None else self.terms_at(entry.terms)
 
     def first_entries(self, count: int) -> list[tuple[int, AccountKey | None, Terms]]:
-        """Return the time, account and terms of entries 2 to ``count + 1``, or of as many of them as exist."""
+        """Return the time, account and terms of up to ``count`` entries, starting with entry 2."""
         names = ", ".join([*(f"a.{name}" for name in AccountKey._fields), *(f"t.{name}" for name in Terms._fields)])
         rows = self.connection.execute(
             f"SELECT e.time, e.account, {names} FROM entries e LEFT JOIN accounts a ON a.id = e.account "
@@ -363,7 +363,7 @@ class LedgerTransaction:
         return [AccountKey(*row) for row in self.connection.execute(query, (unit,))]
 
     def account(self, key: AccountKey, subject: str, micros: int | None, limit: Limit | None) -> Account:
-        """Return an account's balance: the amount spent, and the amount left under the limit.
+        """Return an account's balance: the amount spent, and the amount remaining under the limit.
 
         Args:
             key: The account.

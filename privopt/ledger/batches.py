@@ -38,13 +38,13 @@ LONGEST_NAME: Final = 200
 """The largest number of characters in a batch's name."""
 
 _LABEL: Final = b"privopt batch 1"
-"""A label in every text that is hashed under a batch's key, so that no other use of the key gives the same hashes."""
+"""A label in everything that is hashed under a batch's key, so that no other use of the key gives the same hashes."""
 _KEY, _RECORD, _LOCK, _OPEN = "key", "record.json", "lock", "open"
 """The files in a batch's folder: its key, its record, the lock file and, while workers may read the key, the token."""
 
 
 def encode_parts(parts: Iterable[bytes]) -> bytes:
-    """Join parts, each preceded by its length, so that two different lists of parts never give the same bytes."""
+    """Join byte strings, each preceded by its length, so that different lists never give the same result."""
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
@@ -77,7 +77,7 @@ class Coins:
 
 @define
 class Digest:
-    """A keyed digest of a table's rows, which depends neither on their order nor on how the table is split into parts.
+    """A keyed digest of a table's rows that depends neither on their order nor on how the table is split into parts.
 
     Attributes:
         key: The batch's key.
@@ -88,7 +88,7 @@ class Digest:
     total: int = 0
 
     def add(self, *parts: bytes) -> None:
-        """Add the HMAC of the given parts, which describe a row or the command's options."""
+        """Add to the total the HMAC of the given parts, which describe a row or the command's options."""
         self.add_number(self.mac(*parts))
 
     def mac(self, *parts: bytes) -> int:
@@ -145,7 +145,7 @@ class BatchAccess:
         return key
 
     def coins(self, key: bytes, release: str) -> Coins:
-        """Return the batch's random bytes for a release, as :meth:`Batch.coins` does.
+        """Return the batch's random streams for a release, as :meth:`Batch.coins` does.
 
         Args:
             key: The batch's key (:meth:`read_key`), which must not be pickled.
@@ -294,7 +294,7 @@ class Batch:
         return hmac.new(self.key(), encode_parts((_LABEL, b"fingerprint")), hashlib.sha256).hexdigest()[:32]
 
     def purpose(self, charged: Iterable[str]) -> str:
-        """Return the purpose that charges for this batch state in the ledger: its name and its key's fingerprint.
+        """Return the purpose under which the ledger records this batch's charges: its name and its key's fingerprint.
 
         Args:
             charged: All purposes that the ledger contains.
@@ -314,7 +314,7 @@ class Batch:
         return purpose
 
     def coins(self, release: str) -> Coins:
-        """Return the batch's random bytes for a release.
+        """Return the batch's random streams for a release.
 
         Args:
             release: The SHA-256 of the release's SHA256SUMS, so that two releases never get the same bytes.
@@ -345,7 +345,7 @@ class Batch:
 
     @property
     def left_target(self) -> bool:
-        """Whether an unfinished run of the batch wrote its target, and the target is still unchanged."""
+        """Whether an unfinished run of the batch wrote its target, and the target has not changed since."""
         record = self.record
         # The checksum was recorded before the rename, so a table that was changed afterwards is not mistaken for this
         # one.

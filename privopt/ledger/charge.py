@@ -146,7 +146,7 @@ class Charge:
         """Yield the ledger, after opening and checking it if only its file was given.
 
         Args:
-            progress: Called with the number of entries that have been checked so far.
+            progress: A function that is called with the number of entries that have been checked so far.
 
         Raises:
             DoesNotHoldError: An entry was changed after it was written.
@@ -172,7 +172,7 @@ class Charge:
         purpose: str,
         progress: Progress | None = None,
     ) -> str:
-        """Charge durably for a release whose noise is about to be drawn.
+        """Durably charge the subject for a release whose noise is about to be drawn.
 
         Args:
             privacy: The constraint that states the release's guarantee and its neighbouring relation.
@@ -181,7 +181,7 @@ class Charge:
             seeded: Whether the noise is drawn from a seed, in which case it cannot be charged.
             mechanism: The SHA-256 of the public problem file.
             purpose: The purpose of the charge, in words.
-            progress: Called with the number of entries that have been checked so far.
+            progress: A function that is called with the number of entries that have been checked so far.
 
         Returns:
             A sentence that states the charge, to be shown if the run fails afterwards.
@@ -236,7 +236,7 @@ class Charge:
             count: The number of requested draws.
             folder, result: The release's folder and its result.json.
             relation: The neighbouring relation to which a draw's cost refers (:attr:`PrivacyConstraint.relation`).
-            progress: Called with the name of the current step.
+            progress: A function that is called with the name of the current step.
 
         Raises:
             BudgetSpentError: The limit allows no draw. Nothing was charged.

@@ -26,7 +26,7 @@ def check_chain(
         path: The ledger's file, for messages.
         head: The number and hash of an entry that is known to have been written. If entries are cut off at the end, the
             remaining entries form a valid chain, so only this argument reveals the loss.
-        progress: Called with the number of entries that have been checked so far.
+        progress: A function that is called with the number of entries that have been checked so far.
 
     Raises:
         DoesNotHoldError: The ledger was changed. The message names the entry.
@@ -106,7 +106,7 @@ class Walk:
         return self.totals.get(account, (zero_sum(key.unit), 0))
 
     def change_error(self, entry: Entry, reason: str) -> DoesNotHoldError:
-        """Return the error that reports a changed ``entry`` by its number and subject, with the ``reason``."""
+        """Return an error that names the number and subject of a changed ``entry``, and the ``reason``."""
         key = self.key_of(entry)
         owner_text = "" if key is None else f" (subject {cut(key.subject)})"
         return DoesNotHoldError(f"{self.path}: entry {self.number + 1}{owner_text}: changed: {reason}")

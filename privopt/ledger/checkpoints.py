@@ -74,7 +74,7 @@ class _Checkpoint(NamedTuple):
     Attributes:
         number, hash, time: The number, hash and time of the last entry that was checked.
         accounts, terms: The largest row numbers in the tables of accounts and of terms.
-        digest: The digest of everything that decides which earlier entries count, in hexadecimal digits.
+        digest: The digest of the accounts, the terms and the entries that charge nobody, in hexadecimal.
     """
 
     number: int
@@ -114,7 +114,7 @@ def check_ledger(
         head: A head ``N:HASH``, stored elsewhere, for the open period or a closed one. With a head, all entries are
             checked.
         full: Whether to check all entries. If False, only those after the checkpoint are checked, if there is one.
-        progress: Called with the number of entries that have been checked so far.
+        progress: A function that is called with the number of entries that have been checked so far.
 
     Returns:
         The archive that contains the head, and the number of the first entry that was checked.
@@ -185,7 +185,7 @@ def _write_checkpoint(transaction: LedgerTransaction) -> None:
 
 
 def _digest_of(transaction: LedgerTransaction, number: int, accounts: int, terms: int) -> str:
-    """Return the digest of everything that decides which earlier entries count, in hexadecimal digits.
+    """Return the digest of the accounts, the terms and the entries that charge nobody, in hexadecimal.
 
     Args:
         transaction: The ledger, open for reading.
@@ -288,7 +288,7 @@ class _LaterWalk(Walk):
         self.numbers.setdefault(entry.account, []).append(entry.number)
 
     def check_end(self) -> None:
-        """Check that the index lists all later entries in order, and that they use all later accounts and terms.
+        """Check that the index lists all later entries in order, and that these use all later accounts and terms.
 
         Raises:
             DoesNotHoldError: The index was changed, or accounts or terms were added that no entry uses.

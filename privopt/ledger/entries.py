@@ -131,7 +131,7 @@ class AccountKey(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """The fields of an entry that many entries share.
+    """The fields of an entry whose values many entries share.
 
     Attributes:
         kind: ``"charge"``, ``"limit"``, ``"names"`` (the scheme that names subjects), ``"begin"`` (the first entry),

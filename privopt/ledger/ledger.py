@@ -232,7 +232,7 @@ class Ledger(LogFile):
     ) -> list[Mark | None]:
         """Charge like :meth:`charge_each`, and return the mark (number and hash) of each report's entry.
 
-        The mark of a refused report is None. Reports whose factor is 0 are not charged, whatever their subject and
+        The mark of a refused report is None. Reports whose factor is 0 are not charged, regardless of subject and
         period, and get the mark (0, :data:`BEGINNING`).
 
         Args:
@@ -329,7 +329,7 @@ class Ledger(LogFile):
         """Set or change the limit. Every limit is an entry in the ledger, so raising it leaves a trace.
 
         Args:
-            amount: The exact amount that each subject may spend, as text, integer or rational.
+            amount: The exact amount that each subject may spend, as a string, an integer or a rational.
             delta: The delta that each subject may spend in addition, if the unit is epsilon with delta.
             unit: One of :data:`privopt.interfaces.cost.UNITS`. If None, epsilon with delta if a delta is given, and
                 otherwise the ledger's only unit.
@@ -373,7 +373,7 @@ class Ledger(LogFile):
     def account(
         self, subject: str, *, hours: Amount | None = None, period: str | None = None, unit: str | None = None
     ) -> Account:
-        """Return a subject's account: the amount spent, and the amount left under the limit.
+        """Return a subject's account: the amount spent, and the amount remaining under the limit.
 
         Args:
             subject: The subject, as the caller names it. A subject that was never charged has spent nothing.
@@ -526,7 +526,7 @@ class Ledger(LogFile):
         Args:
             head: An earlier :attr:`head`. Nothing else reveals that entries were cut off at the end.
             full: False to check only the entries since the last check, unless a head is given (:mod:`.checkpoints`).
-            progress: Called with the number of entries that have been checked so far.
+            progress: A function that is called with the number of entries that have been checked so far.
 
         Returns:
             The archive that contains the entry ``head``; None if the open period contains it, or if no head is given.
@@ -543,7 +543,7 @@ class Ledger(LogFile):
         """Check all archived periods, and the entries that each carries over to the next. Call :meth:`check` first.
 
         Args:
-            progress: Called with the number of entries that have been checked so far.
+            progress: A function that is called with the number of entries that have been checked so far.
 
         Returns:
             The number of archived periods.
@@ -562,8 +562,9 @@ class Ledger(LogFile):
         See :mod:`privopt.ledger.rotation`. The ledger is checked first, as by :meth:`check`.
 
         Args:
-            progress: Called with the number of entries that have been checked so far.
-            step: Called with the name of each step before the step runs, so that tests can simulate crashes.
+            progress: A function that is called with the number of entries that have been checked so far.
+            step: A function that is called with the name of each step before the step runs, so that tests can simulate
+                crashes.
 
         Raises:
             DoesNotHoldError: The ledger was changed.

@@ -75,7 +75,7 @@ class Calendar:
 
     @property
     def text(self) -> str:
-        """The calendar as an entry that sets a limit states it, such as ``day Europe/Rome``."""
+        """The calendar as the string that an entry for a limit contains, such as ``day Europe/Rome``."""
         return f"{self.per} {self.zone}"
 
     @classmethod

@@ -118,7 +118,7 @@ class _Carried(NamedTuple):
 
 
 def predecessor_of(transaction: LedgerTransaction) -> Predecessor | None:
-    """Return the ledger that the given one continues, or None if it continues none."""
+    """Return the archived ledger that a ledger continues, or None if it continues none."""
     first_terms = transaction.first_terms
     match = None if first_terms is None else _CONTINUES.fullmatch(first_terms.purpose)
     if match is None:
@@ -155,8 +155,8 @@ def predecessors(transaction: LedgerTransaction, form: Form) -> Iterator[tuple[P
 def has_others(transaction: LedgerTransaction, subject: str, form: Form) -> bool:
     """Return whether a ledger or one of its archives charged any subject other than the given one.
 
-    The result is also True if an archive is missing, because it may have other subjects: a rotation by the calendar
-    leaves the subjects of closed periods only in the archive. ``form`` is the form of ledger files.
+    The result is also True if an archive is missing, because it may have other subjects: under a limit per calendar
+    period, a rotation leaves the subjects of closed periods only in the archive. ``form`` is the form of ledger files.
     """
     if transaction.has_others(subject):
         return True
@@ -171,7 +171,7 @@ def has_others(transaction: LedgerTransaction, subject: str, form: Form) -> bool
 def find_closed_head(
     transaction: LedgerTransaction, head: tuple[int, str], form: Form, *, progress: Progress | None = None
 ) -> Path | None:
-    """Return the archived ledger that contains an entry, or None if the open ledger or no ledger contains it.
+    """Return the file of the archive that contains an entry, or None if the open ledger or no ledger contains it.
 
     Every archive from the newest one to the one with the entry is checked. The check confirms that each archive's
     successor begins with the entries carried over from that archive. Otherwise, a forged open ledger could name the
@@ -181,7 +181,7 @@ def find_closed_head(
         transaction: The open ledger.
         head: The entry's number, and its hash in hexadecimal digits.
         form: The form of ledger files.
-        progress: Called with the number of entries that have been checked so far.
+        progress: A function that is called with the number of entries that have been checked so far.
 
     Raises:
         DoesNotHoldError: One of these archives was changed, its successor does not begin as it must, or the entry was
@@ -228,7 +228,7 @@ def _previous_period(limit: Limit, now: int) -> str:
 def carried_entries(
     transaction: LedgerTransaction, limits: dict[str, Limit], now: int, last: int
 ) -> tuple[list[_Carried], dict[str, str]]:
-    """Return the entries that follow the first one in a new ledger, and the first open period by unit.
+    """Return the closed periods and charges that a new ledger takes over, and the first open period by unit.
 
     The result depends only on the old ledger's entries and the time of the rotation, so anyone can recompute it.
 
@@ -236,7 +236,7 @@ def carried_entries(
         transaction: The old ledger.
         limits: The limits in force, by unit.
         now: The time of the rotation, in microseconds since 1970, UTC.
-        last: The number of the last entry in the old ledger that counts.
+        last: The number of the old ledger's last entry before the rotation.
 
     Returns:
         The entries, ordered by time, and the first period that stays open, by unit, for limits per calendar period.
@@ -303,7 +303,7 @@ def _opening_entries(transaction: LedgerTransaction, now: int, last: int) -> tup
     Args:
         transaction: The old ledger.
         now: The time of the rotation, in microseconds since 1970, UTC.
-        last: The number of the last entry in the old ledger that counts.
+        last: The number of the old ledger's last entry before the rotation.
 
     Returns:
         The entries, and the first period that stays open, by unit, for limits per calendar period.
@@ -326,14 +326,15 @@ def rotate_file(
     progress: Progress | None = None,
     step: Callable[[str], object] = lambda name: None,
 ) -> Rotation:
-    """Archive a ledger's file, and begin a new one from it under the same name.
+    """Archive a ledger's file, and begin a new ledger that continues it under the same name.
 
     Args:
         path: The ledger's file.
         form: The form of ledger files.
         clock: A function that returns the nanoseconds since 1970, UTC.
-        progress: Called with the number of entries that have been checked so far.
-        step: Called with the name of each step before the step runs, so that tests can simulate crashes.
+        progress: A function that is called with the number of entries that have been checked so far.
+        step: A function that is called with the name of each step before the step runs, so that tests can simulate
+            crashes.
 
     Raises:
         DoesNotHoldError: The ledger was changed.
@@ -443,7 +444,7 @@ def _archive_path(path: Path, now: int) -> Path:
 
 
 def _link(path: Path, archive: Path) -> None:
-    """Hard-link a ledger's file under its archive's name, unless an interrupted rotation has already done so."""
+    """Create a hard link to a ledger's file under its archive's name, unless an interrupted rotation has done so."""
     with suppress(FileExistsError):
         os.link(path, archive)
     if not archive.samefile(path):
@@ -478,7 +479,7 @@ def check_history(transaction: LedgerTransaction, form: Form, *, progress: Progr
     Args:
         transaction: The open ledger, which must have been checked already.
         form: The form of ledger files.
-        progress: Called with the number of entries that have been checked so far.
+        progress: A function that is called with the number of entries that have been checked so far.
 
     Returns:
         The number of archived ledgers.

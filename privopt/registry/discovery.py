@@ -43,7 +43,7 @@ from privopt.specs import (
 
 
 class _UnfitError(Exception):
-    """Raised if a hook is not marked or returns a value of the wrong type, which the plugin's author must fix."""
+    """Raised if a plugin's hook is not marked with ``@hookimpl`` or returns a value of the wrong type."""
 
 
 class _PluginLoader:

@@ -25,7 +25,7 @@ _FOLDER: Final = re.compile(r"(?P<name>[^-]+)(-.*)?\.(dist|egg)-info")
 ADVICE: Final = "install the distribution again or delete that folder"
 """The advice that messages give about damaged metadata."""
 UNKNOWN: Final = "unknown"
-"""The placeholder version of a distribution whose metadata state none."""
+"""The placeholder version of a distribution whose metadata states none."""
 
 
 class DamagedMetadataError(Exception):
@@ -87,7 +87,7 @@ def owner_of(point: EntryPoint) -> tuple[str, str]:
     version is :data:`UNKNOWN`.
 
     Raises:
-        DamagedMetadataError: The metadata do not state name and version.
+        DamagedMetadataError: The metadata does not state a name and a version.
     """
     if point.dist is None:
         return point.value, UNKNOWN
@@ -107,7 +107,7 @@ def owner_of(point: EntryPoint) -> tuple[str, str]:
 
 
 def folder_name_of(point: EntryPoint) -> str:
-    """Return the name of an entry point's distribution from its metadata folder, for metadata that state no name."""
+    """Return the name of an entry point's distribution from its metadata folder, for metadata without a name."""
     return point.value if point.dist is None else _folder_name(point.dist)
 
 
@@ -131,7 +131,7 @@ def _read_damaged_as_empty(distribution_class: type) -> None:
     read = vars(distribution_class)["entry_points"].fget
 
     def entry_points(self: Distribution) -> EntryPoints:
-        """Return the entry points of a distribution; none if they cannot be read."""
+        """Return the entry points of a distribution; empty if they cannot be read."""
         try:
             points: EntryPoints = read(self)
         except Exception:  # installed_entry_points() reports it

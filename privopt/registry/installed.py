@@ -37,7 +37,7 @@ def _import_target(target: str) -> Any:
     """Import the object that ``"package.module:name"`` names.
 
     Raises:
-        RegistryError: The object cannot be imported, whatever error the module raises.
+        RegistryError: The object cannot be imported, or its module raises any error.
     """
     module, _, name = target.partition(":")
     try:

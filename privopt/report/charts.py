@@ -117,7 +117,7 @@ def orient_map(coordinates: Floats, unit: str = "") -> tuple[Floats, tuple[str, 
 
 
 def fit_height(figure: Figure, axes: Axes) -> None:
-    """Make a figure as tall as its only map needs in order to fill the width, within 1/3 and 0.8 of that width."""
+    """Set a figure's height so that its only map fills the width. The map is between 1/3 and 0.8 as tall as wide."""
     aspect, (width, height) = axes.get_aspect(), axes.dataLim.size
     assert not isinstance(aspect, str)  # a map's aspect is a number
     # One inch is for the labels and the legend.

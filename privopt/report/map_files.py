@@ -83,7 +83,7 @@ def _plane(unit: str) -> str:
 
 
 def _coordinate_decimals(layer: Layer) -> int:
-    """Return the number of decimals to which all coordinates of a layer are rounded, so that equal ones stay equal."""
+    """Return the number of decimals to which all coordinates of a layer are rounded."""
     if layer.kind == "geographic":
         return DEGREE_DECIMALS
     positions = [position for feature in layer.features for position in feature.path]

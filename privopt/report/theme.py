@@ -167,7 +167,7 @@ def add_legend(figure: Figure, handles: Sequence[Any] = (), labels: Sequence[str
 
 @use_theme
 def make_narrow(figure: Figure) -> Figure:
-    """Rearrange a figure for a telephone: make it narrow, stack its axes, and wrap long texts.
+    """Rearrange a figure for a telephone: make it narrow, stack its axes, and wrap long labels.
 
     The figure itself is changed rather than a copy, because copying a figure fails if a formatter is a function.
     """
@@ -234,7 +234,7 @@ def make_narrow(figure: Figure) -> Figure:
 
 
 def use_whole_ticks(axis: Axis) -> None:
-    """Put ticks only at whole numbers, on an axis of counts."""
+    """Restrict an axis's ticks to integers, for counts."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(nbins=MOST_TICKS, integer=True))

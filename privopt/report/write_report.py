@@ -29,7 +29,7 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
     Args:
         folder: The release folder DIR, which is verified first.
         truth: Whether to compare the release with the secrets.
-        progress: Called with the current step; None to report no progress.
+        progress: A function that is called with the current step; None to report no progress.
 
     Returns:
         The path of the page.
@@ -125,7 +125,7 @@ def write_figures(folder: Path, target: Path, *, progress: Progress | None = Non
     Args:
         folder: The release folder DIR, which is verified first.
         target: The folder for the files, created if it is missing.
-        progress: Called with the current step; None to report no progress.
+        progress: A function that is called with the current step; None to report no progress.
 
     Raises:
         DoesNotHoldError: A claim in DIR does not hold.

@@ -209,7 +209,7 @@ def _unused_name(path: PurePosixPath, used_names: set[str]) -> str:
 
 
 def _tables_as_csv(declared: AttrsInstance) -> dict[str, bytes]:
-    """Return the CSV files of those tables in a problem that convert their own files (``as_csv``), by file name.
+    """Return the CSV files that a problem's tables make of their own files (``as_csv``), by file name.
 
     Tables inside other tables are included.
     """

@@ -54,7 +54,7 @@ class Copies:
     is_published: bool = False
 
     def publish(self) -> None:
-        """Rename the hidden folder to ``target``. This is the last step before DIR is moved into place."""
+        """Rename the hidden folder to ``target``, as the last step before the release folder is moved into place."""
         if self.target is None or self.workspace is None:
             return
         # Only the owner could read the hidden folder. The released copies are for everybody.
@@ -106,7 +106,7 @@ def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterat
 
 
 def _hash_files(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file in a folder, by path; ``""``, which differs from every hash, for each link."""
+    """Return the SHA-256 of each file in a folder, by path. A link gets ``""``, which differs from every hash."""
     paths = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
     return {
         path.relative_to(folder).as_posix(): "" if path.is_symlink() else hashlib.sha256(path.read_bytes()).hexdigest()

@@ -106,7 +106,7 @@ def with_signature(verdict: Verdict, folder: Path, allowed: Path) -> Verdict:
 
 
 def _reject_signature(verdict: Verdict, complaint: str) -> Verdict:
-    """Withdraw a verdict for want of a valid signature: return it with ``verdict`` None and the complaint added."""
+    """Return a verdict that is withdrawn because of its signature, with ``verdict`` None and the complaint added."""
     return evolve(verdict, verdict=None, complaints=(*verdict.complaints, complaint))
 
 

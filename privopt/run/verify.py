@@ -147,7 +147,7 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether all checksums and claims in DIR hold. They can also hold in a folder that claims no guarantee."""
+        """Whether all checksums and claims in the folder hold, which they can even if it claims no guarantee."""
         return self.verdict is not None
 
     def __repr__(self) -> str:
@@ -543,7 +543,7 @@ def _check_bookkeeping(opened: OpenedFolder, recomputed: Result, registered_kind
 
 
 def _version_notes(opened: OpenedFolder) -> tuple[str, ...]:
-    """Return a line for privopt and one for the plugin, each only if a different version wrote the folder."""
+    """Return a note for privopt and one for the plugin, each only if a different version wrote the folder."""
     plugin, result = opened.registered, opened.result
     rows = [("privopt", result.privopt, VERSION), (f"plugin {plugin.plugin}", result.plugin.version, plugin.version)]
     return tuple(

@@ -188,7 +188,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     # --- called by solvers --------------------------------------------------------------------------
 
     def _take(self, offer: Offer[C, P]) -> None:
-        """Store an offer if it is better than earlier offers from the same method, and report the progress."""
+        """Store an offer if it is better than earlier offers from the same method, and report progress."""
         origin = offer.origin
         with self._lock:
             self._offer_counts[origin] = self._offer_counts.get(origin, 0) + 1
@@ -309,7 +309,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         """
 
         def work_or_failure() -> T:
-            """Run the step, and return ``failure`` if the offer is faulty. The end of the step's time is raised."""
+            """Run the step, and return ``failure`` if the offer is faulty. OutOfTime is passed on."""
             try:
                 return work()
             except OutOfTime:
@@ -452,7 +452,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         return proved == -math.inf or promised > proved + min_gain * max(0.0, value - proved)
 
     def prove_late(self, seconds: float) -> bool:
-        """Prove the best bound within a number of seconds, even if the time for proofs is over; see :meth:`prove`."""
+        """Prove the best bound within a number of seconds, even if the time for proofs is up; see :meth:`prove`."""
         self.begin_closing(seconds)
         self.ended_steps.discard("prove")
         return self.prove()

@@ -164,7 +164,7 @@ class Offers(Generic[C, P]):
         check()
 
     def _take(self, offer: Offer[C, P]) -> None:
-        """Store an offer and report the progress."""
+        """Store an offer and report progress."""
         self.best.take(offer)
         if self._progress is not None:
             finite_ends = (end if math.isfinite(end) else None for end in (self.best.bound, self.best.value))
@@ -265,7 +265,7 @@ class View(Offers[C, P]):
         return super().has_reached_gap if self.has_own_gap else self._outer.has_reached_gap
 
     def confirm(self) -> bool:
-        """Certify and prove offers for the whole problem, unless the view has its own gap."""
+        """Return whether the gap is reached, after certifying and proving offers unless the view has its own gap."""
         return self.has_reached_gap if self.has_own_gap else self._outer.confirm()
 
     def note(self, step: str, **figures: object) -> None:

@@ -46,7 +46,7 @@ def read_facts(path: Path) -> dict[str, str]:
 
 
 def _is_visible(answer: str) -> bool:
-    """Return whether an answer contains only visible characters, blanks and line ends.
+    """Return whether an answer contains only visible characters, spaces and line breaks.
 
     Invisible direction marks, for example, could reverse the text after the answer.
     """
