@@ -194,7 +194,7 @@ def improve_flows(columns: Floats, counts: Floats, weights: Floats) -> Iterator[
 
 
 def fit_flows(columns: Floats, counts: Floats, groups: Floats, weights: Floats, *, gap: float, rounds: int) -> FlowFit:
-    """Return flows between groups after a number of rounds, or after fewer if a gap is reached earlier.
+    """Fit flows between groups in a number of rounds, or in fewer if the gap is reached earlier.
 
     Args:
         columns: Array of shape (M, L), the probability of each cell of outputs given each bump.

@@ -274,8 +274,8 @@ def svg(figure: Figure, title: str, *, name: str = "wide") -> Markup:
 def _use_plain_numbers(figure: Figure) -> None:
     """Set the axes' formatters so that numbers are plain text such as 0.1 or 20,000.
 
-    On logarithmic axes, matplotlib would write numbers as math markup. :data:`RULES` turns off its rendering, so dollar
-    signs would appear.
+    On logarithmic axes, matplotlib would write numbers as math markup. :data:`RULES` disables the rendering of math, so
+    dollar signs would appear.
     """
     from matplotlib.ticker import FuncFormatter, LogFormatter, NullFormatter, ScalarFormatter
 
