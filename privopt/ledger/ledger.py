@@ -138,8 +138,7 @@ class Ledger(LogFile):
             subject: The person whom the report is about. Spellings of a name with the same normal form are one subject
                 (:func:`privopt.declare.name_forms.fold_subject_name`).
             cost: The cost of the report.
-            alone: Whether to refuse the charge if the ledger has another subject. Set this for a default name that the
-                user did not choose.
+            alone: Whether to refuse the charge if the ledger has another subject. Set this if the user chose no name.
             period: The calendar period to charge, as :class:`~privopt.ledger.periods.Calendar` names it. None for the
                 current one, or if the limit is not per calendar period.
 
@@ -164,8 +163,7 @@ class Ledger(LogFile):
         Args:
             subject: The subject, as the caller names it.
             cost: The cost that was refused.
-            period: The calendar period, such as ``2026-03``. None for the current one, or if the limit is not per
-                calendar period.
+            period: The calendar period, such as ``2026-03``. None for the current one, or without a calendar limit.
         """
         account = self.account(subject, period=period, unit=cost.account)
         request, within = f"{cost.account} {sum_text(cost.amount)}", f" in {account.period}" if account.period else ""
@@ -378,8 +376,7 @@ class Ledger(LogFile):
         Args:
             subject: The subject, as the caller names it. A subject that was never charged has spent nothing.
             hours: The length of the window, ending now, whose charges count as spent. None for all charges.
-            period: The calendar period to report on. None for the current one, or if the limit is not per calendar
-                period.
+            period: The calendar period to report on. None for the current one, or without a calendar limit.
             unit: The account's unit. None for the first of :attr:`units`.
 
         Raises:
@@ -563,7 +560,7 @@ class Ledger(LogFile):
 
         Args:
             progress: A function that is called with the number of entries that have been checked so far.
-            step: A function that is called with the name of each step before the step runs, so that tests can simulate
+            step: A function that is called with the name of each step before it runs, so that tests can simulate
                 crashes.
 
         Raises:

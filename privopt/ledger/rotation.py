@@ -210,13 +210,13 @@ def _has_hash(transaction: LedgerTransaction, number: int, digest: str) -> bool:
 
 
 def _previous_period(limit: Limit, now: int) -> str:
-    """Return the calendar period before the current one, which stays open because its last rows often arrive late.
+    """Return the calendar period before the current one. A rotation keeps it open, since its last rows may arrive late.
 
     Args:
         limit: A limit per calendar period.
         now: The current time in microseconds since 1970, UTC.
     """
-    assert limit.calendar is not None  # the caller passes only limits by the calendar
+    assert limit.calendar is not None  # the caller passes only limits per calendar period
     current = limit.calendar.period_now(now)
     moment = _EPOCH + timedelta(microseconds=now)
     # This loop ends after at most 31 days. It skips no period, since none is shorter than about a day.
