@@ -289,6 +289,8 @@ class Search:
         if photos is None:
             return None
         rows, previous = np.append(case.rows, j), case.candidates.get(j, NONE)
+        values: Floats | None
+        costs: Floats | None
         # Only cases with as many locations as the task needs are rounded, and need the photos' values.
         if len(rows) >= self.incumbent.k:
             certificate, values, costs = self.program.solve(rows, photos)
