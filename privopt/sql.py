@@ -41,7 +41,7 @@ def register(
         connection: The connection to DuckDB.
         release: A release of an obfuscation matrix.
         name: The name of the SQL function.
-        ledger: A ledger, which records the privacy budget that each person has used, or its path. Each row is charged
+        ledger: A ledger or its path. A ledger records the privacy budget that each person has used. Each row is charged
             to the ledger durably before its report is drawn, regardless of its position. The function then has one more
             argument at the end: the subject, which is the person whom the row is about. Rows without a subject, and
             rows that would exceed the limit, return NULL.

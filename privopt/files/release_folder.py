@@ -44,10 +44,10 @@ PROBLEM: Final = "problem"
 PROOF: Final = "proof.npz"
 PRIVATE: Final = "private"
 REPORT: Final = "report.html"
-"""The report in DIR or private/. It can be written long after the release, so SHA256SUMS does not cover it."""
+"""The report in a release folder or its private/. It may be written later, so SHA256SUMS does not cover it."""
 
 SIGNATURE: Final = "SHA256SUMS.sig"
-"""The signature of DIR's SHA256SUMS. SHA256SUMS therefore cannot cover it."""
+"""The signature of a release folder's SHA256SUMS, which therefore cannot list it."""
 
 LARGEST_TEXT: Final = 64 * 2**20
 """The largest size of a result.json or SHA256SUMS, in bytes."""

@@ -110,7 +110,7 @@ def check_ledger(
 
     Args:
         transaction: The ledger, open for reading.
-        form: The form of ledger files.
+        form: The kind of log file that ledgers are.
         head: A head ``N:HASH``, stored elsewhere, for the open period or a closed one. With a head, all entries are
             checked.
         full: Whether to check all entries. If False, only those after the checkpoint are checked, if there is one.

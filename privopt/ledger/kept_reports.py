@@ -146,7 +146,7 @@ class KeptReports(LogFile):
         digests: dict[tuple[str, str], bytes] = {}
 
         def digest_of(subject: str, place: str) -> bytes:
-            """Return the keyed hash of a subject at a place, under which the subject's report is stored."""
+            """Return the keyed hash of a subject and a place, under which their report is stored."""
             if (subject, place) not in digests:
                 digests[subject, place] = self._keyed_hash(mechanism, subject, place)
             return digests[subject, place]

@@ -156,7 +156,8 @@ def has_others(transaction: LedgerTransaction, subject: str, form: Form) -> bool
     """Return whether a ledger or one of its archives charged any subject other than the given one.
 
     The result is also True if an archive is missing, because it may have other subjects: under a limit per calendar
-    period, a rotation leaves the subjects of closed periods only in the archive. ``form`` is the form of ledger files.
+    period, a rotation leaves the subjects of closed periods only in the archive. ``form`` is the kind of log file that
+    ledgers are.
     """
     if transaction.has_others(subject):
         return True
@@ -180,7 +181,7 @@ def find_closed_head(
     Args:
         transaction: The open ledger.
         head: The entry's number, and its hash in hexadecimal digits.
-        form: The form of ledger files.
+        form: The kind of log file that ledgers are.
         progress: A function that is called with the number of entries that have been checked so far.
 
     Raises:
@@ -330,7 +331,7 @@ def rotate_file(
 
     Args:
         path: The ledger's file.
-        form: The form of ledger files.
+        form: The kind of log file that ledgers are.
         clock: A function that returns the nanoseconds since 1970, UTC.
         progress: A function that is called with the number of entries that have been checked so far.
         step: A function that is called with the name of each step before the step runs, so that tests can simulate
@@ -478,7 +479,7 @@ def check_history(transaction: LedgerTransaction, form: Form, *, progress: Progr
 
     Args:
         transaction: The open ledger, which must have been checked already.
-        form: The form of ledger files.
+        form: The kind of log file that ledgers are.
         progress: A function that is called with the number of entries that have been checked so far.
 
     Returns:

@@ -152,8 +152,8 @@ def write_geo(folder: Path, target: Path, *, progress: Progress | None = None) -
     """Write a release's map layer as GeoJSON.
 
     Raises:
-        DoesNotHoldError: A claim in DIR does not hold.
-        InputError: DIR cannot be read.
+        DoesNotHoldError: A claim in the release folder does not hold.
+        InputError: The release folder cannot be read.
         UsageError: The release has no map layer, the extension of ``target`` is not a GeoJSON one, or ``target`` is not
             a valid path.
         StoppedError: Writing failed, or the user interrupted it.

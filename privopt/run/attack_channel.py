@@ -111,7 +111,7 @@ def _distances_from(channel: Channel, row: int, *, per_distance: bool) -> Floats
 
 
 def _find_max_slope(channel: Channel, z: Floats, *, per_distance: bool) -> tuple[float, tuple[int, int]]:
-    """Return the largest log ratio between two secrets' probabilities per unit of distance, and these secrets' rows.
+    """Return the largest log ratio between two secrets' probabilities per unit of distance, and the two row indices.
 
     The ratio is infinite if a report is possible for only one of two secrets, or if two secrets at distance 0 have
     different probabilities.

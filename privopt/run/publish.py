@@ -160,7 +160,7 @@ class Run:
         out: The folder to write.
         start_time: The start of the run on the monotonic clock, in seconds.
         context: The context that is passed to the mechanism.
-        workspace: The object that makes the hidden folder and turns it into DIR.
+        workspace: The object that makes the hidden folder and turns it into the release folder.
         copies: The hidden folder of clean copies, if any.
         add_note: A function that adds a sentence to any error that is raised later in the run.
     """

@@ -1,4 +1,4 @@
-"""The pipeline from a problem file to a certified DIR, in four steps: read, search, certify, publish.
+"""The pipeline from a problem file to a certified release folder, in four steps: read, search, certify, publish.
 
 A time limit ends the search. The search leaves enough time for certifying and writing, which are not interrupted.
 Nothing is written unless the mechanism's own privacy constraint certifies it.

@@ -68,7 +68,7 @@ class Options:
         memory: The gigabytes (10^9 bytes) that the process may use; None for all the memory that is free and permitted.
         gap: The relative gap to reach; None for the method's default.
         seed: The seed of the noise, for experiments only. A seeded release has no guarantee.
-        force: Whether to replace an existing DIR.
+        force: Whether to replace an existing release folder.
         allow_unsafe: Whether methods with the guarantee kind ``"none"`` are permitted.
         resume: Whether the run continues from ``DIR.partial/``.
         copy_to: The folder to create for clean copies of the released files, if the mechanism can write them; or None.
@@ -103,9 +103,9 @@ class Task:
         registered: The mechanism as its plugin registered it.
         method: The method to run.
         mechanism: The mechanism object.
-        declared: The declared problem, as it will be read from DIR.
+        declared: The declared problem, as it will be read from the release folder.
         problem: The problem that the mechanism loaded from ``declared``.
-        copy: The copy of the problem for DIR.
+        copy: The copy of the problem for the release folder.
         privacy: The mechanism's privacy constraint for this problem and method.
     """
 

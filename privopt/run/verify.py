@@ -103,7 +103,7 @@ def remember(folder: Path, word: Word) -> None:
 
 
 def _verdict_file(folder: Path) -> Path:
-    """Return the path of a cached verdict, whose file name is a hash of everything that the verdict depends on."""
+    """Return the path of a cached verdict. Its file name is a hash of everything that the verdict depends on."""
     digest = hashlib.sha256()
     # The checksum files stand for all other files. A recipient does not have the private one.
     for path in (folder / SUMS, folder / PRIVATE / SUMS):
@@ -388,7 +388,7 @@ def _collect_errors(lines: list[str], where: str, but: type[PrivoptError] = Stop
     """Append any error in the block to ``lines``, as a line that begins with ``where``.
 
     Any exception may occur, because files that ``solve`` did not write may have any form. Errors of the class ``but``
-    are raised, and so are errors about limits (:class:`StoppedError`), which say nothing about DIR.
+    are raised, and so are errors about limits (:class:`StoppedError`), which say nothing about the folder.
     """
     try:
         yield
@@ -465,7 +465,7 @@ def _check_bound(opened: OpenedFolder, *, other_claims_hold: bool) -> list[str]:
     """Return a line for each fault in the claimed bound, such as that it contradicts the value or is not proved.
 
     Args:
-        opened: The content of DIR.
+        opened: The content of the release folder.
         other_claims_hold: Whether all other claims hold. The proof, which takes longest, is evaluated only if they do.
     """
     maximise = opened.mechanism.utility(opened.problem, opened.result.method).maximise
@@ -512,12 +512,12 @@ def _compare_claims(stated: Mapping[str, Any], recomputed: Result) -> list[str]:
 
 
 def _check_bookkeeping(opened: OpenedFolder, recomputed: Result, registered_kind: str) -> list[str]:
-    """Return a line for each claim of result.json that contradicts other parts of DIR or of result.json.
+    """Return a line for each claim of result.json that contradicts another file or another part of result.json.
 
     These are the claims that are not recomputed: names, checksums, the method and the seed.
 
     Args:
-        opened: The content of DIR.
+        opened: The content of the release folder.
         recomputed: The recomputed result.
         registered_kind: The only kind of guarantee that the method may claim (:class:`Measurement`).
     """

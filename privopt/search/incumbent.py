@@ -116,9 +116,9 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     """The best offer from each method, the best certified release and the best proved bound.
 
     Its methods can be called from any thread. Certifying and proving run in the caller's thread, one at a time. A
-    solver's own code (a :class:`~privopt.search.offers.Later`) and the certifier run without the lock of the tables, so
-    offers and queries never wait for them. Privacy does not depend on the locks, because a matrix that a solver changes
-    meanwhile is repaired and certified like any other.
+    solver's own code (a :class:`~privopt.search.offers.Later`) and the certifier run without holding the lock on the
+    tables, so offers and queries never wait for them. Privacy does not depend on the locks, because a matrix that a
+    solver changes meanwhile is repaired and certified like any other.
 
     Attributes:
         certifier: The object that certifies candidates and proves bounds.
@@ -127,8 +127,8 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             ends.
         closing_time: The time scope for proofs, inside ``scope``. :meth:`begin_closing` sets its end.
         step_seconds: The longest duration of "certify" and "prove" so far in this run. A duration that includes
-            compilation is used only until a step ran without compilation, because a first run without the compile cache
-            takes a few seconds longer.
+            compilation is used only until a step has run without compilation, because a first run without the compile
+            cache takes a few seconds longer.
         cold_steps: The steps whose only measurement includes compilation.
         ended_steps: The steps that the end of a time scope interrupted. They are not started again.
         changed: An event that every offer sets.
