@@ -134,8 +134,8 @@ def apply(
 def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
     """Refuse to repeat a finished batch with a different table, release or options.
 
-    The protected table of a finished batch is not written again, so new options would have no effect. A column that
-    should now be dropped, for example, would stay.
+    The protected table of a finished batch is not written again, so new options would have no effect. For example, a
+    column that the new options drop would remain in the table.
 
     Args:
         batch: The finished batch, with the record of its inputs.
@@ -160,7 +160,7 @@ def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
 
 
 def _describe_options(secret: Secret, options: ApplyOptions) -> dict[str, Any]:
-    """Return the secret's columns and the options that determine a batch's output, keyed by their names in messages.
+    """Return the secret columns and the options that determine a batch's output, keyed by the names used in messages.
 
     The values are JSON data. The key for hashing columns is replaced by its SHA-256 digest. The batch's name and its
     ledger are left out, because they identify the batch itself.

@@ -127,18 +127,18 @@ def apply_parts(
         source: The table, which is read twice, or three times with a ledger.
         secret: The columns that hold the secret.
         options: How the release is applied.
-        target: A context manager that yields a function to write the protected parts. An error is raised inside its
-            block if no row received a report.
+        target: A context manager that yields a function to write the protected parts. If no row received a report, the
+            error is raised inside its ``with`` block.
         purpose: The purpose of the charges in words, for the ledger.
         dashes: The prefix of option names in messages, such as ``--``.
-        batch: The batch, with which an interrupted run can be continued. None if there is no batch.
+        batch: The batch, which makes it possible to continue an interrupted run. None if there is no batch.
         progress: Called with the progress so far, such as the number of protected rows.
         announce: Called, before anything is charged, with a sentence that states what a row costs its subject.
 
     Raises:
         DoesNotHoldError: The ledger or the batch fails verification, or the table changed while it was being read.
         InputError: The table or the ledger cannot be used.
-        UsageError: Options exclude one another, or no row received a report.
+        UsageError: Options are mutually exclusive, or no row received a report.
     """
     # A walker draws the reports along a trace, which consists of one subject's rows in order of time. Only a matrix
     # release can have a walker.
@@ -330,9 +330,9 @@ def columns_to_search(protector: RowProtector, frame: nw.DataFrame[Any], options
 def drop_columns(protector: P, search: ColumnSearch, names: Sequence[str], options: ApplyOptions) -> P:
     """Return a protector that drops the columns in which a search has found the secret.
 
-    A column that is named like another position, such as the other end of a trip, contains the secret in every row that
-    describes a round trip. It is therefore dropped only if it contains the secret in at least half of the rows.
-    Otherwise it stays, with a warning.
+    A column whose name suggests another position, such as the other end of a trip, contains the secret in every row
+    that describes a round trip. Such a column is dropped only if it contains the secret in at least half of the rows.
+    If it contains the secret in fewer rows, it stays, and the user gets a warning.
 
     Args:
         protector: The protector to modify.
@@ -453,7 +453,7 @@ def _make_protector(
 def combine_secret(
     columns: Mapping[str, str | None], positions: Mapping[str, Sequence[str]], text: str | None = None, dashes: str = ""
 ) -> Secret:
-    """Return the columns that hold the secret: those of a position or id, of several named positions, or of sentences.
+    """Return the columns that hold the secret: a single position or id, several named positions, or sentences.
 
     Args:
         columns: The columns of a single position or id, keyed by what they contain. None for each that is not given.
@@ -462,7 +462,7 @@ def combine_secret(
         dashes: The prefix of option names in messages, such as ``--``.
 
     Raises:
-        UsageError: Not exactly one of the three is given.
+        UsageError: More than one of the three is given.
     """
     if text is not None:
         # An empty mapping means that no positions are named, and must not count as a choice.

@@ -78,7 +78,7 @@ class CellNumbers:
 
     @classmethod
     def concatenate(cls, parts: Sequence[CellNumbers]) -> CellNumbers:
-        """Merge the numbers of several objects, sorted by cell."""
+        """Return the numbers of several objects in one, sorted by cell."""
         cells = np.concatenate([part.cells for part in parts])
         values, errors = (np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "errors"))
         ranks, counts = (np.concatenate([getattr(part, name) for part in parts]) for name in ("ranks", "counts"))
@@ -161,12 +161,12 @@ def _single_numbers(values: Floats, errors: Floats, cells: Ints) -> CellNumbers:
 def numbers_of_texts(texts: pl.Series, max_cells: int) -> CellNumbers:
     """Extract the numbers in a column of strings.
 
-    Every cell that consists of a single number is read. From the other cells with digits, at most ``max_cells`` evenly
-    spaced ones are read.
+    Every cell that consists of a single number is read. Of the other cells that contain digits, at most ``max_cells``
+    are read, evenly spaced.
 
     Args:
         texts: The cells.
-        max_cells: The maximum number of cells to read that do not consist of a single number.
+        max_cells: The maximum number of these other cells to read.
     """
     # Polars also reads words such as inf and nan as numbers. They are excluded here.
     values = texts.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
@@ -224,7 +224,7 @@ def _extract(cells: pl.Series, rows: Ints) -> list[CellNumbers]:
 def _tokens(cells: pl.Series, pattern: str) -> tuple[pl.Series, Ints, Ints, Ints]:
     """Find all matches of a pattern in cells.
 
-    If a cell has more than `MAX_READINGS` matches, only the first and the last `MAX_READINGS` / 2 are returned.
+    If a cell has more than `MAX_READINGS` matches, only the first and last `MAX_READINGS` / 2 matches are returned.
 
     Args:
         cells: The cells as strings.
@@ -251,7 +251,7 @@ def _tokens(cells: pl.Series, pattern: str) -> tuple[pl.Series, Ints, Ints, Ints
 
 
 def _parse(tokens: pl.Series) -> tuple[Floats, Floats]:
-    """Return the values of numbers that are given as strings, and the place value of each number's last digit."""
+    """Parse numbers, and return their values and the place value of each number's last digit."""
     return tokens.cast(pl.Float64, strict=False).fill_null(0.0).to_numpy(), _last_decimals(tokens)
 
 
@@ -279,8 +279,8 @@ def _parse_angles(tokens: pl.Series, pattern: str) -> tuple[Floats, Floats, Bool
         pattern: A regular expression with a group for each of the three parts.
 
     Returns:
-        The angles in degrees, the place values of their last digits in degrees, and whether each angle is valid, which
-        means that its minutes and seconds are below 60.
+        The angles in degrees, the place values of their last digits in degrees, and whether each angle is valid. An
+        angle is valid if its minutes and seconds are below 60.
     """
     groups = tokens.str.extract_groups(pattern).struct.unnest()
     degrees, minutes, seconds = (

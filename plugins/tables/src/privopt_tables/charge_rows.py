@@ -2,8 +2,8 @@
 
 Charges and refusals are visible, so they must not depend on secrets. The subjects alone determine which rows are
 charged, and a row without a usable position is charged like any other (ADR 15). If reports are stored and repeated
-("sticky"), only the first visit to a place is charged, so the charges also show which of a subject's visits share a
-place. Rows without a position share an extra place.
+("sticky"), only the first visit to a place is charged, so the charges also reveal when a subject returns to a place.
+Rows without a position count as visits to one extra place.
 """
 
 from __future__ import annotations
@@ -65,9 +65,10 @@ class RowCharger:
         first_without_time: The index of the first row without a usable time. None until such a row is read.
         _ledger: The open ledger, inside the ``with`` block of `open_ledger`.
         _stack: Closes the ledger and the file of stored reports at the end of that block.
-        _stored_reports: The file of stored reports. None until the first row is charged, or if reports are not stored.
+        _stored_reports: The file of stored reports. None until the first row is charged. Always None if reports are not
+            stored.
         _calendar: The calendar of the ledger's limit. None if the limit does not count by calendar periods.
-        _refused_counts: In a batch, the smallest multiple of the row cost that was refused, per account.
+        _refused_counts: In a batch, the smallest refused multiple of the row cost for each account.
     """
 
     charge: Charge
@@ -105,7 +106,7 @@ class RowCharger:
 
     @property
     def _limit(self) -> Limit | None:
-        """The ledger's limit in the unit in which rows are charged, or None if it has none in that unit."""
+        """The ledger's limit in the unit in which rows are charged, or None if there is no such limit."""
         return self._ledger.limit_of(self.cost.account)
 
     @property
@@ -125,7 +126,7 @@ class RowCharger:
         """Begin or continue a batch: read its earlier charges from the ledger, and charge rows for it from now on.
 
         Raises:
-            UsageError: The ledger contains charges from a batch with this name whose key is missing.
+            UsageError: The ledger contains charges from a batch with this name, but the batch's key is missing.
         """
         purpose = batch.purpose(self._ledger.purposes())
         self.cost = evolve(self.cost, purpose=purpose)
@@ -194,8 +195,8 @@ class RowCharger:
     ) -> RowOutputs:
         """Charge the rows of a table durably, then draw reports for the rows that the limit allows.
 
-        If reports are stored ("sticky"), only a subject's first visit to a place is charged, and a report is drawn for
-        it. This report is stored, and repeated at later visits.
+        If reports are stored ("sticky"), only a subject's first visit to a place is charged. The report drawn for that
+        visit is stored and repeated at later visits.
 
         Args:
             frame: Rows of the table.
@@ -235,8 +236,8 @@ class RowCharger:
         """Find the rows of ``frame`` that have a subject and, if there is a calendar, a period.
 
         Returns:
-            The indices of these rows, their subjects and their periods; and for all rows (B,) the reason why the row
-            cannot be charged, as an index into :data:`REASONS`, or -1 if it can.
+            The indices, subjects and periods of these rows. The last item, shape (B,), covers all rows: the reason why
+            a row cannot be charged, as an index into :data:`REASONS`, or -1 for a row that can be charged.
         """
         names, periods = self.subjects(frame), self.periods(frame)
         has_subject = np.array([name is not None for name in names], dtype=bool)
@@ -255,8 +256,8 @@ class RowCharger:
                 1 for every row.
 
         Returns:
-            (B,) whether each row is granted; and (B,) the reason why it is not, as an index into :data:`REASONS`, or -1
-            if it is.
+            Whether each row is granted, shape (B,), and the reason for each refusal, shape (B,). A reason is an index
+            into :data:`REASONS`, or -1 for a granted row.
         """
         rows, subjects, periods, reason = self._chargeable_rows(frame)
         counts = None if times is None else times[rows].tolist()
@@ -295,9 +296,9 @@ class RowCharger:
     ) -> list[bool]:
         """Charge those rows of a batch that no earlier run has charged, and return whether each row is granted.
 
-        The rows of an account are charged in order, and after a refusal every row that costs at least as much is
-        refused too. So the first row whose cost equals the first earlier charge is the row that was charged then, and
-        likewise for later charges. The rows in between were refused before and are refused again.
+        The rows of an account are charged in order, and once a row is refused, every later row that costs at least as
+        much is refused too. Earlier charges can therefore be matched with rows in order: each belongs to the next row
+        with the same cost. The rows in between were refused before and are refused again.
 
         Args:
             earlier_charges: The amounts that earlier runs charged to each account, in order. Amounts are removed when
@@ -393,7 +394,7 @@ class RowCharger:
         return outputs[:, None], np.where(is_refused, _BUDGET_SPENT, reason)
 
     def price(self, counted: str, cost: Cost | None = None) -> str:
-        """Return a sentence that states what an item, such as a row, costs its subject, and how many the limit allows.
+        """Return a sentence that states the cost of an item, such as a row, and how many items the limit allows.
 
         Args:
             counted: The noun for the item that is charged, such as "row".
@@ -403,7 +404,7 @@ class RowCharger:
 
     @property
     def sequence(self) -> str:
-        """A sentence that states the guarantee for all of a subject's reports, and the ledger's limit on it."""
+        """A sentence that states the guarantee for all of a subject's reports together, and the ledger's limit."""
         if self.charge.within is not None:
             return f"{SEQUENCE}; {WITHIN}{window_text(self._limit)}"
         if self.charge.sticky:
@@ -421,7 +422,7 @@ class RowCharger:
 
 
 def check_no_calendar(ledger: Ledger, account: str) -> None:
-    """Check that a ledger has no calendar limit, which requires a time for each row.
+    """Check that a ledger has no calendar limit, because such a limit requires a time for each row.
 
     Args:
         ledger: The ledger to charge.

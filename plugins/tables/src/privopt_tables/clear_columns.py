@@ -38,8 +38,8 @@ class ColumnHashes:
     def replace(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
         """Return ``frame`` with the cells of these columns replaced by their hashes.
 
-        Missing cells, and cells without a visible character, become missing. Columns missing from ``frame`` are
-        skipped.
+        Cells that are missing or have no visible characters become missing values. Columns that ``frame`` does not have
+        are skipped.
         """
         backend = frame.implementation
         # Some of the columns may already have been dropped because they contain the secret.

@@ -1,4 +1,4 @@
-"""Recognise columns that reveal where somebody was, by their names or field names, or because they copy the secret.
+"""Find columns that reveal where somebody was: those whose names or field names say so, and copies of the secret.
 
 Names are compared with the lists of words in column_words.toml next to this module, which also explains each list.
 :mod:`.find_positions` finds columns whose values contain the secret in another form.
@@ -26,10 +26,10 @@ def _strip_accents(text: str) -> str:
 
 
 def _read_word_table() -> dict[str, Any]:
-    """Read the lists of words from column_words.toml, and remove the words' accents.
+    """Read the lists of words from column_words.toml, and strip accents from the words.
 
     Returns:
-        The words, keyed by the name of the list: a set of words, or a tuple of two-word sets for a list of pairs.
+        The lists, keyed by name. Each is a set of words, except that a list of pairs is a tuple of two-word sets.
     """
     table = tomllib.loads(files("privopt_tables").joinpath("column_words.toml").read_text("utf-8"))
     return {
@@ -148,10 +148,10 @@ class LeakyColumns:
     """Finds remaining columns that reveal the secret by their values or field names, one part of a table at a time.
 
     Attributes:
-        positions: Fields of structures that are named like coordinates, as ``column.field``.
-        places: Fields of structures that are named like places, as ``column.field``.
-        _copies: The columns that have equalled a column of the secret in every row so far, each with up to two of its
-            distinct values. None before the first part.
+        positions: Structure fields whose names indicate coordinates, as ``column.field``.
+        places: Structure fields whose names indicate places, as ``column.field``.
+        _copies: The columns that so far equal a secret column in every row, each with up to two of its distinct values.
+            None before the first part.
     """
 
     positions: list[str] = field(factory=list)
@@ -184,7 +184,7 @@ class LeakyColumns:
 
     @property
     def copies(self) -> list[str]:
-        """The columns that have equalled a column of the secret in every row.
+        """The columns that equal a secret column in every row examined so far.
 
         Constant columns are not included, because two constant columns may be equal by chance.
         """

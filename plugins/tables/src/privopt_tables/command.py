@@ -31,7 +31,7 @@ __all__ = ["apply"]
 def parse_positions(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, list[str]]:
-    """Parse options of the form NAME=COL,COL into a mapping from position names to columns, as a click callback.
+    """Click callback: parse options of the form NAME=COL,COL into a mapping from position names to columns.
 
     Args:
         context, parameter: The command's context and the option, which click passes to callbacks.
@@ -53,7 +53,7 @@ def parse_positions(
 
 
 def utf8_each(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Check each value of a repeatable option with :func:`utf8`, and return the values, as a click callback."""
+    """Click callback: check each value of a repeatable option with :func:`utf8`, and return the values."""
     return tuple(utf8(context, parameter, value) or "" for value in values)
 
 

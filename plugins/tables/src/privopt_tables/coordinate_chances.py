@@ -1,4 +1,4 @@
-"""Estimate the probability that a number near a coordinate matches it by chance, from its digits and other rows."""
+"""Estimate the probability that a number matches a nearby coordinate by chance, from the number's digits and other rows."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class ControlValues:
 
         Args:
             targets: The values, in the unit of the searched form, such as degrees or metres.
-            width: The number of these units in one degree, or in one km of the plane. Values that differ by at most
-                `MIN_ERROR` times this number from the next smaller one count as equal to it.
+            width: The number of these units in one degree, or in one km of the plane. A value counts as equal to the
+                next smaller one if they differ by at most `MIN_ERROR` times this number.
         """
         values = np.sort(targets)
         is_new = np.diff(values, prepend=-np.inf) > MIN_ERROR * width
@@ -63,7 +63,7 @@ class ControlValues:
             targets: (R,) The coordinate in the row of each number.
             width: The number of units of ``values`` in one degree, or in one km of the plane.
             single: Whether this coordinate is compared alone. If so, other rows with an equal coordinate count as
-                matches, unless all rows have the same one.
+                matches, unless all rows have the same coordinate.
 
         Returns:
             (R,) estimated probabilities, at most 1.

@@ -91,7 +91,8 @@ class RowSecrets:
         texts: Ids, names or sentences, one sequence for each kind of text. An entry is None for a row without a text of
             this kind.
         text_rows: (T,) The indices of the rows to which ``texts`` belong. None if they belong to all rows.
-        text_chance: For a cell that contains some row's text, the probability that it is its own row's by coincidence.
+        text_chance: Given that a cell contains some row's text, the probability that this row is its own by
+            coincidence.
     """
 
     positions: Floats | None
@@ -167,7 +168,7 @@ class ColumnSearch:
                 )
 
     def to_json(self) -> list[list[Any]]:
-        """Return the evidence so far as JSON data, for :meth:`add_json` of another search of the same table."""
+        """Return the evidence so far as JSON data, which :meth:`add_json` adds to another search of the same table."""
         return [
             [*key, evidence.logs.tolist(), evidence.matches, evidence.searched]
             for key, evidence in self._evidence.items()
@@ -177,8 +178,8 @@ class ColumnSearch:
         """Add the evidence that another search found in other rows.
 
         Args:
-            entries: The other search's result of :meth:`to_json`. Entries for other columns, or with another number of
-                bets, are ignored.
+            entries: What :meth:`to_json` of the other search returned. Entries for columns not in `names`, or with a
+                different number of bets, are ignored.
         """
         for name, form, logs, matches, searched in entries:
             if name in self.names and len(logs) == len(BETS):
@@ -240,8 +241,8 @@ class _SecretPart:
     def search(self, column: ColumnPart) -> Iterator[tuple[str, Evidence]]:
         """Yield, for each form, a key and the evidence that a column contains the secret in that form.
 
-        The key is the form's name after a word with the form's kind and index, because several forms may have the
-        same name.
+        The key consists of a word with the form's kind and index, followed by the form's name. The name alone would not
+        do, because several forms may have the same name.
         """
         for kind, row_texts in enumerate(self.texts):
             if (evidence := row_texts.search(column, self.secret.text_chance)) is not None:
@@ -259,7 +260,7 @@ class _SecretPart:
         yield from self._search_codes(column, rows)
 
     def _search_numbers(self, numbers: CellNumbers, form: NumberForm) -> Iterator[tuple[str, Evidence]]:
-        """Yield the evidence that numbers in cells represent both coordinates in a form, or either coordinate alone.
+        """Yield the evidence that a column's numbers represent both coordinates in a form, or one coordinate alone.
 
         Each item is a pair: a word that names the coordinates, and the evidence.
 
@@ -410,7 +411,7 @@ class _SecretPart:
         return _Axis(has_near_number, has_match, pair_chances, single_chances)
 
     def _control(self, form: NumberForm, axis: int) -> ControlValues:
-        """Return the values of one coordinate, 0 or 1, in a sample of the rows, converted to a form.
+        """Return one coordinate (0 or 1) of a sample of the rows, converted to a form.
 
         Results are cached.
         """

@@ -143,7 +143,10 @@ def _read_feature(feature: Any) -> dict[str, str | None] | None:
 
 
 def _to_cell(value: Any) -> str | None:
-    """Convert a JSON value to a cell: a string unchanged, null or an empty string to None, other values to JSON."""
+    """Convert a JSON value to a cell.
+
+    Null and the empty string become None, other strings are unchanged, and all other values become JSON.
+    """
     if value is None or isinstance(value, str):
         return value or None
     return json.dumps(value)

@@ -1,4 +1,4 @@
-"""Find the matrix row for each table row: that of the record with the row's id, or nearest to the row's position.
+"""Find the matrix row for each table row. It belongs to the record with the row's id or nearest to the row's position.
 
 If the guarantee of the release covers every point in a region, the matrix row for a position is drawn from those of the
 surrounding vertices (:mod:`privopt_metric_dp.region.snap_to_region`). Nearest records are found with a k-d tree. For
@@ -115,7 +115,7 @@ class Snap:
             Vertices have the same indices as the places.
         source: The source of the random bytes with which vertices are drawn.
         max_distance: The maximum distance in km of a position from its nearest record, or from the region. Positions
-            that are farther away get no record. None for no limit.
+            that are farther away get no record. None means no limit.
     """
 
     ids: NDArray[np.str_]
@@ -168,12 +168,13 @@ class Snap:
             secret: The columns of the secret.
             fixed: Whether to find records without drawing. With a region, the vertex with the largest barycentric
                 coordinate is returned (the lowest index if there are several), so that each vertex has a fixed cell.
-            strays: The counter to which positions that get a record are added. None to count nothing.
-            streams: The random bytes with which vertices are drawn, one stream per row. None to use :attr:`source`.
+            strays: Counts the positions that get a record. None means that nothing is counted.
+            streams: The random bytes with which vertices are drawn, one stream per row. By default, :attr:`source`.
 
         Returns:
-            (B,) indices of matrix rows (of vertices, if ``fixed`` and in a region), 0 for a row without a record; and
-            (B,) the reason why a row has no record, as an index into :data:`REASONS`, or -1 if it has one.
+            Two arrays of shape (B,). The first has the index of each row's matrix row (of its vertex, if ``fixed`` and
+            in a region), or 0 for a row without a record. The second has the reason why a row has no record, as an
+            index into :data:`REASONS`, or -1 if it has one.
 
         Raises:
             InputError: The columns cannot be read.
@@ -217,19 +218,19 @@ class Snap:
         return self.region if secret.kind == "geographic" else evolve(self.region, projection=None)
 
     def make_neighbour_finder(self, radius_km: float, *, degrees: bool) -> Callable[[Floats, Ints], list[list[int]]]:
-        """Return a function that finds the cells near a position. Reports stored for these cells may be repeated at it.
+        """Return a function that finds the cells near a position, whose stored reports may be repeated there.
 
-        Cells are fixed and public: each consists of the points that are nearest to the same record or vertex, its
-        centre. A cell is near a position if its centre is within the radius. The distance is never measured from a
-        position that was reported before, because three renewals at known places would locate that position.
+        Cells are fixed and public. A cell consists of the points nearest to one record or vertex, which is its centre.
+        A cell is near a position if its centre is within the radius. The distance is never measured from a position
+        that was reported before, because three renewals at known places would locate that position.
 
         Args:
             radius_km: The maximum distance in km between a position and the centre of a cell near it.
             degrees: Whether positions are latitudes and longitudes.
 
         Returns:
-            A function of positions (B, 2) and reasons (B,) that returns the indices of the cells near each position. A
-            row that gets no report, because its reason is not -1, has no cells.
+            A function of positions (B, 2) and reasons (B,) that returns the indices of the cells near each position.
+            Rows whose reason is not -1 get no report, and have no cells.
 
         Raises:
             UsageError: The radius is not a number above 0, or is too small to reach the corners of a cell from its
@@ -266,7 +267,7 @@ class Snap:
         tree_radius = 2.0 * EARTH_RADIUS_KM * math.sin(half_angle) if centres.kind == "geographic" else radius
 
         def find_neighbours(positions: Floats, reason: Ints) -> list[list[int]]:
-            """Return the indices of the cells near each position, and no cells for a row whose reason is not -1."""
+            """Return the indices of the cells near each position. A row whose reason is not -1 has no cells."""
             neighbours: list[list[int]] = [[] for _ in reason]
             usable_rows = np.flatnonzero(reason < 0)
             points = _to_tree_points(positions[usable_rows], centres.kind)
@@ -322,8 +323,8 @@ class Snap:
             source: The source of random bytes.
 
         Returns:
-            (B,) indices of matrix rows (of vertices, if ``fixed``), -1 if a surrounding vertex has no matrix row; and
-            (B,) the positions' distances from the region in km.
+            Two arrays of shape (B,). The first has indices of matrix rows (of vertices, if ``fixed``), or -1 where a
+            surrounding vertex has no matrix row. The second has the distances of the positions from the region in km.
         """
         mixtures = self._snapper_for(secret).snap(positions)
         # A report is refused if any vertex around the position lacks a row, whichever vertex is drawn, so that the
@@ -341,7 +342,8 @@ class Snap:
         """Find the record nearest to each of the positions (B, 2).
 
         Returns:
-            (B,) indices of the records' matrix rows, -1 if a record has none; and (B,) the distances in km.
+            The indices of the records' matrix rows, or -1 for a record without one, and the distances in km. Both have
+            shape (B,).
         """
         assert self.places is not None  # check() refuses positions otherwise
         assert self.places.coordinates is not None
@@ -367,7 +369,7 @@ def _to_number(value: object) -> float:
 
 
 def unusable_reasons(positions: Floats, fault: Floats, *, geographic: bool) -> Ints:
-    """Return the reason why each position cannot be used, as an index into :data:`REASONS`, or -1 if it can, (B,).
+    """Return the reason why each position is unusable, as an index into :data:`REASONS`, or -1 for a usable position.
 
     Args:
         positions: (B, 2) The positions, NaN for an empty cell.

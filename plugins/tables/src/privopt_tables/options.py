@@ -48,7 +48,7 @@ class ApplyOptions:
 
     Attributes:
         max_snap: The maximum distance in km of a position from its nearest record, or from the region. Positions that
-            are farther away get no report. None for no limit.
+            are farther away get no report. None means no limit.
         seed: The seed of the draws, for experiments only. Seeded reports are not private, and are marked as seeded.
         charge: The ledger and how it is charged. If it is given, the whole table is read first, and each report is
             charged durably to its subject before it is drawn. None if nothing is charged.
@@ -56,17 +56,17 @@ class ApplyOptions:
             ``charge`` takes precedence.
         time: The column with the time of each row. For traces, each subject's rows are sorted by time, which requires
             holding the table in memory. None means that the rows are already in order.
-        prefix: The prefix of the names of the added columns, joined with an underscore. None for no prefix.
-        positions: The columns of each position, keyed by prefix, if a row has several positions. Either all positions
-            in a row are reported or none.
-        batch: The name of the batch, with which an interrupted run can be continued. None for no batch.
+        prefix: The prefix of the names of the added columns, joined with an underscore. None means no prefix.
+        positions: The columns of each position, keyed by prefix, if a row has several positions. In each row, either
+            all positions are reported or none is.
+        batch: The name of the batch, by which an interrupted run can be continued. None if there is no batch.
         text: The column of sentences whose words are reported one by one. None if each row has a single secret record
             or positions.
         forms: The formats of subjects and times.
         keep: The columns to keep even if they reveal the secret. Their contents are not protected.
         drop: The columns to omit, such as personal ids.
         hashed: The columns whose cells are replaced by keyed hashes.
-        hash_key: The file with the key for these hashes. None to derive the key from the ledger's key.
+        hash_key: The file with the key for these hashes. None means that the key is derived from the ledger's key.
         unknown: Whether words that match no record are removed ("drop") or replaced by a mask ("mask").
     """
 
@@ -102,7 +102,7 @@ def format_counts(refused: Mapping[str, int]) -> str:
 
 
 def describe_limits(guarantee: Guarantee) -> tuple[str, ...]:
-    """Return notes on the pairs of records that a guarantee does not cover, or an empty tuple if it covers all."""
+    """Return notes on the pairs of records that a guarantee does not cover, or an empty tuple if it covers all pairs."""
     # If there is no guarantee, the only note says so.
     if guarantee.kind == NOTHING:
         return ("no guarantee: reports of this release may reveal what they were drawn for",)
@@ -145,7 +145,7 @@ def positions_are_planar(data: MetricData) -> bool:
 
 
 def check_options(positions: Sequence[tuple[str | None, Secret]], options: ApplyOptions, *, traces: bool) -> None:
-    """Check that options are valid and do not exclude one another.
+    """Check that options are valid and compatible with one another.
 
     Args:
         positions: For each position in a row, the prefix of its report columns (None for no prefix) and its columns.

@@ -57,15 +57,16 @@ _UNSTABLE_IDS = "ids that an engine makes, such as uuid() or monotonically_incre
 class Partitions:
     """The workers' side of a batch: tallies partitions and draws their reports, in any process.
 
-    The process must be able to read the batch's folder, and the batch's ``with`` block must not have ended. The object
+    Each process must be able to read the batch's folder, and the batch's ``with`` block must not have ended. The object
     can be pickled without revealing the key, because each process reads the key from the folder.
 
     Attributes:
-        protector: The protector that draws reports. Each task gives a copy of it the batch's coins, the random bytes
-            derived from the batch's key.
+        protector: The protector that draws reports. Each task copies it and gives the copy the batch's coins, which are
+            random bytes derived from the batch's key.
         access: Gives access to the batch's key.
         release: The SHA-256 digest of the release's file of checksums.
-        granted: The number of granted reports, keyed by subject, for subjects with fewer granted reports than rows.
+        granted: The number of granted reports, keyed by subject. Contains only subjects with fewer granted reports than
+            rows.
         charged: The sums of the rows that were charged. None before the charge.
     """
 
@@ -200,7 +201,7 @@ class Partitions:
         yield pa.Table.from_pylist(tallies, schema=schema)
 
     def _search_columns(self, frames: Sequence[nw.DataFrame[Any]], search: ColumnSearch) -> None:
-        """Search the other columns of several batches together for the secret, because engines pass small batches.
+        """Search the other columns for the secret, in several batches at once because engines pass small batches.
 
         Args:
             frames: The batches.
@@ -273,7 +274,7 @@ class Partitions:
     def _describe_change(
         self, frames: Sequence[nw.DataFrame[Any]], digest: Digest, subject: str, charged: RowSums
     ) -> str:
-        """Return a description of how a subject's rows differ from the charged ones. It names rows by id.
+        """Describe how a subject's rows differ from the charged ones. The description names rows by id.
 
         Args:
             frames: All rows of a partition.

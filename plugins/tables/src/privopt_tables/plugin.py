@@ -85,7 +85,7 @@ def privopt_handle(release: object) -> type | None:
 
 @hookimpl
 def privopt_checks() -> Sequence[TraitSpec | CheckSpec]:
-    """Register the conformance check for releases that report traces, and the trait by which these are recognised.
+    """Register the conformance check for releases that report traces, and the trait that identifies such releases.
 
     For a release without the trait, the check is skipped, and ``missing`` states the reason.
     """

@@ -32,7 +32,7 @@ _PLUS: Final = "23456789CFGHJMPQRVWX"
 class Reading(NamedTuple):
     """Two coordinates that a cell contains, each with its maximum error.
 
-    A number is given as both coordinates if it is not known to which of them it belongs.
+    If it is not known which coordinate a number represents, the number is given as both.
     """
 
     first: float
@@ -179,8 +179,8 @@ def _read_polyline(text: str) -> Iterator[Reading]:
 def _read_binary(text: str) -> Iterator[Reading]:
     """Yield the absolute values of the doubles at every byte offset in the hexadecimal digits of a string.
 
-    Well-known binary (WKB), a format for geometries, contains coordinates as doubles. It is not known to which axis a
-    double belongs, so each number is yielded as both coordinates.
+    Well-known binary (WKB), a format for geometries, contains coordinates as doubles. The axis of a double is not
+    known, so each number is yielded as both coordinates.
     """
     for code in re.findall(r"(?:[0-9a-fA-F]{2}){16,4000}", text):
         raw = bytes.fromhex(code)

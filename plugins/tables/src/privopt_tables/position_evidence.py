@@ -68,7 +68,8 @@ def weigh_rows(near: Bools, matched: Bools, chances: Floats, scale: float) -> Ev
         near: (C,) Whether each row is a bet, because its cell could contain the secret.
         matched: (C,) Whether each row's cell contains the secret.
         chances: (C,) The probability c that the cell of an unrelated column matches the secret.
-        scale: The number of table rows that each of these rows represents. It only scales the counted matches.
+        scale: The number of table rows that each of these rows represents. Only the number of matches is multiplied by
+            it.
     """
     count = int(matched.sum())
     rows = np.flatnonzero(near)

@@ -95,7 +95,7 @@ def _pack_minutes(digits: int) -> Callable[[Floats], Floats]:
     """
 
     def pack(positions: Floats) -> Floats:
-        """Convert positions (N, 2) in degrees to packed numbers without signs."""
+        """Convert positions (N, 2) in degrees to unsigned packed numbers."""
         sizes = np.abs(positions)
         whole_degrees = np.floor(sizes)
         minutes = (sizes - whole_degrees) * 60.0

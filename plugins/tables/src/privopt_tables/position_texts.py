@@ -33,7 +33,8 @@ EMPTY: Final = (math.nan, math.nan)
 def read_position(text: str) -> tuple[float, float] | None:
     """Parse a position, and return its latitude and longitude in degrees, or None if ``text`` is not a position.
 
-    A track (a JSON list of [longitude, latitude] pairs) counts as its first position, or as two NaNs if it is empty.
+    For a track (a JSON list of [longitude, latitude] pairs), the first position is returned, or two NaNs if the track
+    is empty.
 
     >>> read_position("45.5, -7.25"), read_position("geo:45.5,-7.25"), read_position("45.5°, -7.25°")
     ((45.5, -7.25), (45.5, -7.25), (45.5, -7.25))
@@ -62,8 +63,8 @@ def read_position(text: str) -> tuple[float, float] | None:
 def _read_json(value: Any) -> tuple[float, float] | None:
     """Return the latitude and longitude in a JSON value: a GeoJSON point, an object with lat and lon, or a track.
 
-    A track is a list of [longitude, latitude] pairs, each of which may have an altitude as well. Its first position is
-    returned, or two NaNs if it is empty. None is returned for any other value.
+    A track is a list of [longitude, latitude] pairs, each of which may have an altitude as well. The first position is
+    returned, or two NaNs if the track is empty. Any other value gives None.
     """
     if isinstance(value, list):
         if not value:
@@ -106,8 +107,9 @@ def read_positions(texts: pl.Series) -> tuple[Floats, Floats]:
         texts: The cells.
 
     Returns:
-        (B, 2) latitudes and longitudes in degrees, NaN for a cell without a position; and (B,) 1.0 for a string that is
-        not a position, and 0.0 for a position, an empty cell or a word for a missing value.
+        Two arrays. The first, shape (B, 2), has latitudes and longitudes in degrees, or NaN for a cell without a
+        position. The second, shape (B,), has 1.0 for a string that is not a position, and 0.0 for a position, an empty
+        cell or a word for a missing value.
     """
     # NULL, NA and similar words count as empty cells rather than wrong ones.
     is_empty = (texts.is_null() | is_null_word(texts)).to_list()

@@ -1,4 +1,4 @@
-"""Recognise positions in another unit than that of the records, such as degrees times 1e7 or metres."""
+"""Detect positions whose unit, such as degrees times 1e7 or metres, differs from that of the records."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class UnitSearch:
         records: (N, 2) The positions of the records, in degrees or km.
         is_geographic: Whether the records' positions are in degrees.
         position_count: The number of rows so far in which both coordinates are numbers.
-        fitting_counts: The number of these rows whose position is among the records if the numbers are in a given unit,
-            keyed by unit. The key for the records' own unit is "".
-        possible_counts: The number of these rows whose numbers can be a position on the Earth at all if they are in a
-            given unit, with the same keys.
+        fitting_counts: For each unit, the number of these rows whose position is among the records if the numbers are
+            in that unit. The key for the records' own unit is "".
+        possible_counts: For each unit, the number of these rows whose numbers, if they are in that unit, can be a
+            position on the Earth. The keys are those of ``fitting_counts``.
     """
 
     columns: tuple[str, ...]

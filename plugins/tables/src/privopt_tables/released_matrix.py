@@ -1,8 +1,8 @@
 """Python handles of releases, which protect tables in memory and in DuckDB, Polars, Spark and Dask.
 
-:class:`ReleasedRows` is the handle of any release that can draw a report for a row, and :class:`ReleasedMatrix` that of
-an obfuscation matrix. They share the code in :mod:`.apply` with the command ``apply``. For DuckDB, Polars, Spark and
-Dask they use :mod:`.row_reports` and :mod:`.partitions`.
+:class:`ReleasedRows` is the handle of any release that can draw a report for a row. :class:`ReleasedMatrix` is the
+handle of an obfuscation matrix. Both share the code in :mod:`.apply` with the command ``apply``. For DuckDB, Polars,
+Spark and Dask they use :mod:`.row_reports` and :mod:`.partitions`.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class ReleasedRows(OpenRelease):
     def draws_at(
         self, position: tuple[float, float], *, degrees: bool, note: Callable[[str], None] | None = None
     ) -> Draw:
-        """Return a function that draws a given number of reports for a position, if the release draws for positions.
+        """Return a function that draws a given number of reports for a position.
 
         Args:
             position: The latitude and longitude.
@@ -241,7 +241,8 @@ class ReleasedMatrix(ReleasedRows):
         """Draw a map of the records' expected losses, or of the probabilities of one record's reports.
 
         Args:
-            record: The id of the record whose reports are shown. None for the expected losses of all records.
+            record: The id of the record whose reports are shown. None means that the expected losses of all records are
+                shown.
 
         Raises:
             UsageError: No record is named, but the release has matrix rows for only some of the records.
@@ -315,9 +316,9 @@ class ReleasedMatrix(ReleasedRows):
         """Open a batch over a partitioned table, in the driver of Spark or Dask.
 
         The first pass over the partitions is the batch's ``tally``. The batch's ``charge`` takes the results of all
-        partitions and returns a plan, and the second pass is :meth:`map_arrow` with this plan. Batch and plan end with
-        the ``with`` block, when the key is deleted. After an error in the block, run the same code again: each row gets
-        the same report, and nothing is charged twice.
+        partitions and returns a plan, and the second pass is :meth:`map_arrow` with this plan. At the end of the
+        ``with`` block, the key is deleted, so the batch and the plan can no longer be used. After an error in the
+        block, run the same code again: each row gets the same report, and nothing is charged twice.
 
         Args:
             name: The name of the batch. A name can be used only once.
@@ -328,10 +329,10 @@ class ReleasedMatrix(ReleasedRows):
             id, lat, lon, x, y: The columns of the secret: an id, latitude and longitude, or x and y in km.
             positions: The columns of each position, keyed by the position's name, if a row has several positions.
             max_snap: The maximum distance in km of a position from its nearest record. Positions that are farther away
-                get no report. None for no limit.
-            keep: The columns to keep even if they contain the row's position or record. The first pass searches all
-                columns for these, ``charge`` warns of each column that contains them, and the second pass drops those
-                not listed here.
+                get no report. None means no limit.
+            keep: The columns to keep even if they reveal the secret. The first pass searches all columns for the row's
+                position or record, ``charge`` warns of each column that contains it, and the second pass drops such
+                columns unless they are listed here.
 
         Raises:
             UsageError: The release reports traces, the batch has ended or runs in another process, or the ledger has a
@@ -355,7 +356,7 @@ class ReleasedMatrix(ReleasedRows):
 
         Raises:
             InputError: A column is missing, or a row has no id.
-            DoesNotHoldError: The rows are not the charged ones. The error names the id of one such row.
+            DoesNotHoldError: The rows differ from the charged ones. The error names the id of a row that differs.
             UsageError: The plan is the batch's ``partitions``, for which nothing was charged; the batch's ``with``
                 block has ended; or the worker cannot read the folder of the ledger.
         """

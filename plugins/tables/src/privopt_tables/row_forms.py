@@ -56,7 +56,7 @@ def _time_pattern(time_format: str) -> str:
 
 
 def _check_time_format(instance: object, attribute: object, value: str | None) -> None:
-    """Validate a time format, for attrs: a date written in the format must be the same when it is read back.
+    """Check that a date written in a time format is unchanged when it is read back (an attrs validator).
 
     Args:
         instance, attribute: The object and its attribute, which attrs passes to every validator. They are not used.
@@ -86,7 +86,7 @@ class RowForms:
 
     Attributes:
         time_format: A format such as ``DD/MM/YYYY HH:MM``, a strptime pattern, or a name in :data:`UNIX_UNITS`. None
-            for ISO 8601.
+            means ISO 8601.
         null_names: Whether words such as NULL, NA and None are names of subjects rather than missing values.
     """
 

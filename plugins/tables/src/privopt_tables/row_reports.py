@@ -81,7 +81,7 @@ class RowReports:
             opened: The verified release.
             purpose: The purpose of the charges in words, for the ledger.
             ledger: The ledger to which each row is charged, whatever its position. An open ledger is opened a second
-                time, in the dedicated thread. None to charge nothing.
+                time, in the dedicated thread. None means that nothing is charged.
 
         Raises:
             UsageError: The release has no matrix, reports traces or cannot be charged, or the ledger has a calendar
@@ -133,7 +133,7 @@ class RowReports:
         return self.protector.charger is None
 
     def draw_outputs(self, rows: pl.DataFrame) -> Ints:
-        """Draw a report for each row without charging anything, and return its index in :attr:`report_of_output`, (B,).
+        """Draw a report for each row without charging anything, and return indices into :attr:`report_of_output`, (B,).
 
         Engines pass a few thousand rows at a time, so each call computes only what depends on the rows.
 
@@ -176,11 +176,11 @@ class RowReports:
 
 
 def _open_ledger(path: Path, key: Path | None, account: str) -> Ledger:
-    """Open a ledger and check it, and close it again if it cannot be used.
+    """Open and check a ledger. If it cannot be used, close it again.
 
     Args:
         path: The file of the ledger.
-        key: The file with the key under which subjects' names are hashed. None for no key.
+        key: The file with the key under which subjects' names are hashed. None if there is no key.
         account: The unit in which rows are charged.
 
     Raises:

@@ -126,10 +126,9 @@ def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
 
 
 def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, setting: _TraceSetting) -> None:
-    """Check that the tests' noise hides the distance between any two places, and that segments are charged for fully.
+    """Check that the tests' noise hides the distance between any two places, and that segments are charged in full.
 
-    A segment must cost at least the sum of its parts' epsilons: those of a fresh report, of the threshold, and twice
-    that of a test.
+    A segment must cost at least the epsilon of a fresh report, plus that of the threshold, plus twice that of a test.
 
     Args:
         trial: The trial, which collects failures.

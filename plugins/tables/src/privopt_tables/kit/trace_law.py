@@ -70,7 +70,7 @@ class Law:
         return probabilities
 
     def probability(self, trace: Sequence[int], reports: Sequence[tuple[bool, int]]) -> float:
-        """Return the probability of a sequence of reports along a trace, a product over fresh reports and segments.
+        """Return the probability of a sequence of reports along a trace, as a product over fresh reports and segments.
 
         A segment consists of a report, the rows that repeat it, and the row that renews it.
 
@@ -169,9 +169,10 @@ def segment_probability(
 def max_log_ratio(terms: Terms, reports: Reports, distances: Floats) -> Fraction:
     """Return the maximum log ratio that the guarantee allows between a sequence's probabilities along two traces.
 
-    The ratio is computed from the epsilons of the parts, independently of the cost of a segment that ``terms`` states.
-    The first report contributes its epsilon times the distance at the first row. Each segment contributes its epsilon
-    times the largest distance in it, or the epsilon of the threshold times that distance if it has not ended.
+    The ratio is computed from the epsilons of the parts. The cost of a segment that ``terms`` states is not used. The
+    first report contributes its epsilon times the distance at the first row. Each segment contributes its epsilon times
+    the largest distance in it. A segment that has not ended contributes only the threshold's epsilon times that
+    distance.
 
     Args:
         terms: The epsilons of the parts: the report, the threshold and a test.

@@ -131,8 +131,8 @@ class AnywhereProtector(RowProtector):
             columns: The columns of the position.
 
         Returns:
-            (B, 2) latitudes and longitudes; and (B,) the reason why a row has no position, as an index into
-            :data:`.nearest_record.REASONS`, or -1 if it has one.
+            The latitudes and longitudes, shape (B, 2), and the reason why a row has no position, shape (B,). A reason
+            is an index into :data:`.nearest_record.REASONS`, or -1 for a row with a position.
         """
         positions, fault = positions_of(frame, columns)
         reason = unusable_reasons(positions, fault, geographic=True)
