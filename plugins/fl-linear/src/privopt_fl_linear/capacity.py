@@ -3,7 +3,7 @@
 The uncapacitated problem is solved first (`opening`). Its lower bound is valid with capacities too, and if its solution
 respects all capacities, that solution is kept. Otherwise one of privopt's solver backends solves a mixed-integer
 program over all allowed pairs, if there are at most `MAX_PAIRS`. If there are more, the program covers only the
-cheapest facilities for each location. Then the uncapacitated bound is the only proved one.
+cheapest facilities for each location. In that case, the uncapacitated bound is the only proved bound.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def assign_within_bounds(
         capacity: (F,) The capacity of each facility, in clients. Negative if the facility cannot be opened, infinite if
             it is unbounded.
         relaxed: The solution without capacities. Its lower bound holds with capacities as well.
-        max_facilities: Maximum number of open facilities. None for any number.
+        max_facilities: Maximum number of open facilities. None means any number.
         context: The solver, the relative gap at which it may stop, and the time limit.
 
     Returns:
@@ -154,7 +154,8 @@ def _solve_program(
         context: The solver, the relative gap at which it may stop, and the time limit.
 
     Returns:
-        The facility of each location (C,), and the proved lower bound on the cost, or None if the solver has no bound.
+        The facility of each location, shape (C,), and the proved lower bound on the cost. The bound is None if the
+        solver has none.
 
     Raises:
         StoppedError: The time limit expired before the solver found a solution.

@@ -31,7 +31,7 @@ cli = program("privopt-fl-linear", "Facility location from counts under local di
 
 
 def _parse_epsilon(context: click.Context, parameter: click.Parameter, value: str) -> Fraction:
-    """Convert the value of the option --epsilon to an exact fraction, as a click callback.
+    """Click callback: convert the value of the option --epsilon to an exact fraction.
 
     Args:
         context, parameter: The command's context and the option, which click passes to callbacks. They are not used.
@@ -52,7 +52,7 @@ def _read_count(text: str) -> int:
     """Return the secret count of clients from the value of --clients, or from standard input if the value is ``-``.
 
     Raises:
-        UsageError: The count is not a whole number from 0 to 1e12. The message does not quote it.
+        UsageError: The count is not a whole number from 0 to 1e12. The message does not quote the count.
     """
     from privopt_fl_linear.location import MOST_CLIENTS
 

@@ -46,11 +46,11 @@ def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: 
 
     The quantile is an integer for discrete noise. The number of draws that exceed the slope is binomial. Laplace tails
     are memoryless, so the total excess is a sum of that many exponential (or geometric) draws. All terms of the series
-    for the tail are positive. 1e-6 of the level covers their rounding errors and the omitted terms.
+    for the tail are positive. A fraction of 1e-6 of the level covers their rounding errors and the omitted terms.
 
     Args:
         n: The number of draws of Laplace(1/epsilon) noise, one for each location.
-        slope: The margin per location, in clients. Only the excess of a draw over it counts.
+        slope: The margin per location, in clients. Only the part of a draw above this margin counts.
         level: The maximum probability that the total excess exceeds w.
         epsilon, noise: The rate (the reciprocal of the scale) and the kind of noise in one draw.
 

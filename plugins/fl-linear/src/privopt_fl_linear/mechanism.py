@@ -159,10 +159,10 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         )
 
     def public_files(self, problem: FLInstance, release: FLRelease) -> Mapping[str, bytes]:
-        """Return the contents of the files of locations and distances to publish, keyed by file name.
+        """Return the contents of the published problem's files (locations and distances), keyed by file name.
 
-        Rows are sorted by id. Noisy counts replace the true ones. If the release has no noisy counts, the files have no
-        counts at all.
+        Rows are sorted by id. Noisy counts replace the true counts. If the release has no noisy counts, the files
+        contain no counts at all.
 
         Args:
             problem: The problem, with its locations.
@@ -282,7 +282,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return facts
 
     def warnings(self, problem: FLInstance, release: FLRelease, result: Result) -> Sequence[str]:
-        """Return a warning if no public data determine a plan, because a public mean count might allow smaller margins.
+        """Return a warning if public data do not determine a plan. A public mean count might allow smaller margins.
 
         ``result`` contains the method, and what `solve` recorded about the reports.
         """
@@ -327,8 +327,8 @@ def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> lis
 def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:
     """Check the connections in a release of method ``optimal``, if public data alone determine them.
 
-    That is the case if connecting every location to its cheapest facility is optimal for any counts. Capacities are not
-    checked, because they are sums of the true counts, which are not published.
+    Public data determine the connections if connecting every location to its cheapest facility is optimal for any
+    counts. Capacities are not checked, because they are sums of the true counts, which are not published.
 
     Returns:
         The difference, as one sentence. Empty if there is none.

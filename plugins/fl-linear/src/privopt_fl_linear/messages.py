@@ -179,7 +179,7 @@ def repeat_or_draw(
         epsilon: The privacy budget for one client in this round.
         round_: Name of the round.
         noise: Discrete or continuous Laplace noise of scale 1 / epsilon.
-        ledger: File of the ledger that is charged before a new message is drawn. None charges no ledger.
+        ledger: File of the ledger that is charged before a new message is drawn. None if no ledger is charged.
 
     Returns:
         The message, and whether it is new.

@@ -1,7 +1,7 @@
 """Metrics between locations: in the plane, on the sphere, or given as a matrix.
 
-Each metric implements the few queries that the algorithms need, for points with SciPy's KD-tree and for a matrix with
-its rows. Locations and distances are public.
+Each metric implements the few queries that the algorithms need. Points use SciPy's KD-tree, and a matrix uses its rows.
+Locations and distances are public.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Metric(ABC):
 
     @abstractmethod
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return, for each location, the centre within ``radius`` of it, or -1 if there is none, shape (n,).
+        """Return the centre within ``radius`` of each location, or -1 if there is no such centre, shape (n,).
 
         ``centres`` are location indices. The centres must be more than twice the radius apart, so that no location is
         in two balls. The radius is in the metric's unit.
@@ -238,7 +238,7 @@ class _PointSet(Metric):
         return find_neighbours
 
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return, for each location, the centre within ``radius`` of it, or -1 if there is none, shape (n,).
+        """Return the centre within ``radius`` of each location, or -1 if there is no such centre, shape (n,).
 
         The nearest centre is the only candidate, because ``centres`` (location indices) are more than twice the radius
         apart.
@@ -382,9 +382,9 @@ class Matrix(Metric):
         return lambda point: np.flatnonzero(self.distances[point, among] <= radius)
 
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return, for each location, the centre within ``radius`` of it, or -1 if there is none, shape (n,).
+        """Return the centre within ``radius`` of each location, or -1 if there is no such centre, shape (n,).
 
-        ``centres`` are location indices, more than twice the radius apart.
+        ``centres`` are location indices. The centres must be more than twice the radius apart.
         """
         nearest_centres = np.argmin(self.distances[centres], axis=0)
         return np.where(

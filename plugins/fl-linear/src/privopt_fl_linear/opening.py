@@ -3,12 +3,14 @@
 The objective is the sum of the opening costs and of the costs of serving each client from its cheapest open facility.
 The number of open facilities may be limited. The constraint that each client is served exactly once is relaxed with a
 Lagrange multiplier for each client, its "price". The relaxation is a sum over facilities. Its maximum over the prices
-equals the bound of the strong linear program, and is approached by subgradient ascent. Feasible sets are the facilities
-that the relaxation opens, improved by interchange (adding, dropping or swapping one facility).
+equals the bound of the strong linear program, and is approached by subgradient ascent. A feasible set is found by
+taking the facilities that the relaxation opens and improving them by interchange (adding, dropping or swapping one
+facility).
 
 The incumbent is the best set so far. Facilities are fixed by reduced cost: a facility is closed permanently if its
-reduced cost exceeds the gap between incumbent and bound, and opened permanently if minus its reduced cost does. Only
-the cheapest pairs of each client are listed (`service_costs`), and they prove a bound over all pairs.
+reduced cost exceeds the gap between incumbent and bound, and opened permanently if the negative of its reduced cost
+exceeds this gap. Only the cheapest pairs of each client are listed (`service_costs`), but they suffice to prove a bound
+over all pairs.
 
 Sources: Erlenkotter 1978; Beasley 1993 (Lagrangean heuristics for location problems, EJOR 65); Whitaker 1983.
 """
@@ -200,7 +202,7 @@ class _Search:
         Args:
             state: (F,) The node.
             price: (C,) The initial prices, such as those of the parent node.
-            rounds: Maximum number of subgradient steps. If pairs are added, at least another batch follows.
+            rounds: Maximum number of subgradient steps. If pairs are added, at least one more batch follows.
             scale: Initial factor of Polyak's step length. It is reduced from batch to batch as long as the bound rises.
 
         Returns:
@@ -251,8 +253,8 @@ class _Search:
 
         Opening a free facility with reduced cost rho > 0 raises the node's bound by rho, and closing one with rho < 0
         raises it by -rho. If the raised bound exceeds the goal, the facility is fixed in the opposite state. This is
-        valid only if the limit on open facilities does not bind in the relaxation; otherwise ``state`` is returned
-        unchanged.
+        valid only if the limit on open facilities does not bind in the relaxation. If the limit binds, ``state`` is
+        returned unchanged.
 
         Args:
             state: (F,) The node: 0 for a free facility, 1 for an open one, -1 for a closed one.
@@ -288,7 +290,7 @@ def open_facilities(
         opening: (F,) The cost of opening each facility, >= 0. Existing facilities have the cost 0.
         max_facilities: Maximum number of open facilities. By default any number.
         gap: Relative gap at which the search stops.
-        seconds: Time limit for the search after the first set was evaluated. None for no limit.
+        seconds: Time limit for the search after the first set was evaluated. None means no limit.
         report: Progress callback (`Report`).
         pairs_per_client: Initial number of listed pairs per client. By default all pairs are listed if there are at
             most `ALL_PAIRS`.

@@ -75,11 +75,11 @@ class Server:
         site: The locations.
         rule: How margins are computed.
         alpha: The promised failure probability: with probability 1 - alpha, every capacity covers the true counts.
-        delta: Reconnection radius (Algorithm 3; 0 gives Algorithm 2), in the metric's unit. With ``"auto"``, the radius
-            of a public grid that costs least is used (see ``reconnection``).
+        delta: Reconnection radius (Algorithm 3; 0 gives Algorithm 2), in the metric's unit. With ``"auto"``, the
+            cheapest radius of a public grid is used (see ``reconnection``).
         sites: Whether the noisy counts (``"reports"``) or only public data (``"prior"``) may choose the facilities.
         mean_clients: The publicly known mean count. None if it is not known.
-        max_facilities: Maximum number of open facilities. None for any number.
+        max_facilities: Maximum number of open facilities. None means any number.
     """
 
     site: Site

@@ -33,7 +33,7 @@ MAX_SIZE = 1e100
 
 
 def _check_probability(value: Any) -> str | None:
-    """Return None for a valid failure probability, and otherwise a description of valid ones."""
+    """Return None for a valid failure probability, or else a description of valid values."""
     return None if MIN_PROBABILITY <= value < 1 else f"a number of at least {MIN_PROBABILITY:g} and below 1"
 
 
@@ -72,7 +72,7 @@ class Privacy:
 
 
 def _check_radius(value: Any) -> str | None:
-    """Return None for a valid reconnection radius, and otherwise a description of valid ones."""
+    """Return None for a valid reconnection radius, or else a description of valid values."""
     return None if value == "auto" else non_negative(value)
 
 
@@ -276,8 +276,8 @@ def _remove_negative_zeros(values: Any) -> Any:
 def _check_rows(table: LocationTable, columns: Table, *, must_be_whole: bool) -> None:
     """Check the ids, the candidates and the noisy counts of all locations.
 
-    Ids must be unique, and not named like a total of the other locations, unless the problem says to keep such ids.
-    Some location must be a candidate for a facility.
+    Ids must be unique. An id must not look like the name of a total of the other locations, unless the problem says to
+    keep such ids. At least one location must be a candidate for a facility.
 
     Args:
         table: The files of the locations.

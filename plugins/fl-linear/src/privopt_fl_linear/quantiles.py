@@ -165,8 +165,9 @@ class _WrappedTail:
 def _search_quantile(discrete: bool, epsilon: float, k: int, beta: float, error: float) -> float:
     """Return the least t at which the computed tail of a sum of k draws is at most beta - error, by bisection.
 
-    ``epsilon`` is the rate of one draw, and ``error`` the maximum absolute error of a computed tail. So the true tail
-    at t is at most beta. t is an integer for discrete noise, and otherwise has a relative precision of 1e-10.
+    ``epsilon`` is the rate of one draw, and ``error`` is the maximum absolute error of a computed tail. The true tail
+    at t is therefore at most beta. For discrete noise, t is an integer. For continuous noise, t has a relative
+    precision of 1e-10.
     """
     wrapped = _WrappedTail.of(discrete, epsilon, k, error)
     lower, upper = (-1.0 if discrete else 0.0), _chernoff_bound(discrete, epsilon, k, beta)

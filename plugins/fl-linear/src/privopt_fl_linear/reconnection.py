@@ -90,7 +90,7 @@ def grid(extent: float) -> tuple[float, ...]:
     """Return the public grid of radii in ascending order: 0, and extent / 2^(j/3) for j = 0 .. 23.
 
     ``extent`` is half the diameter of the locations' bounding box or, if a matrix gives the distances, half the largest
-    of them. With a radius of ``extent`` only one facility remains.
+    distance. With a radius of ``extent`` only one facility remains.
     """
     return (0.0, *sorted(extent * 2.0 ** (-j / 3.0) for j in range(GRID_RADII)))
 
@@ -98,7 +98,7 @@ def grid(extent: float) -> tuple[float, ...]:
 def level_cut_short(alpha: float) -> float:
     """Return alpha divided by the number of radii, the level at which margins hold for any radius of the grid.
 
-    By the union bound, the total failure probability then is at most alpha, however the radius is chosen. This level is
+    By the union bound, the total failure probability is then at most alpha, however the radius is chosen. This level is
     used if the time limit cuts the choice of the radius short.
     """
     return alpha / (GRID_RADII + 1)
@@ -125,7 +125,7 @@ class Candidate:
 def list_radii(site: Site, base: Assignment, rule: MarginRule, alpha: float) -> list[Candidate]:
     """Return a candidate for each radius of the grid, in ascending order of the radius.
 
-    A radius is left out if its assignment is the same as that of the next smaller one.
+    A radius is left out if its assignment is the same as that of the next smaller radius.
 
     Args:
         site: The locations.
@@ -153,7 +153,7 @@ def list_radii(site: Site, base: Assignment, rule: MarginRule, alpha: float) -> 
 
 
 def choose_at_mean(choices: Sequence[Candidate], mean_clients: float) -> Candidate:
-    """Return the candidate that costs least if every location has ``mean_clients`` clients, a public number."""
+    """Return the candidate that costs least if every location has ``mean_clients`` clients. This mean is public."""
     return min(choices, key=lambda c: (c.offset + mean_clients * c.slope, c.delta))
 
 
@@ -335,8 +335,9 @@ def failure_bound(
 def choose_policy(choices: Sequence[Candidate], rule: MarginRule, alpha: float) -> Policy:
     """Return a public rule that maps a noisy total to a radius and fails with probability at most alpha.
 
-    The level of the margins is lowered until `failure_bound` is at most alpha. At most 12 levels are tried. Each takes
-    about a millisecond per distinct facility size. If none suffices, the union bound over the radii gives the level.
+    The level of the margins is lowered until `failure_bound` is at most alpha. At most 12 levels are tried. Each try
+    takes about a millisecond per distinct facility size. If no level suffices, the union bound over the radii gives the
+    level.
 
     Args:
         choices: The candidates from `list_radii`.

@@ -267,7 +267,7 @@ def choose_facilities(
         server: The server's public choices.
         counts: (n,) The counts to plan for: noisy ones, true ones, or the public mean.
         any_set: The margins of a facility: ``start`` clients, plus ``slope`` clients for each of its locations. Both
-            are 0 for no margins.
+            are 0 if there are no margins.
         context: The solver, its gap and limits, and the receiver of progress reports.
         phase: Name of this step in progress reports.
 

@@ -131,7 +131,7 @@ class PairList:
             costs: The costs of all pairs.
             opening: (F,) The cost of opening each facility.
             count: Initial number of facilities per client.
-            max_pairs: Total number of pairs beyond which `extend_pairs` lists no more.
+            max_pairs: Total number of pairs beyond which `extend_pairs` adds no pairs.
         """
         self.costs, self.opening, self.pair_limit = costs, opening, max_pairs
         facilities, clients = costs.shape

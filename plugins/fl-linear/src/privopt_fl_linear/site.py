@@ -39,7 +39,7 @@ class Assignment:
 
     @classmethod
     def from_facilities(cls, facility: Ints) -> Assignment:
-        """Make an assignment from the array ``facility`` (n,), from which the other attributes are computed."""
+        """Make an assignment from the array ``facility`` (n,), and compute the other attributes from it."""
         opened, position, sizes = np.unique(facility, return_inverse=True, return_counts=True)
         return cls(*(read_only(np.asarray(a, dtype=np.int64)) for a in (facility, opened, position.reshape(-1), sizes)))
 
@@ -101,8 +101,8 @@ class Site:
 def sum_counts(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Floats:
     """Return, for each facility of an assignment, the sum of the counts (n,) at its locations, shape (m,).
 
-    The sums are exact for integers and correctly rounded otherwise, so they do not depend on the order of the
-    locations. Counts may be noisy, and so negative.
+    The sums are exact for integers and correctly rounded for floats, so they do not depend on the order of the
+    locations. Noisy counts may be negative.
     """
     # The sort is stable, so that each facility's locations stay in order.
     ordered = counts[np.argsort(assignment.position, kind="stable")]

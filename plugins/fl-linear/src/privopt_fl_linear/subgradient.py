@@ -50,9 +50,9 @@ def compute_reduced_costs(
 def select_facilities(state: Ints, rho: Floats, max_facilities: int, is_open: Bools) -> float:
     """Mark the facilities that are open in the Lagrangian relaxation, and return the sum of their reduced costs.
 
-    The relaxation opens the facilities whose state is open. It also opens free ones with a negative reduced cost, in
-    ascending order of that cost, until ``max_facilities`` are open. The sum of the prices plus the returned sum is the
-    Lagrangian bound.
+    The relaxation opens the facilities whose state is open. It also opens free facilities with a negative reduced cost,
+    in ascending order of that cost, until ``max_facilities`` are open. The sum of the prices plus the returned sum is
+    the Lagrangian bound.
 
     Args:
         state: (F,) 0 for a free facility, 1 for an open one, -1 for a closed one.
@@ -97,9 +97,9 @@ def ascend(
         scale: Initial factor of Polyak's step length, about 0.05 to 2.
 
     Returns:
-        The best bound (in doubles, without an allowance for rounding); the (C,) prices that give it; (F,) how often
-        each facility was opened in the second half of the rounds; the (F,) mask of the cheapest set that was evaluated;
-        and the cost of that set. Every eighth set that the relaxation opens is evaluated.
+        The best bound (in doubles, without an allowance for rounding), the prices (C,) that give it, the number of
+        times that each facility was opened in the second half of the rounds (F,), the mask (F,) of the cheapest set
+        that was evaluated, and the cost of that set. Every eighth set that the relaxation opens is evaluated.
     """
     F, C = len(start) - 1, len(price)
     rho, is_open, served = np.zeros(F), np.zeros(F, np.bool_), np.zeros(C)

@@ -1,4 +1,7 @@
-"""Estimate the probability that a number matches a nearby coordinate by chance, from the number's digits and other rows."""
+"""Estimate the probability that a number matches a nearby coordinate by chance.
+
+The estimates use the digits of the number and the coordinates in other rows.
+"""
 
 from __future__ import annotations
 

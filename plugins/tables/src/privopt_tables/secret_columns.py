@@ -136,8 +136,8 @@ class Secret:
     def with_geometries(self, geometries: Mapping[str, Sequence[str]], *, active: str | None = None) -> Secret:
         """Return this secret extended by other columns that reveal it, such as the bounding boxes of geometries.
 
-        If the secret is a geometry column, other geometries remain, such as a trip's other end, but not their bounding
-        boxes.
+        If the secret is a geometry column, other geometry columns, such as a trip's other end, remain in the table.
+        Their bounding boxes do not.
 
         Args:
             geometries: The table's geometry columns, each with the columns that hold its bounding boxes.
@@ -238,7 +238,7 @@ class Secret:
 def is_box(column: nw.Series[Any]) -> bool:
     """Return whether a column contains bounding boxes of geometries in the format of GeoParquet.
 
-    These are structures with the fields xmin, ymin, xmax and ymax, or in pandas dicts with these keys.
+    These are structures with the fields xmin, ymin, xmax and ymax or, in pandas, dicts with these keys.
     """
     if isinstance(column.dtype, nw.Struct):
         return {field.name.lower() for field in column.dtype.fields} >= _BOX_FIELDS
@@ -253,9 +253,9 @@ def _read_numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
     """Read a column of B numbers, which may be stored as strings.
 
     Returns:
-        (B,) doubles, NaN for a cell that is empty, is a word for a missing value, or is not a number; and (B,)
-        :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any other string that is neither a number nor
-        a word for a missing value, and 0 otherwise.
+        Two arrays of shape (B,). The first has the numbers, or NaN for a cell that is empty, is a word for a missing
+        value, or is not a number. The second has :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any
+        other string that is neither a number nor a word for a missing value, and 0 for all other cells.
     """
     if column.dtype.is_numeric():
         values = column.cast(nw.Float64).to_numpy().astype(np.float64)
@@ -269,7 +269,7 @@ def _read_numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
 
 
 def _has_text(column: nw.Series[Any]) -> bool:
-    """Return whether the first value that is not None in a column of Python objects is a string."""
+    """Return whether the first non-None value in a column of Python objects is a string."""
     return isinstance(next((value for value in column if value is not None), None), str)
 
 
@@ -281,8 +281,9 @@ def positions_of(frame: nw.DataFrame[Any], secret: Secret) -> tuple[Floats, Floa
         secret: The columns of the position: two with coordinates, or one with geometries.
 
     Returns:
-        (B, 2) doubles, latitude before longitude, NaN for an empty cell; and (B,) :data:`DECIMAL_COMMA` for a number
-        with a decimal comma, 1.0 for any other cell that is neither a number nor a point, and 0 otherwise.
+        Two arrays. The first, shape (B, 2), has the positions, latitude before longitude, or NaN for an empty cell. The
+        second, shape (B,), has :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any other cell that is
+        neither a number nor a point, and 0 for all other cells.
 
     Raises:
         InputError: A column cannot be read as text, numbers or geometries.

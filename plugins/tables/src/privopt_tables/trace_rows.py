@@ -1,4 +1,6 @@
-"""Draw reports along traces: a subject's rows are taken in order of time, and a report is repeated while it is near.
+"""Draw reports along traces.
+
+A subject's rows are processed in order of time, and a report is repeated while the subject stays near it.
 
 Charges depend only on which rows a subject has and on its earlier reports, and the published table shows both. A row
 without a position is charged like any other row, and its charge pays for the subject's next row.
@@ -156,7 +158,8 @@ class Tracer:
         unit: The unit of distances.
         slack_mm: The number of millimetres that the guarantee adds to the distance between two different positions,
             because tests measure distances in steps of a millimetre. 0 if traces pass through records only.
-        charger: The charger that also charges each segment to a ledger. None to count in memory only.
+        charger: The charger that also charges each segment to a ledger. None means that segments are only counted in
+            memory.
         forms: The formats of subjects and times.
         limit: The budget that each subject has spent in this table, and the limit on it.
         _state: The last report and the current segment of each trace, indexed by trace number.
@@ -199,7 +202,8 @@ class Tracer:
             subject: The subject column.
             time: The column that orders the rows of a subject. None if they are already in order.
             source: The source of random bytes.
-            charger: The charger that also charges each segment to a ledger. None to count in memory only.
+            charger: The charger that also charges each segment to a ledger. None means that segments are only counted
+                in memory.
             forms: The formats of subjects and times.
 
         Raises:
@@ -240,8 +244,8 @@ class Tracer:
                 from their positions to the K outputs. None if tests measure distances from the rows' records.
 
         Returns:
-            The reports, as described in :data:`.charge_rows.RowOutputs`; (B,) whether each repeats the subject's
-            previous report; and (B,) whether each is the first of its trace.
+            The reports, as described in :data:`.charge_rows.RowOutputs`, and two masks of shape (B,): which reports
+            repeat the subject's previous report, and which are the first of their trace.
 
         Raises:
             InputError: The times have no order (see :func:`rank_times`).

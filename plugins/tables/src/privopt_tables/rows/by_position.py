@@ -120,7 +120,7 @@ class PositionProtector(RowProtector):
 
         Raises:
             UsageError: The prefix is blank, the records do not have the given kind of position, the distance or seed is
-                invalid, or options exclude one another.
+                invalid, or options are mutually exclusive.
         """
         positions = list_positions(secret, options, data)
         kind = positions[0][1].kind
@@ -249,17 +249,18 @@ class PositionProtector(RowProtector):
         return self.replace_secret(frame, columns)
 
     def draw_outputs(self, frame: nw.DataFrame[Any]) -> Ints:
-        """Draw a report for each row's first position, and return the output indices (B,), -1 for a row without one.
+        """Draw a report for each row's first position, and return the output indices, shape (B,).
 
-        Nothing is charged, and rows without a report are not counted as refusals.
+        A row without a report has the index -1. Nothing is charged, and rows without a report are not counted as
+        refusals.
         """
         return self._draw_reports(frame, 0)[0][:, 0]
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
         """Return the secrets for which other columns are searched: positions, and the ids and names of records.
 
-        Positions are those of all rows. Ids and names are those of an evenly spaced sample of rows. The record of a
-        position is the nearest one.
+        Positions come from all rows, ids and names from an evenly spaced sample of the rows. The record of a position
+        is the nearest one.
         """
         text_rows = spread_rows(len(frame), MAX_TEXT_ROWS)
         places, secrets = self.snap.places, []
@@ -328,7 +329,7 @@ class PositionProtector(RowProtector):
 
     @property
     def _spelling_notes(self) -> tuple[str, ...]:
-        """Notes on likely other units of positions, and on ids that look like a record's. They quote no cell."""
+        """Notes on likely other units of positions, and on ids that look like a record's id. Cells are not quoted."""
         look_alikes = (
             f"column {cut(name)}: {number_of(count, 'row')} without a report: the id looks like a record's, and "
             "differs from it by characters that no one sees"
@@ -361,7 +362,7 @@ class PositionProtector(RowProtector):
         Args:
             frame: A part of the table.
             first: The index of the part's first row in the whole table.
-            rows: The indices, within the part, of the rows to draw for. None for all rows.
+            rows: The indices, within the part, of the rows to draw for. None means all rows.
 
         Returns:
             The reports of these rows, as described in :data:`.charge_rows.RowOutputs`.
@@ -412,7 +413,7 @@ class PositionProtector(RowProtector):
         )
 
         def read(row: int, start: int, count: int) -> bytes:
-            """Return ``count`` bytes of a row's stream of random bytes, from the byte with index ``start`` on."""
+            """Return ``count`` bytes of a row's stream of random bytes, starting at the index ``start``."""
             return coins.stream(purpose, names[row], name or "", secrets[row], start, count)
 
         return RowStreams(read, np.arange(len(names)))
@@ -477,7 +478,7 @@ class PositionProtector(RowProtector):
 
 
 def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: Space | None) -> tuple[UnitSearch, ...]:
-    """Return, for each position given by two columns, a search for other units.
+    """Return, for each position given by two columns, a search for the unit of its numbers.
 
     Args:
         positions: The prefix and the columns of each position.
@@ -495,7 +496,7 @@ def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: 
 def _make_neighbour_finder(
     options: ApplyOptions, snap: Snap, kind: str
 ) -> Callable[[Floats, Ints], list[list[int]]] | None:
-    """Return a function that finds nearby places whose stored reports may be repeated, or None if none may.
+    """Return a function that finds nearby places whose stored reports may be repeated, or None if there are none.
 
     Args:
         options: How the release is applied. ``charge.within`` is the maximum distance of these places in km. None means

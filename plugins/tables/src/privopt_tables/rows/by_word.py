@@ -41,7 +41,7 @@ class _Separators(dict[int, str]):
     """A table for ``str.translate`` that replaces characters between words with spaces."""
 
     def __missing__(self, code: int) -> str:
-        """Return the character with a code point if it can be part of a word, and otherwise a space.
+        """Return the character with the given code point if it can be part of a word, or else a space.
 
         Letters, marks and digits (Unicode categories L, M, N), apostrophes and joiners can be part of a word.
         """
@@ -73,7 +73,8 @@ def split_words(text: str) -> list[str]:
 def vocabulary(ids: Iterable[str]) -> dict[str, int]:
     """Return a mapping from words to the indices of the records that they name.
 
-    The words are the ids in Unicode normal form C, and their case-folded forms unless these are other ids.
+    The words are the ids in Unicode normal form C, and their case-folded forms. A case-folded form that is itself the
+    id of another record names that record.
 
     Args:
         ids: The ids of the records, in order.
@@ -89,7 +90,7 @@ def vocabulary(ids: Iterable[str]) -> dict[str, int]:
 
 
 def word_number(numbers: Mapping[str, int], word: str) -> int:
-    """Return the index of the record that a word or its case-folded form names, or -1 if there is none.
+    """Return the index of the record that a word or its case-folded form names, or -1 if there is no such record.
 
     Args:
         numbers: The result of :func:`vocabulary`.

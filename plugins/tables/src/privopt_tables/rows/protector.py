@@ -51,7 +51,8 @@ class RowProtector(ABC):
             columns that hold it.
         source: The source of random bytes.
         is_seeded: Whether the source is seeded. Seeded reports are not private.
-        coins: The source of a batch's random bytes, with a separate stream for each draw. None to use ``source``.
+        coins: The source of a batch's random bytes, with a separate stream for each draw. None means that ``source`` is
+            used.
         charger: Charges each row to its subject before the secret is read. None if nothing is charged.
         refusals: The number of rows without a report so far, keyed by reason.
         first_malformed: The index of the first row with a malformed cell, keyed by reason.
@@ -179,7 +180,8 @@ class RowProtector(ABC):
         """Count rows without a report by reason, and record the first row with each kind of malformed cell.
 
         Args:
-            reason: (B,) The reason why each row has no report, as an index into :data:`REASONS`, or -1 if it has one.
+            reason: (B,) The reason why a row has no report, as an index into :data:`REASONS`. -1 for a row with a
+                report.
             first: The index of the first of these rows in the whole table.
         """
         # The first row is noted only for reasons that concern malformed cells, because the owner can correct these.
@@ -286,7 +288,7 @@ class RowProtector(ABC):
 
 
 def _describe_several_positions(count: int, guarantee: Guarantee) -> tuple[str, ...]:
-    """Return a note on how the guarantee adds up over a row's positions, or an empty tuple for a single one.
+    """Return a note on how the guarantee adds up over a row's positions, or an empty tuple for a single position.
 
     Args:
         count: The number of positions.

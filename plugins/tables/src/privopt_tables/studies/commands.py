@@ -1,7 +1,7 @@
 """The commands that prepare a release: init, curve and explore.
 
-This module only defines the options and refuses those that exclude one another. Other modules of the package do the
-work. They are imported only when a command runs.
+This module only defines the options and refuses mutually exclusive ones. Other modules of the package do the work.
+They are imported only when a command runs.
 """
 
 from __future__ import annotations
@@ -275,5 +275,5 @@ def _describe_stop(curves: Curves) -> str:
 
 
 def _split_names(text: str) -> list[str]:
-    """Split a comma-separated list of names, without surrounding blanks and empty names."""
+    """Split a comma-separated list of names, and drop surrounding blanks and empty names."""
     return [name.strip() for name in text.split(",") if name.strip()]

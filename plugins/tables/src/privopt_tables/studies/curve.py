@@ -3,7 +3,7 @@
 A release that is certified at one epsilon is private at every larger epsilon, and a lower bound that is proved for one
 epsilon is valid at every smaller epsilon. So both curves of a mechanism that minimises the loss decrease. A bound is
 valid for all mechanisms with the same guarantee and loss. :func:`draw_curves` solves every point, and then improves
-points with the releases and bounds of others.
+points with the releases and bounds of other points.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def draw_curves(
         epsilons: The epsilons, in ascending order.
         options: The options. Only gap (None for each method's default), solver, jobs, progress and time_limit are used.
             Points that are not solved within the time limit, or before an interrupt, are "stopped".
-        announce: Called with each note in :attr:`Curves.refused`, before anything is solved if the reason is known
-            then. Mechanisms that check the problem only while solving it are announced at the end.
+        announce: Called with each note in :attr:`Curves.refused`. A reason that is known in advance is announced before
+            anything is solved. Mechanisms that check the problem only while solving it are announced at the end.
         stored: The file with the points from earlier runs, which are not solved again. New points are written to it
             immediately.
 
@@ -214,7 +214,7 @@ def _solve_points(
         executor: Runs the mechanisms' tasks.
         received_signals: The numbers of the signals received so far. A signal handler appends to it.
         points: The points from earlier runs, keyed by mechanism and epsilon. New points are added.
-        stored: The file to which every point is written as soon as it is found. None for no file.
+        stored: The file to which every point is written as soon as it is found. None if there is no file.
     """
     # New points come first, so that a repeated run makes progress even if the same points are stopped again.
     accepted_lines = [line for line in lines if not refusals.refuses_all(line.name)]
@@ -257,7 +257,7 @@ def _solve_point(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
     Args:
         line: The mechanism, with the problem.
         epsilon: The epsilon.
-        context: How to solve it: the method, solver, gap and executor.
+        context: How to solve the problem: the method, solver, gap and executor.
 
     Returns:
         The point, without results if the time limit expired or there is no feasible release.

@@ -87,7 +87,7 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
 
 @define(kw_only=True, eq=False)
 class PointsFile:
-    """A CSV file to which each point is appended as soon as it is found, so that an interruption loses none.
+    """A CSV file to which each point is appended as soon as it is found, so that an interruption loses no points.
 
     A hidden file next to the CSV file contains a digest of the inputs that determine the points. Repeating the same
     command continues the CSV file. A command with a different problem is refused.

@@ -80,17 +80,17 @@ def write_curves(
     Args:
         problem: The problem file.
         mechanisms: The names of mechanisms.
-        epsilon: The range as LO:HI:N. None for values around the problem's epsilon.
-        out: The CSV file for the table, which is continued if the same command has started it. None to write no table.
-        report: The file for the page on which to choose epsilon. None to write no page.
+        epsilon: The range as LO:HI:N. None means a range around the problem's epsilon.
+        out: The CSV file for the table, which is continued if the same command has started it. None means no table.
+        report: The file for the page on which to choose epsilon. None means no page.
         options: The options. Only gap, solver, jobs, progress and time_limit are used for solving. With ``force``,
             existing files are replaced.
         announce: Called with each note on a mechanism that cannot solve the problem.
-        figures: The folder for the figures as SVG, PDF and PNG. None to draw no figures.
-        latex: The file for the LaTeX table. None to write no such table.
+        figures: The folder for the figures as SVG, PDF and PNG. None means no figures.
+        latex: The file for the LaTeX table. None means no LaTeX table.
 
     Raises:
-        UsageError: A file already exists, or options exclude one another.
+        UsageError: A file already exists, or options are mutually exclusive.
         PrivoptError: A mechanism is unknown, no mechanism can solve the problem, the range of epsilons is invalid, or
             no point was found in time.
     """

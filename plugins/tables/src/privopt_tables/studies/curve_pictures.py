@@ -83,7 +83,7 @@ def _draw_figure(
         distance_unit: The unit of distances. Epsilon is stated per this unit.
         solid: The attribute of :class:`Point` to draw as lines with markers.
         label: The label of the vertical axis.
-        dashed: The attribute to draw as dashed lines. None for no dashed lines.
+        dashed: The attribute to draw as dashed lines. None means no dashed lines.
     """
     figure, axes = axes_of(7.2, 4.6)
     for number, (name, mechanism_points) in enumerate(group_by_mechanism(points).items()):
@@ -124,7 +124,7 @@ def _positive_points(points: Sequence[Point], name: str) -> tuple[list[float], l
 
 
 def format_latex(points: Sequence[Point], unit: str, distance_unit: str) -> str:
-    """Return a LaTeX table of the points that needs no LaTeX package.
+    """Return a LaTeX table of the points. It needs no LaTeX packages.
 
     Args:
         points: The points, ordered by mechanism and then by epsilon.

@@ -319,7 +319,7 @@ class LawLine(Line):
         return self.mechanism.at_epsilon(self.problem, epsilon)
 
     def problem_at(self, epsilon: Fraction) -> Any:
-        """Return the problem with another epsilon, the same as :meth:`declare_at`."""
+        """Return the problem with another epsilon, as :meth:`declare_at` does."""
         return self.declare_at(epsilon)
 
     @property
@@ -338,7 +338,7 @@ class LawLine(Line):
 
     @property
     def is_nested(self) -> bool:
-        """Whether every release that is private at one epsilon is private at every larger epsilon: always True."""
+        """Always True: every release that is private at one epsilon is private at every larger epsilon."""
         return True
 
     @property
@@ -408,7 +408,9 @@ def _distances_of(channel: Channel) -> Floats | None:
 
 @frozen(eq=False)
 class Refusals:
-    """The points that mechanisms refuse because they cannot solve the problem at that epsilon, with the reasons.
+    """The points that mechanisms refuse, with the reasons.
+
+    A mechanism refuses a point if it cannot solve the problem at the point's epsilon.
 
     Attributes:
         epsilons: The epsilons of the curve, ascending.
@@ -421,7 +423,7 @@ class Refusals:
     _errors: dict[tuple[str, Fraction], PrivoptError] = field(factory=dict, init=False)
 
     def __contains__(self, key: tuple[str, Fraction]) -> bool:
-        """Return whether a point is refused, given as the pair of its mechanism's name and its epsilon."""
+        """Return whether a point is refused. The key is the mechanism's name and the epsilon."""
         return key in self._errors
 
     def add(self, name: str, errors: Mapping[Fraction, PrivoptError]) -> None:
@@ -451,7 +453,7 @@ class Refusals:
 
     @property
     def error(self) -> PrivoptError:
-        """The first error that is not an input error or, if there is none, an input error with all faults."""
+        """The first error that is not an input error. If all are input errors, one error with all their faults."""
         errors = list(self._errors.values())
         usage_error = next((error for error in errors if not isinstance(error, InputError)), None)
         faults = [fault for error in errors if isinstance(error, InputError) for fault in error.faults]

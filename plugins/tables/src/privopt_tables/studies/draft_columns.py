@@ -86,7 +86,7 @@ class RecognisedTable:
 
 @frozen(kw_only=True)
 class ColumnChoice:
-    """The columns that the table's owner named with options. None for a column that is to be recognised by its name.
+    """The columns that the table's owner named with options. None means that the column is recognised by its name.
 
     Attributes:
         lat, lon: The columns of latitudes and longitudes.
@@ -107,7 +107,7 @@ class ColumnChoice:
             file: The name of the table, for error messages.
 
         Raises:
-            UsageError: The columns exclude one another, one column is named by two options, or only one of the two
+            UsageError: The options are mutually exclusive, one column is named by two options, or only one of the two
                 coordinates is given.
             InputError: A named column is missing from the table.
         """
@@ -128,7 +128,9 @@ class ColumnChoice:
 
 
 def convert_table(points: Path, choice: ColumnChoice) -> pl.DataFrame | None:
-    """Convert a table in a foreign format (GeoJSON, GPX, ...), or with a single column of positions, to lat and lon.
+    """Convert a table to one with columns lat and lon, if it has a foreign format or a single column of positions.
+
+    Foreign formats are GeoJSON, GPX, and others that :mod:`privopt_tables.foreign_tables` reads.
 
     Args:
         points: The table's file.
@@ -165,7 +167,7 @@ def recognize_table(
         points: The table's file.
         folder: The folder of the problem file.
         ids_alone: Whether places may have ids without coordinates.
-        choice: The columns that the table's owner named. Others are recognised by name.
+        choice: The columns that the table's owner named. All other columns are recognised by name.
 
     Returns:
         The parts of the problem file, which either name a list of public places or describe a grid over people's
@@ -339,7 +341,7 @@ def _find_id_columns(
 
 
 def _find_repeated_ids(frame: pl.DataFrame, names_by_lower_case: dict[str, str], used_columns: set[str]) -> str | None:
-    """Return a column that is named like place ids and distinguishes most rows but not all, or None.
+    """Return a column whose name suggests place ids and whose values distinguish most but not all rows, or None.
 
     Args:
         frame: The table.
@@ -376,7 +378,7 @@ def _repeated_fault(file: str, column: str, row: int) -> Fault:
 
 
 def _explain_missing_ids(frame: pl.DataFrame, used_columns: set[str]) -> str:
-    """Return a clause that explains why no column contains the ids of places, and suggests a column if one could."""
+    """Return a clause that explains why no column contains place ids, and suggests a column that may serve as ids."""
     for name in frame.columns:
         if name not in used_columns and _may_be_ids(frame[name]) and frame[name].n_unique() == frame.height:
             return f"column {name} has no name of ids: rename it to id if its rows are public places"

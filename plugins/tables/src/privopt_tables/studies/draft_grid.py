@@ -149,7 +149,7 @@ def _rounded_extent(values: Floats) -> tuple[float, float]:
 
 
 def _finite_numbers(column: pl.Series) -> Floats:
-    """Return the finite numbers in a column, without cells that are not numbers."""
+    """Return the finite numbers in a column. Cells that are not numbers are left out."""
     values: Floats = column.cast(pl.Float64, strict=False).drop_nulls().to_numpy()
     finite: Floats = values[np.isfinite(values)]
     return finite

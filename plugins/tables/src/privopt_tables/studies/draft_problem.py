@@ -1,4 +1,4 @@
-"""Draft a commented problem file from a table (``privopt init``), which ``solve`` accepts unchanged.
+"""Draft a commented problem file from a table (``privopt init``). The command ``solve`` accepts the file unchanged.
 
 Comments in the file and notes on the terminal state how each column was interpreted, so that nothing is guessed
 silently. :mod:`.draft_columns` recognises the columns, and :mod:`.draft_text` formats the file.
@@ -111,7 +111,7 @@ def init(
     force: bool = False,
     choice: ColumnChoice | None = None,
 ) -> Draft:
-    """Write a problem file for a table of public places, or of people's positions, over which a grid is laid.
+    """Write a problem file for a table of public places, or for a grid over the positions in a table of people.
 
     A table in a foreign format (GeoJSON, GPX, ...) is converted. If its rows are public places, the converted table is
     written next to the problem file, as NAME-points.csv.
@@ -122,7 +122,7 @@ def init(
         out: The problem file.
         roads: A table of roads between the ids in ``points``, with the columns from, to and km. None if there are no
             roads.
-        within: The radius in km within which a person is hidden. None for three times the median distance between
+        within: The radius in km within which a person is hidden. None means three times the median distance between
             neighbours.
         factor: The maximum factor by which one report may change the odds between two places within this radius.
         choice: The columns of ``points`` that the user named. The others are recognised by their names.
@@ -177,7 +177,7 @@ def init(
 
 
 def write_together(contents_by_target: Mapping[Path, bytes | Path], *, force: bool) -> None:
-    """Write several files. None gets its final name before all of them are complete on disk.
+    """Write several files. No file gets its final name before all files are complete on disk.
 
     Args:
         contents_by_target: The contents of each file, or a file to copy.
@@ -200,7 +200,7 @@ def write_together(contents_by_target: Mapping[Path, bytes | Path], *, force: bo
 
 @contextmanager
 def _rename_faults(table: str, name: str) -> Iterator[None]:
-    """In faults that the ``with`` block raises, replace the name of the converted table with that of the user's.
+    """Replace the name of the converted table with that of the user's table in faults that the ``with`` block raises.
 
     Args:
         table: The name of the converted table.
@@ -231,7 +231,7 @@ def init_from_map(
         streets: The street map.
         out: The problem file.
         source: The map's file, which must not be overwritten. None if the map was not read from a file.
-        within: The radius in km within which a person is hidden. None for a radius within which there are enough
+        within: The radius in km within which a person is hidden. None means a radius within which there are enough
             addresses.
         factor: The maximum factor by which one report may change the odds between two places within this radius.
         force: Whether to replace existing files.
@@ -285,10 +285,11 @@ def draft(
         folder: The folder in which the problem file will be.
         roads: The roads between the ids in ``points``. None if there are no roads.
         within: The radius in km within which a person is hidden. If addresses are given instead, the radius is chosen
-            such that it includes enough of them. None for three times the median distance between neighbours.
+            such that it includes enough of them. None means three times the median distance between neighbours.
         factor: The maximum factor by which one report may change the odds between two places within this radius.
         choice: The columns of ``points`` that the user named. The others are recognised by their names.
-        stored_points: The file to which ``points`` will be moved, and which the problem file names. None if it stays.
+        stored_points: The file to which ``points`` will be moved, and which the problem file names. None if ``points``
+            is not moved.
 
     Raises:
         InputError: No places are recognised in the table, or ``solve`` would refuse the problem.
@@ -480,7 +481,7 @@ def _suggest_keys(table: type[Any], radius: float) -> Iterator[tuple[str, object
         radius: The radius within which a person is hidden, in the unit of distances.
 
     Raises:
-        UsageError: There is no suggestion for a key without a default.
+        UsageError: The table has a required key for which there is no suggested value.
     """
     hints = get_type_hints(table)
     for attribute in attrs.fields(table):

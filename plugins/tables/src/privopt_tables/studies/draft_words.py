@@ -78,7 +78,7 @@ def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
         mechanism: The name of the mechanism for which the problem is drafted.
         vectors: A ``.npy`` file of shape (N, dim) with one row per word, or a text file of GloVe or word2vec, which is
             converted to NAME-vectors.npy and NAME-words.txt.
-        ids: A text file with one word per line. None to use the row indices as words.
+        ids: A text file with one word per line. None means that the row indices are the words.
         out: The problem file.
         force: Whether to replace existing files.
 
@@ -154,10 +154,10 @@ def _draft_words(
         mechanism: The name of the mechanism that the problem is for.
         problem_class: The mechanism's problem class.
         vectors: A ``.npy`` file of shape (N, dim) with one row per word.
-        ids: A text file with one word per line. None to use the row numbers as words.
+        ids: A text file with one word per line. None means that the row indices are the words.
         folder: The folder in which the problem file will be.
         stored_files: The files to which ``vectors`` and ``ids`` will be moved, and which the problem file names. None
-            if they stay.
+            if they are not moved.
 
     Raises:
         InputError: ``solve`` would refuse the vectors or words, or there are fewer than 12 words.

@@ -56,8 +56,8 @@ class Addresses:
 
     Attributes:
         counts: (N,) The number of addresses at each place, in the order of the places.
-        is_counted: Whether addresses on the map were counted. Otherwise the numbers are estimated from the length of
-            streets.
+        is_counted: Whether addresses on the map were counted. If False, the numbers are estimates based on the length
+            of streets.
     """
 
     counts: Floats
@@ -152,12 +152,12 @@ def read_streets(
 
     Args:
         file: The file of OpenStreetMap data. Its ending determines the format.
-        area: The area in which nodes are kept. None to keep all nodes.
+        area: The area in which nodes are kept. None means that all nodes are kept.
         walk: Whether to include footways, and to use every way in both directions.
         bends: Whether to keep nodes that merely bend a street.
         ferries: Whether to include ferry lines.
         one_way: Whether to keep the largest strongly connected component, in which streets lead from every place to
-            every other. Otherwise directions are ignored when connected components are determined.
+            every other place. If False, directions are ignored when connected components are determined.
 
     Raises:
         InputError: The file cannot be read, or has no streets.
@@ -308,7 +308,7 @@ def _read_addresses(osmium: Any, file: Path) -> list[Position]:
 
 
 def _takes_passengers(tags: Mapping[str, str], walk: bool) -> bool:
-    """Return whether a ferry takes pedestrians (if ``walk`` is true) or cars (otherwise), according to its tags.
+    """Return whether a ferry takes pedestrians (if ``walk`` is true) or cars (if it is false), according to its tags.
 
     A ferry without such tags takes both.
     """
@@ -357,9 +357,9 @@ def _measure_stretches(ways: Sequence[_Way], places: Mapping[str, Position]) -> 
 
 
 def _select_largest_part(streets: StreetMap) -> StreetMap:
-    """Return the largest connected component or, for a one-way map, the largest strongly connected one.
+    """Return the largest connected component or, for a one-way map, the largest strongly connected component.
 
-    In a strongly connected component, streets lead from every place to every other.
+    In a strongly connected component, streets lead from every place to every other place.
     """
     rank = _ranks(streets.places)
     pairs = np.array([(rank[a], rank[b]) for a, b in streets.km])

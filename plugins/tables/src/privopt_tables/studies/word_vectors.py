@@ -1,4 +1,6 @@
-"""Read word vectors from text files in the format of GloVe, or of word2vec, which has a header line with two counts.
+"""Read word vectors from text files in the format of GloVe or word2vec.
+
+A word2vec file begins with a header line of two counts.
 
 Only words that :func:`.by_word.split_words` can return for a sentence are kept, because no other word would ever be
 matched.
