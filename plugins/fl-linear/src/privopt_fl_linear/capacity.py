@@ -1,9 +1,9 @@
 """Assign locations to facilities with capacity bounds: single-source capacitated facility location.
 
-The uncapacitated problem is solved first (`opening`). Its lower bound is valid with capacities too, and if its solution
-respects all capacities, that solution is kept. Otherwise one of privopt's solver backends solves a mixed-integer
-program over all allowed pairs, if there are at most `MAX_PAIRS`. If there are more, the program covers only the
-cheapest facilities for each location. In that case, the uncapacitated bound is the only proved bound.
+The uncapacitated problem is solved first (`opening`). Its lower bound is valid with capacities too. If its solution
+respects all capacities, that solution is kept. If not, one of privopt's solver backends solves a mixed-integer program.
+The program covers all allowed pairs if there are at most `MAX_PAIRS`, or else only the cheapest facilities for each
+location. In the latter case, the uncapacitated bound is the only proved bound.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ def _keeps_bounds(facility: Ints, weight: Floats, capacity: Floats) -> bool:
 def _describe_shortage(weight: Floats, capacity: Floats, max_facilities: int) -> str | None:
     """Return the reason why no assignment can exist, or None if simple sums show no reason.
 
-    The sum of ``weight`` (C,), the clients of each location, is compared with the sum of the ``max_facilities`` largest
-    entries of ``capacity`` (F,). The largest location is compared with the largest facility.
+    The total of ``weight`` (C,), the clients of each location, is compared with the total of the ``max_facilities``
+    largest entries of ``capacity`` (F,). The largest location is also compared with the largest facility.
     """
     # A negative capacity means that the facility cannot be opened, and must not reduce the total.
     needed, available = math.fsum(weight), math.fsum(np.sort(np.maximum(capacity, 0.0))[::-1][:max_facilities])
@@ -141,7 +141,7 @@ def _solve_program(
 ) -> tuple[Ints, float | None]:
     """Solve capacitated facility location as a mixed-integer program over the allowed pairs.
 
-    Variables: x_p = 1 if pair p of a facility and a location is used, y_u = 1 if facility u is open.
+    Variables: x_p = 1 if the (facility, location) pair p is used, and y_u = 1 if facility u is open.
 
     Args:
         cost: (F, C) The cost of serving each location from each facility. Only entries in ``pairs`` are used.

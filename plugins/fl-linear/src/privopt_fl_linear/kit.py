@@ -26,8 +26,8 @@ PLANTED = 10**6
 def problems(draw: st.DrawFn) -> GeneratedProblem:
     """Draw a small problem for the conformance kit (a Hypothesis strategy).
 
-    The problem has up to six locations, in the plane, on the sphere or with a matrix of distances. Counts either are
-    small or have seven digits, so that they can be recognised in files. Some problems have capacity bounds that are too
+    The problem has up to six locations, in the plane, on the sphere or with a matrix of distances. Counts are either
+    small, or have seven digits so that they can be recognised in files. Some problems have capacity bounds that are too
     large to bind.
     """
     n = draw(st.integers(1, 6))

@@ -135,9 +135,9 @@ class MarginRule:
         return upper_quantiles(sizes, sizes / self.n * alpha, self.epsilon, self.noise)
 
     def any_set(self, facilities: int, alpha: float) -> AnySet:
-        """Return margins that hold for all sets of locations at once, with the slope that makes their sum smallest.
+        """Return margins that hold for all sets of locations at once, with the slope that minimises their sum.
 
-        The margins are valid for every slope (margin per location), as long as public data alone determine it.
+        Any slope (margin per location) gives valid margins, as long as public data alone determine it.
 
         Args:
             facilities: The number of facilities for which the sum of the margins is minimised. It must be public,

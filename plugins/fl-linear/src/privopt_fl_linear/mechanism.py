@@ -77,7 +77,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return CostAtCounts(site=problem.data.site)
 
     def bytes_needed(self, problem: FLInstance, method: str) -> float:
-        """Estimate the memory for the locations and the matrix of distances, if there is one, in bytes.
+        """Estimate the memory in bytes for the locations and, if there is one, the matrix of distances.
 
         The memory for solving over (facility, location) pairs is checked separately, in `choose_facilities`.
         """
@@ -86,7 +86,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return BYTES_PER_LOCATION * size + BYTES_PER_DISTANCE * entries
 
     def check_problem(self, problem: FLInstance, method: str) -> None:
-        """Check that the problem has the counts, and the public mean count, that the method needs.
+        """Check that the problem has the counts and the public mean count that the method needs.
 
         Raises:
             InputError: The counts or the mean count are missing.
@@ -185,7 +185,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     ) -> Mapping[str, Any]:
         """Return the details for result.json: the plan's size, cost and margins.
 
-        They depend only on noisy counts and public data.
+        The details depend only on noisy counts and public data.
 
         Args:
             problem: The problem. When a release is verified, this is the published problem.
@@ -241,10 +241,10 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return _verify_plan(problem, release, result)
 
     def proved_bound(self, problem: FLInstance, release: FLRelease, result: Result, folder: Path) -> float | None:
-        """Return a proved lower bound on the loss for the ``optimal`` method, or None if the files prove none.
+        """Return a proved lower bound on the loss for the ``optimal`` method, or None if the files do not prove one.
 
-        If every location is served by its cheapest facility, no plan costs less at any counts. Then the bound is the
-        loss itself, rounded down.
+        If every location is served by its cheapest facility, no plan costs less at any counts. In that case, the bound
+        is the loss itself, rounded down.
         """
         is_optimal = result.method == "optimal" and problem.is_nearest_best
         return _round_down(result.objective.value) if is_optimal and not _verify_openly(problem, release) else None

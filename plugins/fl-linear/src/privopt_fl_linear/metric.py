@@ -62,9 +62,10 @@ class Metric(ABC):
     def select_independent(self, candidates: Ints, reach: float) -> Ints:
         """Return a maximal subset of the candidates in which any two are more than ``reach`` apart.
 
-        The subset is selected greedily: in the given order, each candidate is taken unless one within ``reach`` of it
-        was taken before. So it is a maximal independent set in the graph that joins candidates within ``reach`` of each
-        other. ``candidates`` and the result are location indices, and ``reach`` is in the metric's unit.
+        The subset is selected greedily: in the given order, each candidate is taken unless a candidate within ``reach``
+        was taken before. The subset is therefore a maximal independent set in the graph that joins candidates within
+        ``reach`` of each other. ``candidates`` and the result are location indices, and ``reach`` is in the metric's
+        unit.
         """
         find_neighbours, is_blocked, selected = (
             self.neighbours_within(candidates, reach),
@@ -136,8 +137,8 @@ class Metric(ABC):
 class _PointSet(Metric):
     """The metric between points in the plane or on the sphere, with a KD-tree for finding neighbours.
 
-    The tree is searched slightly beyond the radius, and exact distances decide. So rounding in the tree does not affect
-    results.
+    The tree is searched slightly beyond the radius, and exact distances decide which points are within it. Rounding in
+    the tree therefore does not affect results.
 
     Attributes:
         _tree_points: Coordinates of the points in the tree: (n, 2) x and y in the plane, (n, 3) unit vectors on the

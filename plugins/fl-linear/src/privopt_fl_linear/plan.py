@@ -107,7 +107,11 @@ class Server:
 
     @property
     def prior_level(self) -> float:
-        """The part of alpha for the prior's plan: 0 without that plan, half if there is a reports' plan, else all."""
+        """The part of alpha for the prior's plan.
+
+        It is 0 if there is no prior's plan, half of alpha if there is also a reports' plan, and alpha if there is only
+        the prior's plan.
+        """
         return 0.0 if not self.has_prior else self.alpha / 2.0 if self.has_reports else self.alpha
 
     @property

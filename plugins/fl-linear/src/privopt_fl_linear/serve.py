@@ -146,7 +146,7 @@ def prior_base(
     recorded: Mapping[str, Any] | None = None,
     ids: NDArray[np.str_] | None = None,
 ) -> tuple[Assignment, Facilities | None]:
-    """Return the assignment of the prior's plan before reconnection, which is computed from public data only.
+    """Compute the assignment of the prior's plan, before reconnection, from public data only.
 
     If the facilities are to be chosen, the set that costs least at the public mean count is chosen.
 

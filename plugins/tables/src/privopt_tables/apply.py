@@ -69,7 +69,7 @@ def apply(
         table: The file of the table, for example CSV or Parquet.
         out: The file to write, as CSV or Parquet according to its ending. It is written completely or not at all.
         secret: The columns that hold the secret, including those of every position.
-        options: How the release is applied. None for the default options.
+        options: How the release is applied. None means the default options.
         force: Whether ``out`` may be replaced if it exists.
         progress: Called with the progress so far, such as the number of protected rows.
         announce: Called, before anything is charged, with a sentence that states what a row costs its subject.
@@ -223,7 +223,7 @@ def apply_in_memory(
         opened: The verified release.
         table: A table from any library that :mod:`narwhals` supports, or an array of ids or positions.
         columns: The columns that hold the secret, keyed by what they contain: ``id``, ``lat``, ``lon``, ``x``, ``y`` or
-            ``geometry``. None for each that is not given.
+            ``geometry``. None for a column that is not given.
         options: How the release is applied.
 
     Returns:

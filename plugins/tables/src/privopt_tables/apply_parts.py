@@ -456,13 +456,14 @@ def combine_secret(
     """Return the columns that hold the secret: a single position or id, several named positions, or sentences.
 
     Args:
-        columns: The columns of a single position or id, keyed by what they contain. None for each that is not given.
+        columns: The columns of a single position or id, keyed by what they contain. None for a column that is not
+            given.
         positions: The columns of several positions, keyed by the name of the position. Empty if they are not given.
         text: The column of sentences. None if it is not given.
         dashes: The prefix of option names in messages, such as ``--``.
 
     Raises:
-        UsageError: More than one of the three is given.
+        UsageError: More than one of the three is given, or the given columns do not form a secret.
     """
     if text is not None:
         # An empty mapping means that no positions are named, and must not count as a choice.

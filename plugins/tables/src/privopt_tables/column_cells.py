@@ -51,8 +51,8 @@ class ColumnPart:
     def of(cls, column: nw.Series[Any]) -> Self:
         """Read the cells of a column, and the numbers that they contain.
 
-        In a column of strings, numbers are read from every cell that consists of one, and from an evenly spaced sample
-        of the other cells.
+        In a column of strings, numbers are read from every cell that consists of a single number, and from an evenly
+        spaced sample of the other cells.
         """
         # A column of numbers is not converted to text, and is read completely.
         if (numbers := numbers_of_column(column)) is not None:

@@ -42,7 +42,7 @@ class ControlValues:
 
     @classmethod
     def of(cls, targets: Floats, width: float) -> Self:
-        """Sort the values of one coordinate in a set of rows, and find the distinct ones.
+        """Sort the values of one coordinate in a set of rows, and find the distinct values.
 
         Args:
             targets: The values, in the unit of the searched form, such as degrees or metres.

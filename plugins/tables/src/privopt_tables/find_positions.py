@@ -241,8 +241,8 @@ class _SecretPart:
     def search(self, column: ColumnPart) -> Iterator[tuple[str, Evidence]]:
         """Yield, for each form, a key and the evidence that a column contains the secret in that form.
 
-        The key consists of a word with the form's kind and index, followed by the form's name. The name alone would not
-        do, because several forms may have the same name.
+        The key consists of a word with the form's kind and index, followed by the form's name. Several forms may have
+        the same name.
         """
         for kind, row_texts in enumerate(self.texts):
             if (evidence := row_texts.search(column, self.secret.text_chance)) is not None:

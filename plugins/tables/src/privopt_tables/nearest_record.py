@@ -1,4 +1,4 @@
-"""Find the matrix row for each table row. It belongs to the record with the row's id or nearest to the row's position.
+"""Find the matrix row for each row of a table: that of the record with the given id, or nearest to the given position.
 
 If the guarantee of the release covers every point in a region, the matrix row for a position is drawn from those of the
 surrounding vertices (:mod:`privopt_metric_dp.region.snap_to_region`). Nearest records are found with a k-d tree. For
@@ -111,8 +111,8 @@ class Snap:
         ids: (N,) The ids of the records that have a matrix row in the release.
         places: All records with their coordinates, including those without a matrix row. None if records have no
             coordinates.
-        region: Replaces positions with vertices if the guarantee covers every point in a region. Otherwise None.
-            Vertices have the same indices as the places.
+        region: Replaces positions with vertices if the guarantee covers every point in a region. None if there is no
+            region. Vertices have the same indices as the places.
         source: The source of the random bytes with which vertices are drawn.
         max_distance: The maximum distance in km of a position from its nearest record, or from the region. Positions
             that are farther away get no record. None means no limit.
@@ -374,7 +374,7 @@ def unusable_reasons(positions: Floats, fault: Floats, *, geographic: bool) -> I
     Args:
         positions: (B, 2) The positions, NaN for an empty cell.
         fault: (B,) :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any other cell that is not a
-            number, and 0 otherwise.
+            number, and 0 for all other cells.
         geographic: Whether positions are in degrees.
     """
     reason = np.full(len(positions), -1, dtype=np.int64)

@@ -124,7 +124,7 @@ def describe_limits(guarantee: Guarantee) -> tuple[str, ...]:
 def list_positions(
     secret: Secret, options: ApplyOptions, data: MetricData | None
 ) -> tuple[tuple[str | None, Secret], ...]:
-    """Return, for each position in a row, the prefix of its report columns (None for no prefix) and its columns.
+    """Return a pair for each position in a row: the prefix of its report columns (None for no prefix), and its columns.
 
     Args:
         secret: The secret, which is used if a row has a single position.

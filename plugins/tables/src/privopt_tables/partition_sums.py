@@ -1,4 +1,4 @@
-"""Keyed sums over each subject's rows, by which the second pass over a partitioned table recognises the charged rows.
+"""Keyed sums over each subject's rows, with which the second pass over a partitioned table recognises the charged rows.
 
 Source: docs/adr/0028-partitions.md.
 """
@@ -68,7 +68,7 @@ class RowSums:
 class ChargedRows:
     """The sums over the charged rows of each of S subjects.
 
-    They take 24 bytes per subject, whereas a table of the subjects' names might not fit into each worker's memory.
+    The sums take 24 bytes per subject, whereas a table of the subjects' names might not fit into each worker's memory.
 
     Attributes:
         marks: (S,) The keyed hashes of the subjects' names, in ascending order.

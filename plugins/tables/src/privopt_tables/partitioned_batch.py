@@ -116,7 +116,7 @@ class PartitionedBatch:
 
     @property
     def tally(self) -> Callable[[Any], Any]:
-        """The function to apply to each partition in the first pass, :meth:`Partitions.tally`."""
+        """The function to apply to each partition in the first pass: :meth:`Partitions.tally`."""
         return self.partitions.tally
 
     def charge(self, tallies: object) -> Partitions:

@@ -217,7 +217,7 @@ class Partitions:
         search.add_part(frame, self.protector.row_secrets(frame))
 
     def _reports(self, batches: Iterator[Any], key: bytes) -> Iterator[Table]:
-        """Draw reports batch by batch, and at the end for subjects with fewer granted reports than rows.
+        """Draw reports batch by batch. Subjects with fewer granted reports than rows come last.
 
         Args:
             batches: The Arrow batches of a partition.

@@ -156,7 +156,7 @@ def _read_maidenhead(text: str) -> Iterator[Reading]:
 
 
 def _read_polyline(text: str) -> Iterator[Reading]:
-    """Yield the points of the encoded polylines (Google's format) in a string, assuming 5, 6 and 7 decimals."""
+    """Yield the points of the encoded polylines (Google's format) in a string, decoded with 5, 6 and 7 decimals."""
     # JSON writes a backslash in the code as two.
     for code in re.findall(r"[?-~]{4,}", text.replace("\\\\", "\\")):
         numbers, value, shift = [0, 0], 0, 0

@@ -31,7 +31,7 @@ class NumberForm:
         name: The name of the form in warnings.
         transform: A function that converts positions (N, 2) to the numbers (N, 2) that represent them in this form.
         width: The number of this form's units in one degree, or in one km of the plane.
-        part: The numbers of a cell that are read: all of them, or only the first or the last two of a path.
+        part: Which numbers of a cell are read: all of them, or only the first two or last two numbers of a path.
         max_numbers: The upper bound on both numbers. None if the bounds follow from the coordinates (see
             :meth:`bounds`).
     """
@@ -74,7 +74,7 @@ def normal_longitudes(positions: Floats) -> Floats:
 
 
 def _scale_sizes(factor: float) -> Callable[[Floats], Floats]:
-    """Return a function that converts positions to their absolute values multiplied by a factor."""
+    """Return a function that multiplies the absolute coordinates of positions by a factor."""
     return lambda positions: np.abs(positions) * factor
 
 

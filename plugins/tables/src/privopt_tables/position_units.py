@@ -79,7 +79,7 @@ class UnitSearch:
         """Add the positions of rows to the counts.
 
         Args:
-            positions: (B, 2) The numbers in the rows, in an unknown unit, NaN for missing ones.
+            positions: (B, 2) The numbers in the rows, in an unknown unit. NaN for missing numbers.
         """
         numbers = positions[np.isfinite(positions).all(axis=1)]
         records = self.records[np.isfinite(self.records).all(axis=1)]

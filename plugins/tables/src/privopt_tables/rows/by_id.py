@@ -100,7 +100,7 @@ class IdProtector(RowProtector):
         return self.replace_secret(frame, columns)
 
     def _draw_reports(self, ids: Sequence[str | None]) -> list[str | None]:
-        """Draw a report for each id. The result is None for a missing id and for an id that no record has."""
+        """Draw a report for each id. The result is None for a missing or unknown id."""
         rows_by_id: dict[str, list[int]] = {}
         for row, name in enumerate(ids):
             if name is not None:

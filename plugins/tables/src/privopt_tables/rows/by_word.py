@@ -1,4 +1,4 @@
-"""Protect columns of sentences word by word: each known word is replaced by a report, and others are dropped or masked.
+"""Protect columns of sentences word by word: known words are replaced by reports, unknown words are dropped or masked.
 
 A protected sentence consists of the reports and masks in the order of the words, separated by single spaces.
 """
@@ -59,7 +59,7 @@ def split_words(text: str) -> list[str]:
     """Return the words of a text in any script, in order.
 
     A word is a maximal run of letters, marks and digits (Unicode categories L, M, N) in the text's normal form C. It
-    may contain apostrophes (typographic ones count as plain ones) and the joiners that some scripts use. All other
+    may contain apostrophes (typographic apostrophes become plain) and the joiners that some scripts use. All other
     characters separate words. Text in scripts without spaces between words (Chinese, Japanese, Thai) must be segmented
     first.
 

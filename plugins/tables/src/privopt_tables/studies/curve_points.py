@@ -467,7 +467,7 @@ def read_lines(names: Sequence[str], source: File, gap: float | None, refusals: 
     Args:
         names: Distinct names of mechanisms.
         source: The problem file.
-        gap: The requested relative gap. None for each method's default gap.
+        gap: The requested relative gap. None means each method's default gap.
         refusals: Collects the refusals.
 
     Returns:
@@ -496,7 +496,7 @@ def read_lines(names: Sequence[str], source: File, gap: float | None, refusals: 
 
 
 def _find_refusal(line: Line, epsilon: Fraction) -> InputError | None:
-    """Return the error with which a line's mechanism refuses the problem at an epsilon, or None if there is none."""
+    """Return the error with which a line's mechanism refuses the problem at an epsilon, or None if it accepts it."""
     try:
         check_problem(line.mechanism, line.declare_at(epsilon), line.method)
     except InputError as error:
@@ -510,7 +510,7 @@ def _read_line(name: str, source: File, gap: float | None) -> Line:
     Args:
         name: The name of the mechanism.
         source: The problem file.
-        gap: The requested relative gap. None for the method's default gap.
+        gap: The requested relative gap. None means the method's default gap.
 
     Raises:
         UnknownNameError: The mechanism is unknown.

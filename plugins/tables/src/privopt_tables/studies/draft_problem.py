@@ -125,7 +125,7 @@ def init(
         within: The radius in km within which a person is hidden. None means three times the median distance between
             neighbours.
         factor: The maximum factor by which one report may change the odds between two places within this radius.
-        choice: The columns of ``points`` that the user named. The others are recognised by their names.
+        choice: The columns of ``points`` that the user named. All other columns are recognised by their names.
         force: Whether to replace existing files.
 
     Raises:
@@ -287,7 +287,7 @@ def draft(
         within: The radius in km within which a person is hidden. If addresses are given instead, the radius is chosen
             such that it includes enough of them. None means three times the median distance between neighbours.
         factor: The maximum factor by which one report may change the odds between two places within this radius.
-        choice: The columns of ``points`` that the user named. The others are recognised by their names.
+        choice: The columns of ``points`` that the user named. All other columns are recognised by their names.
         stored_points: The file to which ``points`` will be moved, and which the problem file names. None if ``points``
             is not moved.
 
