@@ -4,8 +4,8 @@ python-mip has no public bulk load, and building a model with its operators take
 declares functions of the C library that python-mip does not declare, and therefore needs a pinned version of
 python-mip.
 
-Only worker processes import this module. Importing NumPy there would take as long as a small solve, so they work
-without it: arrays are plain buffers of C doubles and 32-bit integers here.
+Only worker processes import this module. Importing NumPy there would take as long as a small solve, so arrays are plain
+buffers of C doubles and 32-bit integers instead.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ int Cbc_isInitialSolveProvenPrimalInfeasible(Cbc_Model *model);
 
 
 def _declare_functions() -> None:
-    """Declare to cffi the C functions that python-mip does not declare, unless this has already been done."""
+    """Declare further C functions, which python-mip does not declare, to cffi. Does nothing if already done."""
     try:
         cbc.cbclib.Cbc_loadProblem  # noqa: B018
     except AttributeError:
@@ -62,7 +62,7 @@ class CbcModel:
 
     Attributes:
         model: python-mip's model, for options and for the solve.
-        handle: cffi's pointer to the CBC model inside it, for the C functions.
+        handle: cffi's pointer to the CBC model inside ``model``, for the C functions.
         rows, columns: The number of loaded rows and the number of loaded columns.
     """
 
@@ -92,11 +92,11 @@ class CbcModel:
         self._check_size()
 
     def set_start(self, columns: Buffer, values: Buffer) -> None:
-        """Make CBC begin its search from a partial point, which has values for some of the columns only.
+        """Make CBC begin its search from a partial point, which has values for some columns only.
 
         Args:
-            columns: The indices of these columns, as 32-bit integers.
-            values: Their values, as doubles.
+            columns: Indices of the columns with values, as 32-bit integers.
+            values: The values of these columns, as doubles.
         """
         count = len(values) // DOUBLE_BYTES
         cbc.cbclib.Cbc_setMIPStartI(self.handle, count, _pointer("int", columns), _pointer("double", values))

@@ -59,7 +59,7 @@ def highspy_module() -> ModuleType:
 
 @contextmanager
 def _native_output_dropped() -> Iterator[None]:
-    """Discard the output of a native library on standard output, by redirecting file descriptor 1.
+    """Discard what a native library writes to standard output, by redirecting file descriptor 1.
 
     All threads share this descriptor, so the block must be short: the output of other threads is discarded too.
     """
@@ -229,7 +229,7 @@ class LoadedModel:
 
         Args:
             arrays: The other model, as :func:`problem_arrays` returns it.
-            settings: HiGHS's options for it, by name.
+            settings: HiGHS's options for the other model, by name.
         """
         ignored = {"time_limit", "simplex_strategy"}
         names = ("start", "index", "value", "integrality")
@@ -244,7 +244,7 @@ class LoadedModel:
 
         Args:
             arrays: The other model, as :func:`problem_arrays` returns it.
-            settings: HiGHS's options for it, by name.
+            settings: HiGHS's options for the other model, by name.
         """
         columns, rows = (np.arange(len(arrays[name]), dtype=np.int32) for name in ("c", "row_lower"))
         solver = self.solver
@@ -422,7 +422,7 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis 
         basis: Basis from which the simplex method starts, for LPs only.
 
     Raises:
-        KeyboardInterrupt: An interrupt came before the first feasible point.
+        KeyboardInterrupt: An interrupt came before a feasible point was found.
         SolverError: HiGHS refused the model, or its worker process died.
     """
     if not arrays["integrality"].any():
@@ -548,7 +548,7 @@ def _load_and_run(
     prepare: Callable[[Highs], None] | None,
     started: float,
 ) -> Raw:
-    """Load a model, run the solver within what remains of the time limit, and return its answer.
+    """Load a model, run the solver within the remaining time, and return its answer.
 
     Args:
         solver: The HiGHS instance, in which all options but the time limit are set.

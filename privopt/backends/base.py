@@ -75,8 +75,8 @@ class Backend(ABC):
     Attributes:
         name: The name under which the solver is registered.
         capabilities: What the solver supports.
-        attempts: Number of different settings to try, one after another, while answers fail their checks.
-        substitute: Name of the solver to try if all of these attempts fail; None for no substitute.
+        attempts: Maximum number of attempts, each with different settings, until an answer passes its checks.
+        substitute: Name of the solver to try if all attempts fail; None for no substitute.
     """
 
     name: str
@@ -223,8 +223,7 @@ class Backend(ABC):
         Args:
             conditioned: The scaled form, whose ``c x`` is to be minimised over the scaled rows.
             options: Checked options for the solve.
-            attempt: The number of earlier attempts, from 0 to ``attempts - 1``, which selects the settings. The next
-                settings are tried if an answer fails its checks.
+            attempt: The number of earlier attempts, from 0 to ``attempts - 1``, which selects the settings.
 
         Raises:
             RejectedAnswerError: The solver gave up.

@@ -104,7 +104,7 @@ class Cbc(Backend):
         return f"(python-mip {installed_version()})"
 
     def prepare(self) -> None:
-        """Start a worker process, unless one is idle; it loads CBC while the caller compiles its model."""
+        """Start a worker process, unless one is idle. The worker loads CBC while the caller compiles its model."""
         start_worker("cbc", LIBRARY)
 
     def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
@@ -135,7 +135,7 @@ class Cbc(Backend):
 
 
 def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) -> dict[str, Any]:
-    """Return the options that the worker uses for an attempt, where attempts are counted from 0.
+    """Return the worker's options for an attempt, which is counted from 0.
 
     Scaled privacy rows have entries of ``e^(L/2)``, so an error of 1e-9 in a column becomes an error of 1e-5 in a row.
     Such rows need the tightest tolerance that CBC supports. In measurements, CBC violated rows by 1e-5 from L = 20 on
@@ -164,7 +164,7 @@ def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) 
 
 
 def start_buffers(start: Floats | None) -> tuple[bytes, bytes] | None:
-    """Return the indices of the columns whose value in a start is not NaN, and these values; None without a start."""
+    """Return the indices and values of the entries of a start that are not NaN; None without a start."""
     if start is None:
         return None
     columns = np.flatnonzero(np.isfinite(start))

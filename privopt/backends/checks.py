@@ -96,8 +96,8 @@ def _check_integer_bound(conditioned: ScaledForm, result: Result, bound: float |
         The result with the bound, or without a bound if privacy rows were tightened.
 
     Raises:
-        FailedCheckError: The bound contradicts the point, or a point that is reported as optimal has no bound or one
-            outside the gap.
+        FailedCheckError: The bound contradicts the point. Or the point is reported as optimal, but has no bound or a
+            bound outside the gap.
     """
     form, objective, tightening = conditioned.form, float(result.objective or 0.0), result.tightening
     if bound is None:
@@ -187,7 +187,7 @@ def cost_magnitude(form: StandardForm, x: Floats | None) -> float:
 
 
 def fix_expensive_columns(conditioned: ScaledForm, objective: float) -> StandardForm:
-    """Fix expensive columns at their cheaper bound, if no point better than a known one can move them away from it.
+    """Fix expensive columns that are at their cheaper bound in every point better than a known one.
 
     For example, a penalty of 1e11 next to costs of 1e-3 leaves no digits for the small costs in a solver's multipliers.
     If a point with an objective of 0.05 is known, the penalised columns are 0 in every better point, up to a solver's
@@ -318,7 +318,7 @@ def _check_rows(form: StandardForm, matrix: Any, lower: Floats, upper: Floats, x
         matrix: The rows to check, scaled or in their own units, CSR, shape (rows, n).
         lower, upper: Bounds of these rows, shape (rows,).
         x: The point, shape (n,).
-        numbers: The index in the form of each row to check; None if all rows of the form are checked in order.
+        numbers: For each row to check, its index in the form; None if all rows of the form are checked in order.
     """
     activity = matrix @ x
     violations = np.maximum(np.maximum(lower - activity, activity - upper), 0.0)

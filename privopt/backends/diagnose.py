@@ -200,17 +200,18 @@ def _reduce_families(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str],
 
 
 def _find_subsystem(conditioned: ScaledForm, families: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the rows and columns of an irreducible infeasible subsystem in some families, if HiGHS finds one in time.
+    """Return the rows and columns of an irreducible infeasible subsystem within families that clash.
 
     A model can be infeasible for several reasons. The rows of all other families are therefore disabled, so that the
-    rows found clash for the same reason as the families.
+    rows in the result clash for the same reason as the families.
 
     Args:
         conditioned: The scaled form, whose linear relaxation is infeasible.
         families: Names of the families that clash.
 
     Returns:
-        Names of the rows, and of the columns whose bounds contribute; both are empty if HiGHS finds no subsystem.
+        Names of the rows, and of the columns whose bounds contribute. Both are empty if HiGHS finds no subsystem in
+        time.
     """
     form = conditioned.form
     remaining_seconds = clock().left

@@ -88,8 +88,8 @@ class Highs(Backend):
             attempt: The number of previous attempts, from 0 to 2, which selects the settings.
 
         Raises:
-            RejectedAnswerError: HiGHS called a linear program infeasible in the first attempt; the next attempt checks
-                this.
+            RejectedAnswerError: HiGHS reported a linear program as infeasible in the first attempt. The next attempt
+                checks this.
         """
         started = time.monotonic()
         # The second attempt has no presolve, which calls some models infeasible or wrong points optimal. The third one
@@ -144,7 +144,7 @@ class Highs(Backend):
 
 
 def _highs_limit(seconds: float | None, started: float) -> float:
-    """Return the seconds that remain of a time limit that began at ``started``; infinite without a limit."""
+    """Return the seconds left of a time limit that began at ``started``; infinite without a limit."""
     return np.inf if seconds is None else max(seconds - (time.monotonic() - started), 0.0)
 
 
@@ -289,11 +289,13 @@ class HighsSession(Session):
             check_status(self._solver.setOptionValue(name, tolerance), f"set {name}")
 
     def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
-        """Solve the model in its current state. If HiGHS gives up, reload the model, and finally loosen the tolerance.
+        """Solve the model in its current state.
+
+        If HiGHS gives up, the model is reloaded. As a last resort, the tolerance is loosened.
 
         Args:
             time_limit: Seconds for all attempts together; None for the time that the enclosing time limits leave.
-            basis: The basis to start from, in which case HiGHS's state is cleared; None to continue from that state.
+            basis: The basis to start from, which clears HiGHS's state; None to continue from that state.
         """
         time_limit, started = cap_time_limit(time_limit), time.monotonic()
         if self._is_stale:
@@ -367,7 +369,7 @@ class HighsSession(Session):
         check_status(self._solver.setOptionValue("presolve", "choose"), "set presolve")
 
     def _read_ray(self) -> Floats | None:
-        """Return Farkas multipliers for the form's rows, which prove that it is infeasible; None if HiGHS has none."""
+        """Return Farkas multipliers that prove that the form is infeasible; None if HiGHS has no such multipliers."""
         _, has_ray, ray = self._solver.getDualRay()
         return np.array(ray, dtype=np.float64) * self._row_scale if has_ray else None
 

@@ -25,14 +25,14 @@ class Options:
     """The checked options for one solve, which :meth:`Backend.solve` takes as keyword arguments.
 
     Attributes:
-        time_limit: Seconds of wall time, or the time that the enclosing time limits leave, if that is less; None for no
-            limit.
+        time_limit: Time limit in seconds of wall time, or the time that enclosing limits leave, if that is less. None
+            means no limit.
         gap: Relative gap at which a search over integers may stop.
         method: "auto", "simplex" or "ipm" (interior point), for linear programs.
         threads: Number of threads that the solver may use.
         seed: Seed for the solver's own random choices.
-        basis: Basis from which a solver that supports warm starts begins a linear program; other solvers ignore it.
-        start: A point from which a search over integers begins, shape (n,), NaN where it gives no value.
+        basis: Basis from which to start a linear program. Solvers without warm starts ignore it.
+        start: A point from which a search over integers begins, shape (n,), with NaN for missing values.
         log: Whether the solver's log is shown on standard error.
         log_file: The path of the file to which the solver appends its log; None if the log is not shown.
             :meth:`Backend.solve` sets it.

@@ -139,7 +139,7 @@ class Search:
         return self._best_point(str(failure))
 
     def _prefer_known_point(self, result: Result) -> Result:
-        """Return a result, or a better known point with the result's bound if a limit ended the search."""
+        """Return the result or, if a limit ended the search, a better known point with the result's bound."""
         if not self.points or result.outcome not in (Outcome.STOPPED, Outcome.FEASIBLE):
             return result
         best = min(self.points, key=self._cost_of)
@@ -150,7 +150,7 @@ class Search:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the time limit; None if there is none."""
+        """Seconds until the time limit; None if there is no limit."""
         limit = self.options.time_limit
         return None if limit is None else max(limit - (time.monotonic() - self.started), 0.0)
 
@@ -164,7 +164,7 @@ class Search:
                 yield substitute, attempt
 
     def _load_substitute(self) -> Backend | None:
-        """Create the substitute, or return None if there is none."""
+        """Create the backend's substitute, or return None if the backend has no substitute."""
         name = self.backend.substitute
         return None if name is None else registry().kind("solver", name).load()()
 
@@ -295,7 +295,7 @@ class Search:
         return evolve(raw, x=second.x, seconds=raw.seconds + second.seconds)
 
     def _cost_of(self, result: Result) -> float:
-        """Return the objective of a result as a cost to be minimised; infinite if the result has none."""
+        """Return the objective of a result as a cost to be minimised; infinite if the result has no objective."""
         return math.inf if result.objective is None else self.flip * result.objective
 
     def _scale_costs_up(self, backend: Backend, conditioned: ScaledForm, result: Result) -> ScaledForm:
@@ -345,8 +345,8 @@ class Search:
             attempt: The number of earlier attempts with this backend, which selects the settings.
 
         Returns:
-            The better of both points. If the second solve is not optimal, the result has the bound of the first solve,
-            weakened by the difference that the solver may have missed.
+            The better of the two points. If the second solve is not optimal, the result has the bound of the first
+            solve, weakened by the difference that the solver may have missed.
 
         Raises:
             FailedCheckError: The second solve contradicts the first.
@@ -398,7 +398,7 @@ class Search:
         return evolve(result, bound=bound, outcome=Outcome.OPTIMAL if is_near else Outcome.FEASIBLE)
 
     def _prove_optimum(self, backend: Backend, result: Result) -> Result:
-        """Prove a linear program's optimum with another solver's multipliers, for an answer that has none.
+        """Prove a linear program's optimum with another solver's multipliers, for an answer without multipliers.
 
         Args:
             backend: The backend that gave the answer.
@@ -455,8 +455,8 @@ class Search:
             result: The answer.
 
         Returns:
-            The result; or one with another outcome, if the integer program has no feasible point or none was found in
-            time.
+            The result. Its outcome changes if the integer program has no feasible point, or if no such point was found
+            in time.
 
         Raises:
             FailedCheckError: The objective improves along no ray.
@@ -477,8 +477,8 @@ class Search:
     def _check_infeasible(self, backend: Backend, result: Result) -> None:
         """Check the claim that the model is infeasible, by asking another solver for a feasible point.
 
-        If the backend has a substitute, the substitute is asked about integer programs only. Otherwise HiGHS is asked.
-        An answer from the substitute itself is not checked.
+        The other solver is the backend's substitute, which is asked about integer programs only, or HiGHS if the
+        backend has no substitute. Answers from the substitute or from HiGHS itself are not checked.
 
         Args:
             backend: The backend that gave the answer.

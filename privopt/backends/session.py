@@ -98,7 +98,7 @@ class Session(ABC):
         """Solve the model in its current state.
 
         Args:
-            time_limit: Seconds of wall time, or the time that the enclosing time limits leave, if that is less.
+            time_limit: Time limit in seconds of wall time. The time that enclosing limits leave applies if it is less.
             basis: The basis to start from. The answer then does not depend on earlier solves. None to start from the
                 last basis, if it fits the changed model, and from scratch otherwise.
         """
@@ -215,7 +215,7 @@ class ColdSession(Session):
         """Solve the model in its current state, from scratch; ``basis`` is ignored.
 
         Raises:
-            SolverError: The solver calls the model infeasible, but no multipliers prove it.
+            SolverError: The solver reports the model as infeasible, but no multipliers prove it.
         """
         result = self._solver.solve(self.form, time_limit=_positive_limit(time_limit))
         ray = None

@@ -1,7 +1,7 @@
 """Solve a form whose costs are close to the smallest doubles by solving one with larger costs.
 
-Doubles below 2**-1022 have fewer digits, so the checks of an answer, which compare costs in the units of the form,
-cannot tell the optimum from other points. The factor is a power of two, which changes no digit.
+Doubles below 2**-1022 have fewer digits, so checks that compare costs in the form's own units cannot tell the optimum
+from other points. The scaling factor is a power of two, so no digit changes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def cost_exponent(form: StandardForm) -> int:
 
 
 def enlarge_costs(form: StandardForm, exponent: int) -> StandardForm:
-    """Return a form whose objective is 2**exponent times that of ``form``, which is exact for exponents above 0."""
+    """Return a form with its objective multiplied by 2**exponent. Positive exponents cause no rounding."""
     larger_q = None if form.Q is None else form.Q.copy()
     if larger_q is not None:
         larger_q.data = np.ldexp(larger_q.data, exponent)

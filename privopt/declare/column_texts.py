@@ -41,7 +41,7 @@ TABLE: Final = "table"
 
 
 def prefix_name(prefix: str | None, name: str) -> str:
-    """Return an added column's name, with the prefix and an underscore before it unless the prefix is None."""
+    """Return the name of an added column: ``<prefix>_<name>``, or ``name`` alone if the prefix is None."""
     return name if prefix is None else f"{prefix}_{name}"
 
 
@@ -98,8 +98,8 @@ def number_ids(texts: Series, numbers: Mapping[str, int]) -> Ints:
 
     ``numbers`` maps each id to its index.
 
-    pandas writes whole numbers as 132.0 if cells of the column are missing. Such a string is read as the id 132, unless
-    ``numbers`` contains the id 132.0.
+    pandas writes the whole number 132 as 132.0 in a column with missing cells. Such a string is read as the id 132,
+    unless ``numbers`` contains the id 132.0.
 
     >>> import polars as pl
     >>> number_ids(pl.Series(["132.0", "7", None, "7.5"]), {"132": 0, "7": 1}).tolist()
@@ -116,7 +116,7 @@ def number_ids(texts: Series, numbers: Mapping[str, int]) -> Ints:
 
 
 def subjects_of(column: nw.Series[Any]) -> Series:
-    """Return a column's subjects' names in normal form (:func:`fold_subject_name`); null for cells without a name.
+    """Return the subjects' names in a column, in normal form (:func:`fold_subject_name`); null for missing names.
 
     Raises:
         InputError: Some names are too long or contain invisible characters. The message does not quote them.

@@ -41,7 +41,8 @@ def read_columns(path: Path, columns: Sequence[Column]) -> DataFrame:
         A frame of the columns that the file contains, in order, as strings, doubles or int64.
 
     Raises:
-        InputError: The file is missing or is not such a table. The error lists the first faults by row and column.
+        InputError: The file is missing, or is not a table with these columns. The error lists the first faults by row
+            and column.
     """
     import polars as pl
 

@@ -23,8 +23,8 @@ class KeyRow:
     Attributes:
         key: The key, preceded by the tables that contain it, such as ``privacy.epsilon``.
         type: The type of its value, such as ``number``.
-        unit: The unit of its value; empty if it has none.
-        default: Its default, "required" if it has none, or "left out" if it may be absent.
+        unit: The unit of its value; empty if the value has no unit.
+        default: The key's default; "required" for a required key, or "left out" for one that may be absent.
         help: A one-line explanation.
     """
 
@@ -68,8 +68,8 @@ def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, na
     Args:
         cls: The problem class.
         prefix: The prefix of every key.
-        takes: Given a role and the name of a kind (a registered way to fill the role), returns whether the mechanism
-            accepts the kind. Kinds that it does not accept are omitted with their keys.
+        takes: A function of a role and the name of a kind (a registered way to fill the role), which returns whether
+            the mechanism accepts the kind. Kinds that are not accepted are omitted with their keys.
 
     Raises:
         UsageError: The class is not an attrs class.
@@ -114,7 +114,7 @@ def _kind_rows(declared: Key, prefix: str, takes: Takes) -> list[KeyRow]:
     Args:
         declared: The declaration of the table.
         prefix: The prefix of the table's keys, such as ``distance.``.
-        takes: Given a role and the name of a kind, returns whether the mechanism accepts the kind.
+        takes: A function of a role and the name of a kind, which returns whether the mechanism accepts the kind.
     """
     kinds = {
         name: kind for name, kind in list_kind_classes(declared).items() if kind is None or takes(declared.kinds, name)

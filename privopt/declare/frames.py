@@ -77,7 +77,7 @@ _DATA: Final = re.compile(r'\d[.,]\d{2}|\d{6}|^\s*[\[{<#]|"')
 
 
 def describe_binary_format(head: bytes) -> str | None:
-    """Describe a file's format, recognised by its first bytes, if users often mistake it for text; otherwise None.
+    """Describe a binary format that users often mistake for text, from a file's first bytes; None for other formats.
 
     >>> describe_binary_format(b"PK\x03\x04..."), describe_binary_format(b"id,lat,lon")
     ("a ZIP archive, such as a spreadsheet's .xlsx or .ods", None)
@@ -243,7 +243,7 @@ def read_parquet(file: File, expectation: str = "a table") -> DataFrame:
 
     Args:
         file: The file.
-        expectation: Words for the expected kind of file, for the fault.
+        expectation: A description of the expected kind of file, for the fault.
 
     Raises:
         InputError: The file is not Parquet.

@@ -77,7 +77,7 @@ def check_distinct_columns(columns: Mapping[str, str | None]) -> None:
 def fold_subject_name(name: str) -> str:
     r"""Return the normal form of a subject's name, which is the same for all spellings of the name.
 
-    Names that differ only invisibly, or in ways in which programs rewrite them, get the same form, so that each person
+    Names that differ only invisibly, or only because a program rewrote them, get the same form, so that each person
     has a single budget. The form is NFKC without invisible characters and surrounding blanks, with single blanks
     inside; whole numbers are reduced to their digits. Two people whose names have the same form share a budget, so they
     are charged more, never less.
@@ -112,8 +112,8 @@ def fault_of(name: str) -> str | None:
 def find_look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
     r"""Return groups of names that differ only in invisible characters or blanks, each in the order of ``names``.
 
-    Such names look alike, because a reader cannot see zero-width characters, direction marks or soft hyphens, nor the
-    kind and number of blanks.
+    Such names look alike, because a reader cannot see zero-width characters, direction marks or soft hyphens, and
+    cannot tell the kind and number of blanks.
 
     >>> find_look_alikes(["Bern", "Zug\u200b", "Zug", "St Gallen", "St\u00a0Gallen"])
     [('Zug\u200b', 'Zug'), ('St Gallen', 'St\xa0Gallen')]

@@ -41,7 +41,7 @@ def format_text(value: object, digits: int = 9) -> str:
 
 
 def format_digits(value: float, digits: int = 3) -> str:
-    """Format a number with ``digits`` significant digits and separated thousands.
+    """Format a number with ``digits`` significant digits and with commas between thousands.
 
     Only numbers below a millionth, or of at least 10^15, are written with an exponent.
 

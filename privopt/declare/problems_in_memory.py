@@ -233,7 +233,7 @@ def _store_value(where: str, value: object, files: dict[str, bytes]) -> object:
 
 
 def keep(name: str, raw: bytes, files: dict[str, bytes]) -> str:
-    """Add a file with the contents ``raw`` to ``files``, and return its name, which the problem file then contains."""
+    """Add a file with the contents ``raw`` to ``files``, and return its name for use in the problem file."""
     files[name] = raw
     return name
 

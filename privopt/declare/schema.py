@@ -75,8 +75,8 @@ class FileUse:
 
     Attributes:
         columns: The columns that were read from a table, as named in its header; empty for files of other kinds.
-        instead: The contents to publish in place of the file, if it contains more than was read or has another form;
-            None to publish the file itself or, for a table, the columns that were read.
+        instead: The contents to publish in place of the file, if the file contains more than was read or has a
+            different form. None to publish the file itself or, for a table, the columns that were read.
         unreadable: The columns in a Parquet file whose types cannot be read, such as decimals of 76 digits.
     """
 
@@ -113,7 +113,7 @@ class File:
         Args:
             path: The path of the file.
             name: The name of the file in faults; by default the last part of the path.
-            expectation: Words for the expected kind of file, for faults.
+            expectation: A description of the expected kind of file, for faults.
 
         Raises:
             InputError: The file cannot be read.
@@ -189,11 +189,11 @@ def key(
         help: A one-line explanation for ``describe``.
         unit: The unit of the value, shown by ``describe`` and in faults.
         secret: Whether the file that the key names is secret, and so written to ``private/`` only.
-        name: The key in files, if it is not a valid Python name (``"lr-geo"``).
+        name: The key as written in files, if that is not a valid Python name (``"lr-geo"``).
         check: A further condition; see :func:`positive` and the functions after it.
         factory: A function that creates the default, called anew each time.
-        kinds: For a table whose ``kind`` key selects a registered kind, and thereby the table's other keys: the role
-            that the kinds fill (:class:`privopt.specs.RoleSpec`).
+        kinds: The role that the kinds fill (:class:`privopt.specs.RoleSpec`), for a table whose ``kind`` key selects a
+            registered kind. The kind determines the table's other keys.
         kind: The default for the ``kind`` key, which is required if this is None.
         rest: Whether the field collects, as a mapping, all keys in its table that belong to no other field.
         infinite: Whether the strings ``"inf"`` and ``"-inf"``, which stand for infinite numbers in JSON, are accepted.
@@ -226,7 +226,7 @@ def key(
 
 
 def positive(value: float | Fraction) -> str | None:
-    """Check that a number is above 0. Like every check, return None if so, and otherwise the expectation in words."""
+    """Check that a number is above 0. Like every check, this returns None if it passes, else what was expected."""
     return None if value > 0 else "a number above 0"
 
 

@@ -195,8 +195,8 @@ def _scan_parquet(path: Path) -> pl.LazyFrame:
 def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     """Yield the batches of a CSV file without its blank lines, which polars reads as rows of empty cells (``,,``).
 
-    To distinguish blank lines from rows of empty cells, the file is read a second time alongside the batches, as long
-    as there are rows whose last cell is empty. Lines that cannot be classified remain rows.
+    To distinguish blank lines from rows of empty cells, a second reader parses the file alongside the batches. It skips
+    batches in which no row has an empty last cell. Lines that cannot be classified remain rows.
 
     Raises:
         InputError: A row has fewer fields than the header. (polars would fill the row with empty cells.)
@@ -270,7 +270,7 @@ def _read_header(path: Path, head: bytes) -> tuple[str, ...]:
 def _csv_fault(path: Path) -> Fault:
     """Return a fault for the first invalid row of a CSV file, found by reading the file again with a slower parser.
 
-    It looks first for bytes that are not UTF-8, then for rows with too many fields, and then for unclosed quotes.
+    The search looks first for bytes that are not UTF-8, then for rows with too many fields, then for unclosed quotes.
     """
     with path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):

@@ -50,13 +50,13 @@ def may_be_totals(names: Series) -> Series:
 
 
 def find_total_names(siblings: Collection[str], *, allow_letters: bool = True) -> list[str]:
-    """Return those values whose names mark them as totals of the others.
+    """Return the values whose names mark them as totals of the other values.
 
-    A total requires other values, so none is returned if there is only one value or if all have such names.
+    A total needs values to sum over, so the list is empty if there is only one value, or if all values have such names.
 
     Args:
         siblings: All values of an attribute, or all regions with the same parent.
-        allow_letters: Whether a single letter (``T``) may be a total. It is never one if S and U are also values,
+        allow_letters: Whether a single letter (``T``) may be a total. If S and U are also values, no letter is a total,
             because letters are then codes.
     """
     letters = {name.casefold() for name in siblings if len(name) == 1}

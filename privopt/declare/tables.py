@@ -68,7 +68,7 @@ _COMMA: Final = re.compile(r"[+-]?\d*,\d+")
 
 
 def _to_tuple(values: Iterable[str | float]) -> tuple[str | float, ...]:
-    """Convert values to a tuple, as a typed attrs converter."""
+    """Convert values to a tuple. This is a typed function for use as an attrs converter."""
     return tuple(values)
 
 
@@ -86,8 +86,8 @@ class Column:
         one_of: The allowed strings or numbers, if they can be listed.
         whole: Whether numbers must be whole. If so, they are returned as int64, like kind ``"count"``.
         unit: The unit, shown in faults.
-        rests: For numbers: whether two further columns of shape (rows,) are returned. ``NAME written`` contains the
-            decimals as text, and ``NAME rest`` contains each decimal minus the nearest double, rounded to a double.
+        rests: For numbers, whether to return two further columns, shape (rows,). ``NAME written`` contains the decimals
+            as text, and ``NAME rest`` contains each decimal minus the nearest double, rounded to a double.
         label: The name in the header, if it differs from ``name``.
         blank: The value of an empty cell; None if an empty cell is a fault.
     """
@@ -338,7 +338,7 @@ def check_ids(
         ids: The ids to find, (rows,).
         known_ids: The known ids, without repetitions.
         column: The name of the id column, for faults.
-        expectation: Words for the expected kind of id, for faults.
+        expectation: A description of the expected kind of id, for faults.
 
     Raises:
         InputError: Some ids are unknown. The error has a fault for each of them.
@@ -405,7 +405,8 @@ def read_array(
         what: The name of the array in faults (``"distances (km)"``).
         minimum: The smallest allowed value.
         maximum: The largest allowed absolute value of a finite entry.
-        infinite: A function that returns which infinite entries are allowed; by default none are. NaN is never allowed.
+        infinite: A function that returns a mask of the infinite entries that are allowed. By default, no infinite entry
+            is allowed. NaN is never allowed.
 
     Raises:
         InputError: The file is not an array of the required shape, or values are invalid. Faults give row and column,

@@ -127,7 +127,7 @@ def _read_bool(value: Any) -> bool:
 
 
 def _read_text(value: Any) -> str:
-    """Return a string in Unicode's normal form C, in which names are compared, and refuse any other value."""
+    """Return a string in Unicode's normal form C, which is used to compare names, and refuse any other value."""
     return normal_form(_read_path_text(value))
 
 
@@ -302,7 +302,7 @@ def _read_table(value: Any, cls: Any) -> Any:
 
 
 def _suggest(name: str, key_names: Sequence[str]) -> str:
-    """Return a question that suggests the key most similar to an unknown one; an empty string if none is similar."""
+    """Return a question that suggests the key most similar to an unknown key, or "" if no key is similar."""
     nearest = get_close_matches(name, key_names, n=1)
     return f"; did you mean {nearest[0]}?" if nearest else ""
 
@@ -433,7 +433,7 @@ def _read_kind(declared: Key, value: Any) -> Any:
 
 
 def _read_sequence(value: Any, member: Any) -> Any:
-    """Convert a list whose items have the type ``member`` to a tuple.
+    """Convert a list to a tuple whose items have the type ``member``.
 
     Raises:
         RefusedValueError: The value is not a list, or some items are invalid; the message names their positions.

@@ -131,7 +131,7 @@ _ASSIGNMENT: Final = re.compile(r"^\s*([^=#\s\[][^=#]*?)\s*=")
 def find_line(text: str, key: str) -> int | None:
     """Return the number of the line on which a TOML text assigns a key or opens a table; None if this is uncertain.
 
-    ``tomllib`` keeps no positions, so this function searches the lines of the text. A key inside a multi-line string
+    ``tomllib`` keeps no positions, so this function searches the lines of the text. Text inside a multi-line string
     could be mistaken for the key, so a line is returned only if it is the only match. A key in an inline table is
     located by the table's line.
 

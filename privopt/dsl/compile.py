@@ -32,7 +32,7 @@ If the family's formula and the bounds are unchanged, equal keys imply equal row
 
 @define(eq=False)
 class CompiledParts:
-    """The results of a model's last compilation, from which the next one reuses unchanged rows.
+    """The results of a model's last compilation, whose unchanged rows are reused by the next one.
 
     Attributes:
         coefficients: The NumPy functions to which the model's symbolic coefficients were converted.
@@ -48,11 +48,11 @@ class CompiledParts:
     keys: dict[str, tuple[Family | Block, RowsKey | None]] = field(factory=dict)
 
     def drop_old_coefficients(self, families: Sequence[Family | Block], objective: Sequence[Term]) -> None:
-        """Drop the functions that belong to families and objectives no longer in the model, to free their memory.
+        """Drop cached coefficient functions that the model no longer uses, to free their memory.
 
         Args:
             families: All current families of the model.
-            objective: The terms of its current objective.
+            objective: The terms of the model's current objective.
         """
         current = {id(family) for family in families}
         for family, _ in self.keys.values():
@@ -79,7 +79,7 @@ def compile_model(
         objective: The terms whose sum is optimised.
         sense: Whether the objective is minimised or maximised.
         parts: The results of the model's last compilation, which are updated in place. Only families whose formula,
-            parameters or bounds have changed since are compiled again. None to compile all families.
+            parameters or bounds have changed since are compiled again. None means that all are compiled.
         quadratic: Quadratic terms in the objective, if any.
 
     Raises:
@@ -158,9 +158,9 @@ def _domain_code(variable: Variable) -> int:
 
 
 def _rows_key(family: Family | Block, n: int) -> RowsKey | None:
-    """Return a key for the numbers, except bounds, from which a family's rows are compiled in a model of ``n`` columns.
+    """Return a key for a family's compiled rows in a model of ``n`` columns; None to compile them every time.
 
-    The rows can be reused while the key stays equal. The key is None if they must be compiled every time.
+    The key covers all inputs to the rows except variable bounds. The rows can be reused while the key is unchanged.
     """
     if isinstance(family, Block):
         return None  # it is placed in less time than its arrays could be compared
@@ -173,7 +173,7 @@ def _rows_key(family: Family | Block, n: int) -> RowsKey | None:
 
 
 def _depends_on_bounds(family: Family | Block) -> bool:
-    """Return whether a family's rows depend on variable bounds, as those of implications and privacy families do."""
+    """Return whether a family's rows depend on variable bounds. True for implications and privacy families."""
     return isinstance(family, Family) and (family.kind == "indicator" or privacy_terms(family) is not None)
 
 
@@ -235,9 +235,10 @@ def _compile_quadratic(terms: Sequence[QuadraticTerm], n: int, coefficients: Coe
 
 
 def _row_positions(family: Family) -> tuple[dict[Index, Ints], int]:
-    """Return the index values of each of a family's rows, one row for each tuple of index values.
+    """Return the index values for each row of a family.
 
-    Indices restricted by ``where`` take the values in the given tuples; the others run over their whole sets.
+    There is one row for each tuple of index values. Indices restricted by ``where`` take the values in the given
+    tuples; all other indices run over their whole sets.
 
     Returns:
         For each index, the positions (from 0) of its values, shape (rows,); and the number of rows.
@@ -312,7 +313,7 @@ def _compile_family(family: Family, n: int, col_lower: Floats, col_upper: Floats
 
 
 def _place_block(block: Block, n: int) -> Rows:
-    """Return a block's rows, whose matrix covers some of the model's columns, over all ``n`` columns."""
+    """Return a block's rows, with its matrix expanded from the block's columns to all ``n`` columns of the model."""
     # Several columns of the block can stand for one column of the model; building a CSR matrix adds up their entries.
     source = block.matrix.tocoo()
     matrix = sparse.csr_matrix((source.data, (source.row, block.columns[source.col])), shape=(source.shape[0], n))

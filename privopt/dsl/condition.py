@@ -122,7 +122,7 @@ class ScaledForm:
     def duals(self, scaled: Floats) -> Floats:
         """Convert multipliers of the scaled rows, shape (m,), to multipliers of the form's own rows.
 
-        A row's multiplier is the change in the form's objective per unit by which the row's side is moved.
+        A row's multiplier is the change in the form's objective per unit change in the row's side.
         """
         return scaled * self.row_scale / self.cost_scale
 
@@ -147,8 +147,8 @@ def condition(form: StandardForm, bearing: CoefficientRange) -> ScaledForm:
         bearing: The range of coefficients that the solver can work with, and its cap on the exponents of privacy rows.
 
     Raises:
-        SolverError: The coefficients in a row other than a privacy row differ by more than the solver can handle; the
-            message names the row and the terms.
+        SolverError: The coefficients in a general row (not a privacy row) differ by more than the solver can handle.
+            The message names the row and the terms.
     """
     m, n = form.shape
     data = form.A.data.copy()
@@ -256,7 +256,7 @@ def _replace_privacy_rows(matrix: Any, is_privacy_entry: Any, parts: Any) -> Any
 
     Args:
         matrix: CSR (m, n), in which all other rows are scaled.
-        is_privacy_entry: Whether each stored entry belongs to a privacy row, shape (nnz,).
+        is_privacy_entry: Mask of the stored entries that belong to a privacy row, shape (nnz,).
         parts: For each privacy family, its row indices, left columns, right columns, and the coefficients a and b in
             its rows ``a x[left] - b x[right] <= 0``.
     """
@@ -288,11 +288,11 @@ def _scale_general_rows(
         bearing: The range of coefficients that the solver can work with.
         data: The matrix entries, shape (nnz,); dropped ones are set to 0 in place.
         scale: Factor for each row, shape (m,); set in place.
-        is_privacy: Whether each row is a privacy row, shape (m,); privacy rows are not changed.
-        row_of: The row that each entry is in, shape (nnz,).
+        is_privacy: Mask of the privacy rows, shape (m,). These rows are not changed.
+        row_of: Row index of each entry, shape (nnz,).
 
     Returns:
-        Whether the coefficients of each row differ by a factor above 1e7, shape (m,). All are False for a linear
+        Mask of the rows whose coefficients differ by a factor above 1e7, shape (m,). It is all False for a linear
         program whose rows need no scaling.
     """
     size = np.abs(data)
@@ -326,7 +326,7 @@ def _scale_general_rows(
 def _drop_harmless_entries(
     form: StandardForm, bearing: CoefficientRange, data: Floats, scale: Floats, is_live: Bools, row_of: Ints
 ) -> None:
-    """Set harmless entries that are too small for the solver to 0, and refuse rows with other entries that small.
+    """Zero out entries too small for the solver where that is harmless, and raise an error where it is not.
 
     Args:
         form: The form, for its column bounds and for names in messages.
@@ -334,8 +334,8 @@ def _drop_harmless_entries(
             ``bearing.smallest``.
         data: The matrix entries before scaling, shape (nnz,); changed in place.
         scale: Factor for each row, shape (m,).
-        is_live: Whether to examine each entry, shape (nnz,).
-        row_of: The row that each entry is in, shape (nnz,).
+        is_live: Mask of the entries to examine, shape (nnz,).
+        row_of: Row index of each entry, shape (nnz,).
 
     Raises:
         SolverError: An entry is too small for the solver, and could move its row by more than 1e-10.

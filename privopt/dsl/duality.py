@@ -18,19 +18,18 @@ from privopt.dsl.form import StandardForm
 def weak_duality(
     form: StandardForm, cost: Floats, duals: Floats, lower: Floats, upper: Floats, *, slack: float = 0.0
 ) -> tuple[float, Floats]:
-    """Return the lower bound that multipliers of a form's rows prove, for columns between ``lower`` and ``upper``.
+    """Return the lower bound that row multipliers prove for columns between ``lower`` and ``upper``.
 
     Reduced costs ``cost - A'y`` need not be 0: each is multiplied by one of its column's bounds. Multipliers of the
     wrong sign count as 0.
 
     Args:
-        form: The form, of which only the rows are used, not the costs or bounds.
+        form: The form. Only its rows are used, not its costs or bounds.
         cost: Costs to be minimised, shape (n,).
         duals: Multipliers of the rows, of any sign and size, shape (m,).
         lower, upper: Column bounds, shape (n,).
-        slack: Tolerance for reduced costs whose sign requires a bound that their column does not have. Reduced costs up
-            to this size (times the largest multiplier, if that is above 1) are regarded as rounding errors and count as
-            0.
+        slack: Tolerance for reduced costs whose sign calls for a bound that the column lacks. Those up to this size
+            (times the largest multiplier, if that is above 1) are treated as rounding errors and count as 0.
 
     Returns:
         The lower bound, or -inf if the multipliers prove none; and the multipliers, with those of the wrong sign set to
@@ -82,9 +81,9 @@ def dual_bound(form: StandardForm, duals: Floats) -> float:
 def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, tolerance: float) -> float:
     """Return the bound on a linear program's optimum that a solver's multipliers prove, up to rounding.
 
-    Unlike :func:`dual_bound`, it accepts a reduced cost on an unbounded column if rounding and the solver's tolerance
-    explain its size. The bound is weakened by the most that such reduced costs can contribute if these columns stay
-    within ten times the solver's point.
+    Unlike :func:`dual_bound`, this function accepts a reduced cost on an unbounded column if rounding and the solver's
+    tolerance explain its size. It assumes that such a column is at most ten times its value in the solver's point (or
+    10, if that is larger), and weakens the bound by the most that the reduced cost can then contribute.
 
     Args:
         form: The linear program.
@@ -132,12 +131,12 @@ For larger exponents, the matrix contains exp of this value, which is a smaller 
 
 
 def rigorous_bound(form: StandardForm, duals: Floats) -> float:
-    """Return a bound on a linear program's optimum that holds despite all rounding errors; infinite if there is none.
+    """Return a bound on a linear program's optimum that holds despite all rounding errors; infinite if none is proved.
 
     The result is the bound of :func:`dual_bound`, lowered (raised for a maximum) by bounds on the rounding errors of
-    each step. Costs are allowed to differ from their true values by a few units in the last place, and so are entries
-    of privacy rows, which are doubles near ``exp(eps d)``. Row sides and column bounds are taken as exact. The
-    multipliers can be any numbers.
+    each step. Costs may differ from their true values by a few units in the last place. So may entries of privacy rows,
+    which are doubles near ``exp(eps d)``. Row sides and column bounds are taken as exact. The multipliers can be any
+    numbers.
 
     Args:
         form: The linear program. The bound also holds if some of its columns must be integers.

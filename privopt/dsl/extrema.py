@@ -41,7 +41,7 @@ class Extremum(Operators, sympy.Expr):  # type: ignore[misc]
 
     @property
     def bodies(self) -> tuple[sympy.Expr, ...]:
-        """The expressions whose extremum this is."""
+        """The expressions from which the largest or smallest value is taken."""
         return tuple(self.args[1])
 
     @property
@@ -81,8 +81,8 @@ def maximum(
     >>> maximum(x[i], over=i)
     max(x[i] for i in X)
 
-    The result may be minimised or bounded from above, which a model can state with rows. Compiling refuses any other
-    use.
+    The result may be minimised or bounded from above, which linear rows can express. Any other use is an error when the
+    model is compiled.
 
     Args:
         expressions: One or more linear expressions.
@@ -100,8 +100,8 @@ def minimum(
 ) -> sympy.Expr:
     """Return the smallest of several expressions, or their smallest value over some indices.
 
-    The result may be maximised or bounded from below, which a model can state with rows. Compiling refuses any other
-    use.
+    The result may be maximised or bounded from below, which linear rows can express. Any other use is an error when the
+    model is compiled.
 
     Args:
         expressions: One or more linear expressions.
@@ -120,7 +120,7 @@ def _extremum(
     over: Index | Sequence[Index] | None,
     where: Where | None,
 ) -> sympy.Expr:
-    """Return a maximum or minimum for use in formulas: sympy's own one if no expression contains a variable.
+    """Return a maximum or minimum for use in formulas. Without variables, this is sympy's own ``Max`` or ``Min``.
 
     Args:
         is_maximum: Whether to return a maximum rather than a minimum.
@@ -191,7 +191,7 @@ class Epigraph:
 
     @property
     def advice(self) -> str:
-        """The prefix of the error message for use in the wrong direction, which says what to write instead."""
+        """The start of the error message for a use in the wrong direction. It says what to write instead."""
         use = "minimised or bounded from above" if self.is_convex else "maximised or bounded from below"
         if isinstance(self.statement, sympy.Abs):
             body = self.statement.args[0]
@@ -206,10 +206,10 @@ class Epigraph:
 
 @define(eq=False)
 class FunctionReplacer:
-    """An object that replaces the absolute values and extrema in expressions by variables.
+    """A converter that replaces absolute values and extrema in expressions with variables.
 
     Attributes:
-        name: Name of the family, or "objective"; the names of the variables begin with it.
+        name: Name of the family, or "objective". It is the prefix of the variables' names.
         restricted: The family's restrictions: pairs of restricted indices and the positions of their values in each
             tuple.
         epigraphs: The functions replaced so far, inner ones first.
@@ -296,7 +296,7 @@ class FunctionReplacer:
         """Return the tuples to which the given indices are restricted, in a form for ``where``; None if unrestricted.
 
         The enclosing sums' ``restrictions`` are searched first, then the family's. Only a restriction on exactly these
-        indices counts. Otherwise every tuple gets a row, and a row for a tuple that is never used does no harm.
+        indices counts. If there is none, every tuple gets a row. Rows for unused tuples do no harm.
         """
         for restricted, positions in (*restrictions, *self.restricted):
             if indices and set(restricted) == set(indices):
@@ -313,7 +313,7 @@ def _restrictions_inside(restrictions: tuple[Any, ...], over: tuple[Index, ...])
 
 
 def _are_same_restrictions(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    """Return whether two sequences of restrictions have equal indices and the very same objects as positions."""
+    """Return whether two sequences of restrictions have equal indices and identical (``is``) position objects."""
     return len(a) == len(b) and all(x[0] == y[0] and x[1] is y[1] for x, y in zip(a, b, strict=True))
 
 

@@ -62,7 +62,7 @@ def _optional_matrix(value: ArrayLike | sparse.csr_matrix | None) -> sparse.csr_
 
 @frozen(eq=False, kw_only=True)
 class FamilyBlock:
-    """Rows ``start`` to ``stop - 1`` of a form, which state one symbolic constraint, with a row for each index tuple.
+    """Rows ``start`` to ``stop - 1`` of a form: one symbolic constraint, with a row for each index tuple.
 
     Attributes:
         name: The family's name.
@@ -147,7 +147,7 @@ class FamilyBlock:
         """Return the indices of the rows with these labels, counted from the start of the family.
 
         Raises:
-            ModelError: No row has these labels, or there are too many or too few of them.
+            ModelError: No row has these labels, or the number of labels is wrong.
         """
         if not self.indices:
             rows = np.array([r for r in range(len(self)) if self.label(r) == tuple(labels)], dtype=np.int64)
@@ -215,7 +215,7 @@ class StandardForm:
 
     Its objective may also have a quadratic part ``x' Q x / 2``.
 
-    A form consists of read-only arrays and can be pickled, so that it can be sent to a solver in another process.
+    All arrays are read-only. Forms can be pickled, so that they can be sent to a solver in another process.
 
     Attributes:
         c: Coefficients of the objective, shape (n,), as the user wrote them (not negated for a maximum).
@@ -386,8 +386,8 @@ def has_crossed_bounds(form: StandardForm) -> bool:
 def round_integer_bounds(lower: Floats, upper: Floats, is_integer: NDArray[Any]) -> tuple[Floats, Floats]:
     """Round the bounds of integer columns inwards, to the smallest and the largest integer that they allow.
 
-    Solvers accept fractional bounds on integer columns, but can then return wrong answers: HiGHS has called such models
-    infeasible.
+    Solvers accept fractional bounds on integer columns, but can then return wrong answers. HiGHS, for example, has
+    reported feasible models with such bounds as infeasible.
 
     Args:
         lower, upper: Column bounds, shape (n,).

@@ -40,11 +40,12 @@ Where: TypeAlias = Ints | Iterable[object]
 def as_expression(value: Expression) -> sympy.Expr:
     """Convert a number or expression to an expression in sympy's own classes.
 
-    If the outermost operation belongs to a subclass from :mod:`.operators`, it becomes sympy's own. Strings are
-    refused, because sympy would parse them as formulas.
+    If the outermost operation is one of the subclasses in :mod:`.operators`, it is converted to sympy's own class.
+    Strings are refused, because sympy would parse them as formulas.
 
     Raises:
-        ModelError: The value is a string, an array, an expression without indices, or not an expression at all.
+        ModelError: The value is a string, an array, an expression written without indices (``VectorExpression``), or
+            not an expression at all.
     """
     if isinstance(value, VectorExpression):
         raise ModelError(f"{value} has a value for each element; write it with indices, or its sum with .sum()")
@@ -95,7 +96,7 @@ def sqrt(value: Expression) -> sympy.Expr:
 
 
 def _with_operators_unless_number(expression: sympy.Expr) -> sympy.Expr:
-    """Return an expression with the operators for formulas; a number such as ``sqrt(2)`` is returned unchanged."""
+    """Add the operators for formulas to an expression. A number such as ``sqrt(2)`` is returned unchanged."""
     return expression if expression.is_number else with_operators(expression)
 
 
@@ -127,7 +128,7 @@ def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ..
     Args:
         indices: Indices that can be restricted; tuples of m entries restrict the first m of them.
         where: One of three forms: an integer array (P, m) of positions in the sets; a sequence of tuples of labels
-            (plain labels if m is 1); or a pair ``(indices, tuples)`` that names its indices itself.
+            (plain labels if m is 1); or a pair ``(indices, tuples)`` that names the restricted indices.
 
     Returns:
         The restricted indices, and for each of them the positions of its values, shape (P,).
@@ -194,8 +195,8 @@ def total(expression: Expression, *, over: Index | Sequence[Index], where: Where
         expression: The expression that is summed.
         over: The indices that are summed over.
         where: The tuples of index values to sum over, as labels or positions; None for all. The form
-            ``((i, k), tuples)`` may also name indices that are not summed over. Each row then sums over the tuples that
-            agree with the values of these indices in the row.
+            ``((i, k), tuples)`` may also name indices that are not summed over. Each row then sums only over the tuples
+            that match its own values of these indices.
 
     Raises:
         ModelError: An argument cannot be used, or an index occurs twice in ``over``.
@@ -273,7 +274,7 @@ def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
 
     Args:
         expression: An expression in variables, params, indices and numbers.
-        where: The part of the model that error messages name: a family or "objective".
+        where: The part of the model to name in error messages: a family or "objective".
 
     Raises:
         ModelError: The expression contains a nonlinear product or function of variables, which the message names, or a
@@ -313,7 +314,7 @@ def _variable_names(expression: sympy.Expr) -> str:
 def _multiply_factors(expression: sympy.Expr, where: str) -> list[Term]:
     """Expand the product ``expression``, in which only one factor may have variables, and return its terms.
 
-    ``where`` is the part of the model that error messages name: a family or "objective".
+    ``where`` is the part of the model to name in error messages: a family or "objective".
     """
     constant_factors = [x for x in expression.args if not x.has(Variable, Total)]
     variable_factors = [x for x in expression.args if x.has(Variable, Total)]
@@ -345,7 +346,7 @@ def _merge_bindings(a: Term, b: Term, expression: sympy.Expr, where: str) -> tup
     Args:
         a, b: A term from each factor.
         expression: The whole product, for error messages.
-        where: The part of the model that error messages name.
+        where: The part of the model to name in error messages.
 
     Raises:
         ModelError: An index that one factor sums over also occurs in the other factor.
@@ -363,8 +364,8 @@ def _merge_bindings(a: Term, b: Term, expression: sympy.Expr, where: str) -> tup
 def _numpy_function(arguments: list[sympy.Dummy], body: sympy.Expr) -> Callable[..., Any]:
     """Return the expression ``body`` as a NumPy function of the symbols ``arguments``.
 
-    Most coefficients are products of symbols and integers, such as ``-p[i]``. They are multiplied here, because sympy
-    takes milliseconds to generate the code of a function.
+    Most coefficients are products of symbols and integers, such as ``-p[i]``. Such products are computed directly,
+    because sympy takes milliseconds to generate a function's code.
     """
     factors = sympy.Mul.make_args(body)
     if not all(factor in arguments or factor.is_Integer for factor in factors):
@@ -390,7 +391,7 @@ class Coefficient:
 
     Attributes:
         expression: The coefficient, in params, indices and numbers.
-        where: The part of the model that error messages name.
+        where: The part of the model to name in error messages.
         _accesses: The params in the expression, with their indices; the function's first arguments.
         _numbers: The numbers in the expression that are not integers; the function's last arguments.
         _constant: The value, if the expression consists of integers alone; otherwise None.
@@ -452,10 +453,10 @@ class Coefficient:
 
 
 class Coefficients:
-    """A cache of a model's coefficients as NumPy functions, so that compiling new parameter values needs no sympy.
+    """A cache of a model's coefficients as NumPy functions. With it, recompiling for new parameters needs no sympy.
 
     Attributes:
-        _functions: The functions, by the location that uses them (a family or "objective") and then by expression.
+        _functions: The functions, keyed by the location that uses them (a family or "objective"), then by expression.
     """
 
     def __init__(self) -> None:
@@ -480,7 +481,7 @@ def param_values(access: Param | Access, places: Places, size: int, where: str) 
         access: The param with its index expressions, or a scalar param.
         places: For each index, the positions of its values, shape (size,).
         size: Number of index tuples.
-        where: The part of the model that error messages name: a family or "objective".
+        where: The part of the model to name in error messages: a family or "objective".
 
     Raises:
         ModelError: A value is NaN, or a position is outside the param's set.
@@ -505,7 +506,7 @@ def index_values(expression: sympy.Expr, index_set: IndexSet, places: Places, si
         index_set: The set that the positions must lie in.
         places: For each index, the positions of its values, shape (size,).
         size: Number of index tuples.
-        where: The part of the model that error messages name.
+        where: The part of the model to name in error messages.
 
     Raises:
         ModelError: A position is fractional or outside the set.

@@ -12,11 +12,12 @@ def load_language() -> None:
     """Import the language with Python's cyclic garbage collector paused, unless sympy is already loaded.
 
     Importing sympy and SciPy creates about 10^5 objects that live as long as the program. Collections during the import
-    would examine all of them repeatedly. When Python exits, it collects again, which takes about 0.1 s of CPU time with
-    these objects, and mostly frees memory that the operating system frees anyway. Therefore all objects that exist at
-    exit, including the program's own, are exempted from these last collections (``gc.freeze``), but not from earlier
-    ones. As a result, finalizers of objects in reference cycles may not run at exit, but Python does not guarantee that
-    anyway.
+    would examine all of them repeatedly.
+
+    Python also collects garbage at exit. With these objects, that takes about 0.1 s of CPU time and mostly frees memory
+    that the operating system would reclaim anyway. All objects that exist at exit, including the program's own, are
+    therefore exempted from these last collections (``gc.freeze``). As a result, finalizers of objects in reference
+    cycles may not run at exit. Python does not guarantee that they do.
     """
     if "sympy" in sys.modules:
         return

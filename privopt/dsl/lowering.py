@@ -97,8 +97,8 @@ def between(lower: Expression, expression: Expression, upper: Expression) -> Ran
 def implies(binary: Expression, relation: sympy.Rel | Range) -> Implication:
     """Return an indicator relation, which must hold if the binary is 1 and need not hold if it is 0.
 
-    It is compiled to big-M rows. Each row has the smallest M that follows from the bounds of the variables. If a
-    variable has no bound where one is needed for this, compiling raises an error that names the variable.
+    It is compiled to big-M rows. Each row uses the smallest M that the variables' bounds allow. If a variable lacks a
+    bound that M depends on, compiling raises an error that names the variable.
 
     Args:
         binary: A binary variable ``h[j]`` or its complement ``1 - h[j]``.
@@ -128,10 +128,9 @@ class Family:
         privacy: True if the rows must be privacy rows, False if they must not be; None to decide by the form of the
             relation.
         switch: For indicator rows, the terms of ``h`` or ``1 - h``, where h is the binary; empty for other rows.
-        upper_terms: For rows with two sides, the terms of the expression minus the upper side that have no variable.
-            For such rows, ``terms`` contains the terms of the expression minus the lower side, and the operator is
-            ">=".
-        epigraphs: The absolute values and extrema in the relation, which are replaced by variables in the terms.
+        upper_terms: For rows with two sides, the constant terms of ``expression - upper``. For such rows, ``terms``
+            contains all terms of ``expression - lower``, and the operator is ">=".
+        epigraphs: The absolute values and extrema in the relation. Variables stand for them in the terms.
     """
 
     name: str
@@ -161,7 +160,7 @@ class Block:
         name: The family's name.
         matrix: CSR matrix, shape (rows, number of ``columns``).
         lower, upper: Sides of the rows, shape (rows,); infinite if a row has no such side.
-        columns: For each column of ``matrix``, the index of the model's column.
+        columns: For each column of ``matrix``, the index of the corresponding column of the model.
         kind: Always "block".
     """
 
@@ -191,7 +190,7 @@ def relation_text(relation: sympy.Rel | Range) -> str:
 def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
     """Return the terms of a relation's left side minus its right side, and the relation's operator.
 
-    ``where`` is the part of the model that error messages name.
+    ``where`` is the part of the model to name in error messages.
 
     Raises:
         ModelError: The relation cannot be a row: it has an unsuitable operator, no variable, or a term that is not
@@ -222,7 +221,7 @@ def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
 def _read_range(relation: Range, where: str) -> tuple[list[Term], str, list[Term]]:
     """Return the ``terms``, the operator and the ``upper_terms`` of rows with two sides, as ``Family`` stores them.
 
-    ``where`` is the part of the model that error messages name.
+    ``where`` is the part of the model to name in error messages.
     """
     terms, lower, upper = (linear_terms(x, where) for x in (relation.expression, relation.lower, relation.upper))
     if any(t.variable is not None for t in (*lower, *upper)):
@@ -316,12 +315,12 @@ def build_family(
 def _replace_functions(
     row: sympy.Rel | Range, replacer: FunctionReplacer, location: str, *, is_implied: bool
 ) -> sympy.Rel | Range:
-    """Return a relation in which absolute values and extrema are replaced by variables.
+    """Return a relation in which absolute values and extrema are replaced with variables.
 
     Args:
         row: The relation.
-        replacer: Replaces the functions, and records those that it replaced.
-        location: The part of the model that error messages name.
+        replacer: The converter, which also records the functions that it has replaced.
+        location: The part of the model to name in error messages.
         is_implied: Whether the relation belongs to an implication.
 
     Raises:
@@ -343,7 +342,7 @@ def _replace_functions(
 
 
 def line_families(epigraph: Epigraph) -> list[Family]:
-    """Return a family for each line of a function, whose rows keep the function's variable above or below the line."""
+    """Return a family for each line of an epigraph. Its rows keep the epigraph's variable above or below the line."""
     relation = Ge if epigraph.is_convex else Le
     return [
         build_family(name, relation(epigraph.term, line.body), line.indices, line.where, False, "piecewise")
@@ -354,7 +353,7 @@ def line_families(epigraph: Epigraph) -> list[Family]:
 def _check_indices(location: str, terms: Sequence[Term], indices: tuple[Index, ...]) -> None:
     """Check that each index of the terms is either in forall or summed over, and that each index of forall is used.
 
-    ``indices`` are those in forall, and ``location`` is the part of the model that error messages name.
+    ``indices`` are those in forall, and ``location`` is the part of the model to name in error messages.
     """
     free = free_indices(terms)
     for term in terms:

@@ -133,7 +133,7 @@ class Model:
         return self._sense
 
     def _check_name(self, name: str, kind: str) -> None:
-        """Refuse a name that is empty or taken. ``kind`` names the kind of part in the message, such as "variable"."""
+        """Raise an error if a name is empty or taken. ``kind`` describes the named part, such as "variable"."""
         # Names must be distinct, because errors, duals and values are looked up by them.
         if not isinstance(name, str) or not name:
             raise ModelError(f"{kind}: its name must be a text, got {name!r}")
@@ -176,7 +176,7 @@ class Model:
     def _create_variable(
         self, name: str, sets: tuple[IndexSet, ...], lower: ArrayLike | None, upper: ArrayLike | None, kind: Kind
     ) -> Variable:
-        """Create a variable whose columns come after those of the model, without adding it to the model."""
+        """Create a variable with columns after the model's last column, without adding it to the model."""
         variable = Variable(name, tuple(sets), kind)
         variable.owner, variable.start = self, self._columns
         variable.lower, variable.upper = lower, upper
@@ -184,13 +184,13 @@ class Model:
         return variable
 
     def _add_variable(self, variable: Variable) -> None:
-        """Add a variable to the model. The caller has checked it, so that a refused one leaves the model unchanged."""
+        """Add a variable to the model. The caller must check it first, so that errors leave the model unchanged."""
         self._names.add(variable.name)
         self._columns += variable.size
         self._variables.append(variable)
 
     def _check_owner(self, where: str, variables: Iterable[Variable | None]) -> None:
-        """Refuse variables that belong to another model; ``where`` is the part of the model that the message names."""
+        """Raise a ModelError, prefixed with ``where``, if a variable belongs to another model."""
         # The column indices of another model refer to other variables in this one.
         for variable in variables:
             if variable is not None and variable.owner is not self:
@@ -249,9 +249,10 @@ class Model:
         quadratic: Sequence[QuadraticTerm],
         epigraphs: Sequence[Epigraph],
     ) -> None:
-        """Replace the objective by one that was checked, given by its formula, sense, and linear and quadratic terms.
+        """Replace the objective with one that has already been checked.
 
-        In the terms, absolute values and extrema are replaced by variables, which ``epigraphs`` define.
+        In its linear ``terms`` and ``quadratic`` terms, the variables of ``epigraphs`` stand for absolute values and
+        extrema.
         """
         self._objective, self._sense, self._objective_terms = formula, sense, terms
         self._quadratic_terms, self._objective_epigraphs = tuple(quadratic), tuple(epigraphs)
@@ -273,7 +274,7 @@ class Model:
         self._put_objective(formula, sense, terms, quadratic, replacer.epigraphs)
 
     def _adopt_epigraphs(self, where: str, epigraphs: Iterable[Epigraph]) -> None:
-        """Make this model the owner of the epigraphs' variables, and refuse lines with variables of other models."""
+        """Make this model own the epigraphs' variables, and refuse lines that use another model's variables."""
         for epigraph in epigraphs:
             epigraph.variable.owner, epigraph.variable.start = self, 0
             for lines in line_families(epigraph):
@@ -295,7 +296,7 @@ class Model:
             name: The family's name, which is used in errors, duals and explanations of infeasibility.
             relation: ``Le``, ``Ge`` or ``Eq`` of linear expressions, ``between(lower, expression, upper)``, or
                 ``implies(binary, relation)``; or a relation between whole variables and arrays, such as ``A @ x <= b``.
-            forall: The indices that the rows run over. A relation between whole variables has its own.
+            forall: The indices that the rows run over. A relation between whole variables has its own indices.
             where: The index tuples that get a row; None for all. Either an integer array (P, m) of positions or a
                 sequence of tuples of labels, for the first m indices of forall (the others run over their whole sets);
                 or ``((i, k), tuples)``, which names the restricted indices.
@@ -337,7 +338,7 @@ class Model:
         self._names.remove(name)
 
     def _family_number(self, name: str) -> int:
-        """Return the position of the family ``name``, refusing unknown names and those of a piecewise term's rows."""
+        """Return the position of the family ``name``. Raise an error if it is unknown or part of a piecewise term."""
         names = [rows.name for rows in self._families]
         if name not in names:
             raise ModelError(f"no family is called {name!r}; there are {', '.join(names) or 'none'}")
@@ -366,7 +367,7 @@ class Model:
             expression: The linear expression that the function is applied to.
             breakpoints: Two or more increasing numbers, shape (B,), or separate breakpoints for each index tuple, shape
                 (sizes of forall ..., B).
-            values: The function's values at the breakpoints. The first and the last piece extend beyond these.
+            values: The function's values at the breakpoints. The first and last pieces extend beyond the breakpoints.
             forall: The term's indices. There is one function for each tuple of their values.
             where: The index tuples that get rows, as an integer array (P, m) of positions or a sequence of tuples of
                 labels; None for all.
@@ -483,7 +484,7 @@ class Model:
         return form
 
     def _check_function_names(self, epigraphs: Iterable[Epigraph]) -> None:
-        """Refuse names that are also needed for the variables and rows that model absolute values and extrema."""
+        """Raise an error if the variables or rows for absolute values and extrema need a name that is already taken."""
         taken = set(self._names)
         for epigraph in epigraphs:
             names = {epigraph.variable.name, *epigraph.line_names}
@@ -499,7 +500,7 @@ class Model:
         return self._lines[epigraph]
 
     def set_params(self, values: Mapping[str, ArrayLike | Source]) -> None:
-        """Change the values of parameters. If one of the new values is refused, none is changed.
+        """Change the values of parameters. If any new value is invalid, no parameter is changed.
 
         Args:
             values: New values by parameter name, in any form that :attr:`Param.value` accepts.
@@ -526,9 +527,9 @@ class Model:
     ) -> Solution:
         """Compile and solve the model.
 
-        A changed model can be solved again. Only families whose numbers changed are compiled, and HiGHS starts from the
-        basis of the last solve. If there are several optimal points, it may therefore return a different one than for a
-        new model.
+        A model can be changed and solved again. Only families whose numbers changed are compiled again, and HiGHS
+        starts from the basis of the last solve. If there are several optimal points, HiGHS may therefore return a
+        different one than it would for a new model.
 
         Args:
             backend: "cbc", "highs", or a backend object.
@@ -569,7 +570,7 @@ class Model:
         return solution
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to an MPS or LP file, depending on the path's ending (``.mps`` or ``.lp``), with its names.
+        """Write the model, with its names, to a file. The path's ending (``.mps`` or ``.lp``) determines the format.
 
         See :func:`privopt.dsl.write_form`. Privacy rows are written with their factors exp(L), rounded down; exponents
         L above 700 are reduced to 700. The rows in the file are therefore never looser than the model's.

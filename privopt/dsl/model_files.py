@@ -49,10 +49,12 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
     """Write a form to an MPS or LP file, which other solvers can read.
 
     Rows and columns keep their names, such as ``geo-ind(a,b,a)`` and ``z(a,b)``. Characters that the format forbids
-    become ``_``, and names that are no longer distinct get a number. Names that readers take for a keyword or a number
-    get the prefix ``row_`` or ``column_``. Numbers are written at full precision, but the factors of privacy rows are
-    rounded down, so that the rows in a file are never looser than the model's. Semicontinuous columns are written as
-    continuous ones with binaries, because solvers disagree on how to represent them in files.
+    become ``_``, and names that are no longer distinct get a number. Names that readers would mistake for a keyword or
+    a number get the prefix ``row_`` or ``column_``.
+
+    Numbers are written at full precision, but the factors of privacy rows are rounded down, so that the rows in a file
+    are never looser than the model's. Semicontinuous columns are written as continuous ones with binaries, because
+    solvers disagree on how to represent them in files.
 
     Args:
         form: The model.
@@ -123,11 +125,10 @@ def _bracket_name(name: str, labels: Iterable[object]) -> str:
 
 
 def _avoid_words(names: list[str], kind: str, *, is_lp: bool) -> list[str]:
-    """Prefix names that readers take for a keyword or a number with ``kind_`` (``row_`` or ``column_``).
+    """Add the prefix ``row_`` or ``column_`` to names that readers would mistake for a keyword or a number.
 
-    Readers of LP files that parse numbers with C's ``strtod`` take the first letters of "inflow" or "nanny" for a
-    number. Some readers of MPS files ignore indentation, and take a line that begins with "RHS" for the header of a
-    section.
+    Readers of LP files that parse numbers with C's ``strtod`` interpret the first letters of "inflow" or "nanny" as a
+    number. Some readers of MPS files ignore indentation, and treat a line that begins with "RHS" as a section header.
     """
     if not is_lp:
         return [f"{kind}_{name}" if _MPS_WORD.fullmatch(name) else name for name in names]
@@ -137,7 +138,7 @@ def _avoid_words(names: list[str], kind: str, *, is_lp: bool) -> list[str]:
 
 
 def _make_distinct(names: list[str], forbidden: re.Pattern[str]) -> list[str]:
-    """Return the names without forbidden characters, at most MAX_NAME characters long, and made distinct by numbers."""
+    """Replace forbidden characters, cut names to MAX_NAME characters, and append numbers to make names distinct."""
     taken: set[str] = set()
     # The last number that each cleaned name got, so that counting does not begin again at 2 for every equal name.
     last_numbers: dict[str, int] = {}
@@ -212,9 +213,9 @@ def _mps_lines(form: StandardForm, name: str) -> Iterator[str]:
 
 
 def _mps_bounds(lower: float, upper: float, *, is_integer: bool) -> list[tuple[str, float | None]]:
-    """Return the BOUNDS entries for a column with the given bounds: pairs of a kind, such as "UP", and a number.
+    """Return the BOUNDS entries for a column with the given bounds, as (kind, number) pairs such as ("UP", 2.0).
 
-    The number is None if the kind has none, such as "FR" for a free column.
+    The number is None for kinds without a number, such as "FR" for a free column.
     """
     if lower == upper:
         return [("FX", lower)]
@@ -305,7 +306,7 @@ def _lp_quadratic(matrix: sparse.csr_matrix, names: FileNames) -> Iterator[str]:
 
 
 def _lp_bounds(column: str, lower: float, upper: float) -> Iterator[str]:
-    """Yield the line that states the bounds of a column, or nothing for the format's default, 0 to infinity."""
+    """Yield the line that states a column's bounds. Yield nothing if they are the format's default, 0 to infinity."""
     if lower == upper:
         yield f" {column} = {_number(lower)}"
     elif np.isinf(lower) and np.isinf(upper):

@@ -3,7 +3,7 @@
 sympy's own operators would evaluate or rearrange relations, and its errors do not say what to write instead. Every
 class of expression that users meet therefore mixes in :class:`Operators`: variables, parameters, accesses, sums over
 indices and extrema do so in their own modules, and subclasses of sympy's sum, product, power, absolute value,
-exponential and logarithm do so here. For example, ``0 <= x + y <= 1`` is refused in the same words as ``0 <= x <= 1``.
+exponential and logarithm do so here. For example, ``0 <= x + y <= 1`` raises the same error as ``0 <= x <= 1``.
 :func:`with_operators` converts the outermost operation to its subclass, and :func:`as_plain` converts it back, before
 sympy computes with it. Relations have subclasses of their own (:mod:`.relations`).
 """
@@ -54,9 +54,9 @@ _NUMPY_ADVICE = {
 
 
 class Operators:
-    """Mixin with the operators of variables, parameters and expressions in them.
+    """Mixin with the operators of variables, parameters, and expressions built from them.
 
-    For a variable z over a set, ``c * z`` multiplies it by an array c elementwise, and ``A @ z`` by a matrix A.
+    For a variable z over a set, ``c * z`` multiplies elementwise by an array c, and ``A @ z`` multiplies by a matrix A.
     """
 
     __slots__ = ()
@@ -137,7 +137,7 @@ class Operators:
         return with_operators(getattr(sympy.Expr, method)(as_plain(self), as_plain(other)))
 
     def _combine_with_array(self, operator: Callable[[Any, Any], Any], array: Any) -> Any:
-        """Apply ``operator`` to this scalar and each entry of an array of expressions; refuse an array of numbers."""
+        """Apply ``operator`` to this scalar and each entry of an array of expressions. Raise an error for numbers."""
         refuse_masked(array, str(self))
         if array.dtype != object:
             text = f"({self})" if isinstance(self, sympy.Add) else str(self)
@@ -194,7 +194,7 @@ class Operators:
         return self._multiply_matrix(other, is_left=True)
 
     def _multiply_matrix(self, matrix: Any, *, is_left: bool) -> Any:
-        """Return ``matrix @ self`` if ``is_left``, and otherwise ``self @ matrix``."""
+        """Return ``matrix @ self`` if ``is_left``, else ``self @ matrix``."""
         vector = self._as_vector()
         if vector is None:
             raise ModelError(f"{self} is a scalar: @ multiplies a variable over one set by a matrix or a vector")
@@ -203,7 +203,7 @@ class Operators:
     def sum(self, axis: None = None, dtype: None = None, out: None = None) -> sympy.Expr:
         """Return the sum over all elements of the sets; a scalar is its own sum.
 
-        The arguments are those that ``numpy.sum`` passes on, and must be None.
+        The arguments exist only because ``numpy.sum`` passes them, and must be None.
         """
         if not axis is dtype is out is None:
             raise ModelError(f"{self}.sum() takes no arguments; total(..., over=...) sums over some of the indices")
@@ -287,9 +287,9 @@ class Operators:
 
     @property
     def _data(self) -> NoReturn:
-        """Refuse a masked array as the left operand.
+        """Raise the error for a masked array as the left operand.
 
-        NumPy reads this attribute in that case, and would otherwise multiply entry by entry.
+        NumPy reads this attribute only in that case. Without the error, it would multiply entry by entry.
         """
         raise ModelError(f"{self}: {MASKED_ADVICE}")
 
@@ -300,9 +300,9 @@ class Operators:
 
 
 def as_number(value: Any) -> Any:
-    """Return a NumPy scalar, or an array without axes, as a Python number, and any other value unchanged.
+    """Convert a NumPy scalar or an array without axes to a Python number, and return any other value unchanged.
 
-    Otherwise sympy would keep the 24-bit precision of a float32 and round the numbers with which it is combined.
+    Without this conversion, sympy would keep a float32's 24-bit precision, and round numbers combined with it.
     """
     if isinstance(value, np.longdouble | np.clongdouble):
         # Their item() has the same type, because Python has no such numbers.
@@ -352,19 +352,19 @@ class _Power(Operators, sympy.Pow):  # type: ignore[misc]
 
 
 class Abs(Operators, sympy.Abs):  # type: ignore[misc]
-    """The absolute value of an expression. It has the name of sympy's class, because sympy prints that name."""
+    """The absolute value of an expression. The class is named like sympy's because sympy prints the name."""
 
     __slots__ = ()
 
 
 class exp(Operators, sympy.exp):  # type: ignore[misc]  # noqa: N801
-    """The exponential of params. It has the name of sympy's class, because sympy prints a function by its name."""
+    """The exponential of params. The class is named like sympy's because sympy prints the name."""
 
     __slots__ = ()
 
 
 class log(Operators, sympy.log):  # type: ignore[misc]  # noqa: N801
-    """The logarithm of params. It has the name of sympy's class, because sympy prints a function by its name."""
+    """The logarithm of params. The class is named like sympy's because sympy prints the name."""
 
     __slots__ = ()
 
@@ -394,9 +394,9 @@ def as_plain(expression: Any) -> Any:
 
 
 def _rebuild(expression: Any, classes: dict[Any, Any]) -> Any:
-    """Rebuild an expression, with the same arguments, in the class that replaces its own in ``classes``.
+    """Rebuild an expression as an instance of the class to which ``classes`` maps its own, with the same arguments.
 
-    The arguments are not simplified. An expression of any other class is returned unchanged.
+    The arguments are not simplified. An expression whose class is not in ``classes`` is returned unchanged.
     """
     new_class = classes.get(type(expression))
     if new_class is None:

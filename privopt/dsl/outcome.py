@@ -62,7 +62,7 @@ class Basis:
         )
 
     def carry_over(self, old_form: StandardForm, form: StandardForm) -> Basis:
-        """Return a basis for ``form``, a changed version of ``old_form``, to which this basis belongs.
+        """Convert this basis, which belongs to ``old_form``, to a basis for a changed ``form``.
 
         Variables and families that have the same name and size in the old form keep their status. Other columns are at
         their lower bounds, and other rows are basic. If the result is not a valid basis, the solver repairs it.
@@ -112,8 +112,8 @@ class Ranging:
     Attributes:
         costs: Ranges for the cost of each column, within which the optimal point stays the same, shape (n,).
         sides: Ranges for the side at which each row is active, within which the multipliers stay the same, shape (m,).
-        is_tight: Whether each row is held at a side, shape (m,); the ranges for other rows are meaningless.
-        is_at_upper: Whether the side at which each row is held is its upper side, shape (m,).
+        is_tight: Mask of the rows that are active at a side, shape (m,). The ranges for other rows are meaningless.
+        is_at_upper: Mask of the rows that are active at their upper side, shape (m,).
     """
 
     costs: Ranges
@@ -131,8 +131,7 @@ class Result:
         x: The point, shape (n,), exactly within its bounds, and exactly integer in integer columns.
         objective: The value of the form's objective at x.
         bound: A bound on the optimum of the form as it was given (before tightening), or None.
-        duals: Change in the objective per unit by which a row's side is moved, shape (m,), for LPs solved to
-            optimality.
+        duals: Change in the objective per unit change in each row's side, shape (m,), for LPs solved to optimality.
         reduced: Reduced costs of the columns, shape (n,), for LPs solved to optimality.
         seconds: Seconds that the solver took.
         iterations: Number of simplex and interior-point iterations.
@@ -140,8 +139,8 @@ class Result:
         violation: The largest amount by which x violates a scaled row.
         message: A message from the solver or from the checks.
         tightening: The privacy rows that were tightened; None if there were none.
-        basis: The optimal basis of an LP, from which the solve of a similar form can start; None if the solver gives
-            none.
+        basis: The optimal basis of an LP, from which the solve of a similar form can start; None if the solver
+            provides no basis.
     """
 
     outcome: Outcome

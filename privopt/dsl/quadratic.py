@@ -72,7 +72,7 @@ def degree(expression: sympy.Expr) -> float:
 def quadratic_terms(expression: sympy.Expr, where: str) -> tuple[list[Term], list[QuadraticTerm]]:
     """Split an expression of degree 2 or less into linear and quadratic terms that add up to it.
 
-    ``where`` is the part of the model that error messages name.
+    ``where`` is the part of the model to name in error messages.
 
     Raises:
         ModelError: A term is neither linear nor quadratic; the message names it.

@@ -1,4 +1,4 @@
-"""Relations kept as written, and errors for uses of them that Python would interpret differently."""
+"""Relations that are kept as written, and errors for uses that Python would misinterpret."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privopt.errors import ModelError
 class MisuseError(ModelError, TypeError):
     """An expression or relation is used as a number, a condition or a sequence.
 
-    It is also a TypeError, because NumPy and sympy try such uses and expect that error if they fail.
+    This is also a TypeError, because NumPy and sympy attempt such uses and expect a TypeError if the attempt fails.
     """
 
 
@@ -30,7 +30,7 @@ def refuse_as_condition(relation: object) -> NoReturn:
 
 
 def refuse_copy(name: str) -> NoReturn:
-    """Raise the error for copying or pickling a model or a part of one, called ``name`` in the message."""
+    """Raise the error for copying or pickling a model or part of a model, which the message calls ``name``."""
     raise MisuseError(
         f"{name} cannot be copied or pickled, because formulas know variables by identity; build the model again, or "
         "pickle the arrays of Model.compile()"
@@ -76,12 +76,12 @@ class Equal(NoCondition, sympy.Eq):  # type: ignore[misc]
 
 
 class Below(NoCondition, sympy.Lt):  # type: ignore[misc]
-    """The strict relation ``left < right``, which no row can state, so that models refuse it."""
+    """The strict relation ``left < right``. Models refuse it, because no row can express it."""
 
     __slots__ = ()
 
 
 class Above(NoCondition, sympy.Gt):  # type: ignore[misc]
-    """The strict relation ``left > right``, which no row can state, so that models refuse it."""
+    """The strict relation ``left > right``. Models refuse it, because no row can express it."""
 
     __slots__ = ()

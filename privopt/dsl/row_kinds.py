@@ -34,7 +34,7 @@ class Rows:
 
 
 def switch_location(family: Family | Block) -> str:
-    """Return the phrase with which error messages refer to an implication's binary."""
+    """Return the phrase for an implication's binary in error messages."""
     return f"family {family.name}, binary"
 
 
@@ -48,9 +48,10 @@ def build_privacy_rows(
     block: FamilyBlock,
     coefficients: Coefficients,
 ) -> Rows | None:
-    """Return rows ``z_i <= exp(L) z_j`` with separately stored exponents L, or None if they are not such rows.
+    """Return a family's rows as privacy rows ``z_i <= exp(L) z_j``, or None if they are not privacy rows.
 
-    Rows in which a factor has the wrong sign, or ``z_j`` can be negative, are not privacy rows.
+    The exponents L are stored separately. Rows are not privacy rows if a factor has the wrong sign or ``z_j`` can be
+    negative.
 
     Args:
         family: The family, for its operator, name and ``privacy`` flag.

@@ -20,10 +20,11 @@ ROWS_NAME = "0 or within bounds"
 
 
 def expand_semicontinuous(form: StandardForm) -> StandardForm:
-    """Return a form in which each semicontinuous column is continuous, with a binary that is 0 only if the column is 0.
+    """Return a form in which a continuous column and a binary replace each semicontinuous column.
 
-    A column x with the bounds l and u and its binary h satisfy ``l h <= x <= u h``. The binaries follow the columns of
-    the form, and their rows follow its rows. A form without semicontinuous columns is returned unchanged.
+    A column x with bounds l and u and its binary h satisfy ``l h <= x <= u h``, so x is 0 if h is 0. The binaries
+    follow the form's columns, and their rows follow the form's rows. A form without semicontinuous columns is returned
+    unchanged.
     """
     columns = form.semicontinuous_columns
     if not len(columns):
@@ -60,10 +61,10 @@ def expand_semicontinuous(form: StandardForm) -> StandardForm:
 
 
 def expand_start(form: StandardForm, start: Floats) -> Floats:
-    """Return a start for the expanded form: the given values, and for each binary 1 if its column is nonzero, else 0.
+    """Extend a starting point to the expanded form.
 
-    ``start`` contains a value for each column of the form, shape (n,), with NaN for missing values. A binary whose
-    column has no value gets none either.
+    ``start`` contains a value for each column of the form, shape (n,), with NaN for missing values. A column's binary
+    is set to 1 if the column is nonzero, to 0 if it is zero, and to NaN if its value is missing.
     """
     values = start[form.semicontinuous_columns]
     return np.concatenate([start, np.where(np.isnan(values), np.nan, values != 0)])
@@ -72,8 +73,8 @@ def expand_start(form: StandardForm, start: Floats) -> Floats:
 def drop_binaries(form: StandardForm, result: Result) -> Result:
     """Convert a result for the expanded form to one for the form itself.
 
-    Semicontinuous columns are set exactly to 0 or moved within their bounds, which they may miss by a solver's
-    tolerance.
+    Semicontinuous columns may be off by the solver's tolerance, so they are set to exactly 0 or moved into their
+    bounds.
 
     Args:
         form: The form before :func:`expand_semicontinuous`.

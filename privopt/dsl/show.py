@@ -125,9 +125,9 @@ def _latex_variable(variable: Variable) -> str:
 
 
 def _latex_lines(model: PrintableModel) -> list[tuple[str, str, str]]:
-    """Return a name, a formula and a quantifier, the latter two in LaTeX, for each part of the model.
+    """Return (name, formula, quantifier) for the objective, each family and each variable, in this order.
 
-    The parts are the objective, the families and the variables, in this order.
+    The formulas and quantifiers are in LaTeX.
     """
     objective = "0" if model.objective is None else sympy.latex(model.objective)
     lines = [(f"{model.sense}imize", objective, "")]

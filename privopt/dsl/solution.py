@@ -40,7 +40,7 @@ class SolveOptions(TypedDict, total=False):
         method: Algorithm for linear programs: "auto", "simplex" or "ipm" (interior point).
         threads: Number of threads.
         seed: Seed for the solver's own random choices.
-        basis: Basis from which a solver that supports warm starts begins a linear program.
+        basis: Basis from which to start a linear program, for solvers that support warm starts.
         log: Whether the solver's log is shown on standard error.
     """
 
@@ -90,9 +90,9 @@ class Solution:
         status: "optimal", or "feasible" if a limit or an interrupt ended the search early.
         x: Values of the columns, shape (n,).
         objective: Value of the objective at x, in its own units.
-        bound: Lower bound on the optimum (upper bound if the objective is maximised); None if none is known.
-        duals: Change in the objective per unit by which a row's side is moved, shape (m,); None if the model has
-            integer columns.
+        bound: Lower bound on the optimum (upper bound if the objective is maximised); None if unknown.
+        duals: Change in the objective per unit change in each row's side, shape (m,); None if the model has integer
+            columns.
         reduced: Reduced costs of the columns, shape (n,); None if the model has integer columns.
         seconds: Seconds that the solver took.
         iterations: Number of simplex and interior-point iterations.
@@ -124,12 +124,10 @@ class Solution:
 
     @property
     def rigorous_bound(self) -> float | None:
-        """A bound on the optimum that the multipliers prove despite all rounding errors; None if they prove none.
+        """A bound on the optimum that the multipliers prove despite all rounding errors.
 
-        It is also None for a quadratic objective.
-
-        A mechanism may state this bound as its ``Outcome.lower_bound``. See
-        :func:`privopt.dsl.duality.rigorous_bound`.
+        None if they prove no bound, or if the objective is quadratic. A mechanism may state this bound as its
+        ``Outcome.lower_bound``. See :func:`privopt.dsl.duality.rigorous_bound`.
         """
         # The bound of a quadratic objective relies on its convexity, which nothing here proves.
         if self.duals is None or self.form.Q is not None:
@@ -231,11 +229,13 @@ class Solution:
     def ranging(self, name: str) -> DataFrame:
         """Return the range within which each cost of a variable, or each side of a family, can change on its own.
 
-        The table of a variable has its labels, then ``cost``, and then ``lower`` and ``upper``, between which the point
-        stays optimal. The table of a family has its labels, then ``side``, and then ``lower`` and ``upper``, between
-        which the duals stay the same; these columns are null for rows that are not active at a side.
-        ``lower_objective`` and ``upper_objective`` are the objective at ``lower`` and ``upper``. If several bases are
-        optimal, the ranges are those for the solver's basis.
+        The table of a variable has its labels, then ``cost``, ``lower`` and ``upper``. The point stays optimal while
+        the cost is between ``lower`` and ``upper``. The table of a family has its labels, then ``side``, ``lower`` and
+        ``upper``. The duals stay the same while the side is between ``lower`` and ``upper``. These three columns are
+        null for rows that are not active at a side.
+
+        ``lower_objective`` and ``upper_objective`` are the objective values at ``lower`` and ``upper``. If several
+        bases are optimal, the ranges are those for the solver's basis.
 
         Args:
             name: Name of a variable or a family.
@@ -288,7 +288,7 @@ class Solution:
 
 
 def _select_rows(block: FamilyBlock, values: Floats, labels: Sequence[Hashable] | None) -> Any:
-    """Return the values of a family's rows, or of its rows with the given labels: an array, or a number for one row."""
+    """Return the values of a family's rows, or only of those with the given labels; one row gives a plain number."""
     if labels is None:
         return read_only(values.copy())
     # A text is a sequence too, but here it is one label.
@@ -312,7 +312,7 @@ def _column_labels(variable: VariableBlock) -> dict[str, list[Any]]:
 
 
 def _row_labels(family: FamilyBlock) -> dict[str, list[Any]]:
-    """Return the labels of a family's rows, keyed by distinct index name; the rows' positions if it has no indices."""
+    """Return the labels of a family's rows, keyed by distinct index name. Without indices, row positions are labels."""
     if not family.indices and len(family) > 1:
         return {"row": list(range(len(family)))}
     names = _distinct_names(list(family.indices))
@@ -365,7 +365,7 @@ def start_vector(form: StandardForm, start: Solution | Mapping[str, ArrayLike]) 
     Args:
         form: The form.
         start: An earlier solution, from which variables with the same name and shape are taken; or values by variable
-            name, which can have labels.
+            name, with or without labels.
 
     Raises:
         ModelError: The form has no variable with such a name, or the values do not fit the variable.
@@ -398,7 +398,7 @@ def start_vector(form: StandardForm, start: Solution | Mapping[str, ArrayLike]) 
 def complete_extremum(
     form: StandardForm, start: Floats, columns: slice, lines: Sequence[str], *, is_convex: bool
 ) -> None:
-    """Set the columns of an absolute value or extremum in a starting point, based on its other values.
+    """Set the columns of an absolute value or extremum in a starting point from the point's other values.
 
     The model adds the columns of these functions itself, so users cannot give values for them. A column is set to the
     largest value of its lines (the smallest if it is concave), or stays NaN if a value that a line needs is missing
@@ -433,7 +433,7 @@ def load_solver(backend: str | Solver, *, is_soon: bool = False) -> Solver:
 
     Args:
         backend: The name of a registered solver, or a backend object.
-        is_soon: Whether a solve follows soon, so that the solver should prepare for it (``Backend.prepare``).
+        is_soon: Whether a solve follows soon. If so, the solver prepares for it (``Backend.prepare``).
     """
     solver: Solver = registry().kind("solver", backend).load()() if isinstance(backend, str) else backend
     if is_soon and hasattr(solver, "prepare"):

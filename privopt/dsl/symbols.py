@@ -1,7 +1,7 @@
 """Parameters as sympy atoms, accesses such as ``z[i, k]`` to parameters and variables, and expressions over whole sets.
 
 Parameters and variables are ``Dummy`` symbols, so that two objects with the same name are never equal. The classes have
-slots, so that misspelling an attribute in an assignment is an error.
+slots, so that assigning to a misspelled attribute is an error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ANY = 2**62
 
 
 class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
-    """The common base of variables and parameters, which have a name, sets, and accesses ``[...]``."""
+    """The common base of variables and parameters: symbols with a name and sets, which are indexed with ``[...]``."""
 
     __slots__ = ("sets",)
 
@@ -121,9 +121,9 @@ class Param(Indexable):
     Attributes:
         sets: The sets that the indices run over. Without declared sets there is one unnamed set for each axis of the
             array.
-        declared: Whether the sets were given. Otherwise any index set of the right size may be used for an axis.
-        revision: Number of times that the value was changed. A model compares it with its value at the last
-            compilation, to find the rows that must be compiled again.
+        declared: Whether the sets were given. If not, any index set of the right size may be used for an axis.
+        revision: Number of times that the value has changed. Models use it to find the rows that must be compiled
+            again.
     """
 
     __slots__ = ("_source", "declared", "revision")
@@ -184,8 +184,8 @@ class Param(Indexable):
         """Check the shape and the entries of a new value, and copy it.
 
         Raises:
-            ModelError: The value has another shape, contains a NaN, or is a function although the parameter needs an
-                array (or an array although it needs a function).
+            ModelError: The value has a different shape, contains a NaN, or is a function although the parameter needs
+                an array (or an array although it needs a function).
         """
         was_function = callable(getattr(self, "_source", None))
         if callable(source):
@@ -285,9 +285,9 @@ def index_names(count: int) -> list[str]:
 
 
 class VectorExpression(Operators):
-    """An expression over the product of sets that is written without indices, such as ``c * z``.
+    """An expression over a product of sets, written without indices, such as ``c * z``.
 
-    A model takes relations between such expressions as families, and their sums as objectives.
+    In a model, relations between such expressions can be families, and their sums can be objectives.
 
     >>> import numpy as np
     >>> from privopt.dsl import Index, IndexSet, Model
@@ -358,7 +358,7 @@ class VectorExpression(Operators):
         return VectorExpression(indices, operator(formula, operand))
 
     def align(self, other: Any) -> tuple[tuple[Index, ...], sympy.Expr, sympy.Expr]:
-        """Return indices common to this expression and ``other``, and both of them as formulas in these indices.
+        """Return common indices for this expression and ``other``, and both operands as formulas in these indices.
 
         The other operand has any form that :meth:`read_operand` accepts. The indices are those of this expression,
         except that declared sets of the other operand replace unnamed axes.
@@ -375,8 +375,8 @@ class VectorExpression(Operators):
     def read_operand(self, other: Any) -> sympy.Expr:
         """Return the operand ``other`` as a formula in the indices of this expression.
 
-        It may be a number, a scalar, a vector, a whole variable or parameter, an array, which is broadcast as NumPy
-        does, or labelled data (a dict, pandas, polars), which are matched by label.
+        The operand may be a number, a scalar, a vector, a whole variable or parameter, an array or labelled data.
+        Arrays are broadcast as in NumPy. Labelled data (a dict, pandas, polars) are matched by label.
 
         Raises:
             ModelError: The sets or the shape do not fit.
@@ -413,7 +413,7 @@ class VectorExpression(Operators):
         """Return ``matrix @ self``, or ``self @ matrix`` if the matrix is not on the left.
 
         Args:
-            matrix: A vector or matrix of numbers, dense or as one of SciPy's sparse matrices or arrays.
+            matrix: A vector or matrix of numbers, dense or SciPy sparse.
             is_left: Whether the matrix is on the left.
 
         Raises:

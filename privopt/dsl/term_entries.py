@@ -90,7 +90,7 @@ def term_entries(
         term: ``coefficient * variable[indices]`` with its sums.
         places: For each index of the rows, the positions of its values, shape (size,).
         size: Number of rows.
-        where: The part of the model that error messages name: a family or "objective".
+        where: The part of the model to name in error messages: a family or "objective".
         coefficients: The NumPy functions for the model's coefficients; a missing one is added.
         allow_infinite: Whether a constant may be infinite.
 
@@ -123,7 +123,7 @@ def term_columns(term: Term, places: Places, size: int, where: str) -> Ints:
         term: The term, which has a variable.
         places: For each index, the positions of its values, shape (size,).
         size: Number of index tuples.
-        where: The part of the model that error messages name: a family or "objective".
+        where: The part of the model to name in error messages: a family or "objective".
     """
     variable = term.variable
     assert variable is not None
@@ -153,7 +153,7 @@ def terms_matrix(
         terms: The terms.
         places: For each index, the position of its value in every row, shape (size,).
         size, n: The number of rows, and the number of columns in the model.
-        where: The part of the model that error messages name: a family or "objective".
+        where: The part of the model to name in error messages: a family or "objective".
         coefficients: The NumPy functions for the model's coefficients; missing ones are added.
         allow_infinite: Whether constants may be infinite.
     """

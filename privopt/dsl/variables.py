@@ -21,7 +21,7 @@ class Variable(Indexable):
     """A decision variable over the product of its sets. Created by ``Model.variable``.
 
     Attributes:
-        sets: The sets that the indices run over. A scalar has none, and is used in formulas without indices.
+        sets: The sets that the indices run over. A scalar has no sets, and is used in formulas without indices.
         start: Index of the variable's first column in the model.
         owner: The model that the variable belongs to. Other models refuse it, because its column indices refer to other
             variables there.
@@ -80,7 +80,7 @@ class Variable(Indexable):
         self._upper = read_only(np.minimum(bounds, 1.0) if self.kind == "binary" else bounds)
 
     def _broadcast_bound(self, bound_name: str, value: ArrayLike) -> Floats:
-        """Broadcast bounds to one number for each column, shape (size,); errors name ``bound_name``.
+        """Broadcast bounds to one number for each column, shape (size,). Error messages mention ``bound_name``.
 
         Raises:
             ModelError: The value is not numeric, has the wrong shape, or contains a NaN.
@@ -100,10 +100,10 @@ class Variable(Indexable):
         return bounds
 
     def check_bounds(self) -> None:
-        """Check that no lower bound is above its upper one, and that semicontinuous columns have valid bounds.
+        """Check that no lower bound exceeds its upper bound, and that semicontinuous columns have valid bounds.
 
         Raises:
-            ModelError: A lower bound is above its upper one, or a semicontinuous column has an infinite or negative
+            ModelError: A lower bound exceeds its upper bound, or a semicontinuous column has an infinite or negative
                 bound.
         """
         crossed = np.flatnonzero(self.lower > self.upper)
