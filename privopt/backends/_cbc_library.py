@@ -45,7 +45,7 @@ int Cbc_isInitialSolveProvenPrimalInfeasible(Cbc_Model *model);
 
 
 def _declare_functions() -> None:
-    """Declare further C functions, which python-mip does not declare, to cffi. Does nothing if already done."""
+    """Declare to cffi the C functions that python-mip does not declare. Later calls do nothing."""
     try:
         cbc.cbclib.Cbc_loadProblem  # noqa: B018
     except AttributeError:
@@ -168,7 +168,7 @@ class CbcModel:
 
 
 def answer(problem: dict[str, Any]) -> dict[str, Any]:
-    """Solve a problem in the worker process, which calls this function by its name.
+    """Solve a problem in the worker process, which calls this function by name.
 
     Args:
         problem: The model's buffers, with its matrix by columns, and the options for the solve, by name. With the key

@@ -224,8 +224,8 @@ class LoadedModel:
     def fits(self, arrays: dict[str, Any], settings: dict[str, Any]) -> bool:
         """Return whether this instance can be reused for another model by changing only costs and bounds.
 
-        The other model must have the same matrix and the same integer columns. Its settings must be equal too, except
-        the time limit and the choice of a simplex method, which are set for each run.
+        The other model must have the same matrix and the same integer columns. Its settings must also be the same,
+        except for the time limit and the choice of a simplex method, which are set for each run.
 
         Args:
             arrays: The other model, as :func:`problem_arrays` returns it.

@@ -128,7 +128,7 @@ class Backend(ABC):
             return Search(self, form, evolve(search_options, log_file=log_file)).run()
 
     def prepare(self) -> None:  # noqa: B027 - a solver may have nothing to prepare
-        """Prepare for a solve that follows soon, without waiting; :meth:`Model.solve` calls this before it compiles."""
+        """Prepare for an upcoming solve without blocking. :meth:`Model.solve` calls this before it compiles."""
 
     def _check_quadratic(self, form: StandardForm) -> None:
         """Raise a UsageError if this solver cannot solve a form with a quadratic objective."""

@@ -164,7 +164,7 @@ def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) 
 
 
 def start_buffers(start: Floats | None) -> tuple[bytes, bytes] | None:
-    """Return the indices and values of the entries of a start that are not NaN; None without a start."""
+    """Return the indices and values of a starting point's entries that are not NaN; None without a starting point."""
     if start is None:
         return None
     columns = np.flatnonzero(np.isfinite(start))

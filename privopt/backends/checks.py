@@ -276,7 +276,8 @@ def check_vector(conditioned: ScaledForm, vector: Floats) -> tuple[Floats, float
         vector: The point, shape (n,).
 
     Returns:
-        The vector, moved exactly into its bounds and onto integers, and the largest violation of a scaled row.
+        The vector, moved exactly within its bounds and onto integers where required; and the largest violation of a
+        scaled row.
 
     Raises:
         SolverError: The vector violates a bound, the integrality of a column or a row by more than the tolerance. The

@@ -25,8 +25,7 @@ class Options:
     """The checked options for one solve, which :meth:`Backend.solve` takes as keyword arguments.
 
     Attributes:
-        time_limit: Time limit in seconds of wall time, or the time that enclosing limits leave, if that is less. None
-            means no limit.
+        time_limit: Time limit in seconds of wall time, which enclosing limits may shorten; None for no limit.
         gap: Relative gap at which a search over integers may stop.
         method: "auto", "simplex" or "ipm" (interior point), for linear programs.
         threads: Number of threads that the solver may use.

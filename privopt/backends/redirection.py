@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def output_appended(path: str | None) -> Iterator[None]:
-    """Append standard output to a file inside a ``with`` block, to catch the output of a native library.
+    """Append standard output to a file inside a ``with`` block, to capture the output of a native library.
 
     The redirection affects the whole process, so nothing else in the process should print in the meantime.
 

@@ -98,7 +98,7 @@ class Session(ABC):
         """Solve the model in its current state.
 
         Args:
-            time_limit: Time limit in seconds of wall time. The time that enclosing limits leave applies if it is less.
+            time_limit: Time limit in seconds of wall time, which enclosing limits may shorten.
             basis: The basis to start from. The answer then does not depend on earlier solves. None to start from the
                 last basis, if it fits the changed model, and from scratch otherwise.
         """

@@ -23,7 +23,7 @@ SECONDS_BETWEEN_CHECKS = 0.2
 
 @contextmanager
 def show_log() -> Iterator[str]:
-    """Yield the path of a log file, and copy whatever is appended to it to standard error until the block ends."""
+    """Yield the path of a log file. Until the block ends, copy text that is appended to the file to standard error."""
     with tempfile.TemporaryDirectory(prefix="privopt-log-") as folder:
         path = os.path.join(folder, "solver.log")
         has_ended = threading.Event()

@@ -1,4 +1,4 @@
-"""Functions that read CSV and Parquet files, distinguished by their first bytes, as polars frames, and write CSV."""
+"""Functions that read CSV and Parquet files (told apart by their first bytes) as polars frames, and write CSV."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def format_digits(value: float, digits: int = 3) -> str:
 
 
 def format_percent(share: float) -> str:
-    """Format a share as a percentage with three significant digits, or as "under 0.001 %" if it is smaller but not 0.
+    """Format a share as a percentage with three significant digits. A tiny nonzero share becomes "under 0.001 %".
 
     >>> format_percent(0.98654), format_percent(0.0), format_percent(1e-9)
     ('98.7\\xa0%', '0\\xa0%', 'under 0.001\\xa0%')

@@ -178,9 +178,9 @@ def problem(*, title: str | None = None, purpose: str | None = None, **tables: o
         po.problem(answers=["yes", "no"], privacy={"epsilon": 1.0})  # a key outside any table
 
     Underscores in table names become hyphens. A mapping becomes a table in the problem file, and any other value a
-    top-level key. Values can be TOML values, rationals, tables from any library (pandas, polars or pyarrow; pass a dict
-    of columns as ``po.table(columns)``), arrays, which become .npy files, or bytes, which are the contents of any other
-    kind of file.
+    top-level key. Values can be TOML values, rationals, or contents of files: tables from any library (pandas, polars
+    or pyarrow; pass a dict of columns as ``po.table(columns)``), arrays for .npy files, or bytes for any other kind of
+    file.
 
     Raises:
         UsageError: A value cannot be stored in a problem file.

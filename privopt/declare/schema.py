@@ -39,7 +39,7 @@ KEY: Final = "privopt.key"
 
 
 class RefusedValueError(ValueError):
-    """Raised if the value of a key is invalid. The table's reader turns the error into a fault with file and key.
+    """Raised if the value of a key is invalid. The table's reader turns it into a fault that states file and key.
 
     Attributes:
         actual: The value, in words.
@@ -226,7 +226,7 @@ def key(
 
 
 def positive(value: float | Fraction) -> str | None:
-    """Check that a number is above 0. Like every check, this returns None if it passes, else what was expected."""
+    """Check that a number is above 0. Like every check, returns None if the number passes, else what was expected."""
     return None if value > 0 else "a number above 0"
 
 

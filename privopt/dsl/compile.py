@@ -257,10 +257,10 @@ def _row_positions(family: Family) -> tuple[dict[Index, Ints], int]:
 
 
 def _compile_family(family: Family, n: int, col_lower: Floats, col_upper: Floats, coefficients: Coefficients) -> Rows:
-    """Compile one symbolic family to its rows.
+    """Compile one symbolic family into rows.
 
-    Privacy rows and indicator rows are built by separate functions, because their coefficients are not simply those in
-    the formula.
+    Privacy rows and indicator rows are built by separate functions, because their coefficients differ from those in the
+    formula.
 
     Args:
         family: The family.

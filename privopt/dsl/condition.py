@@ -208,7 +208,7 @@ def _cost_scale(form: StandardForm) -> float:
     """Return the factor by which to scale the costs: a power of two, negative if the form maximises.
 
     Scaling must not make costs small, because solvers have absolute tolerances on costs and would ignore small ones.
-    With all costs divided by a penalty of 1e5, for example, both solvers call wrong points optimal.
+    With all costs divided by a penalty of 1e5, for example, both solvers report wrong points as optimal.
     """
     sizes = np.abs(form.c[form.c != 0])
     largest, smallest = float(sizes.max(initial=0.0)), float(sizes.min(initial=np.inf))
@@ -286,7 +286,7 @@ def _scale_general_rows(
     Args:
         form: The form, whose column bounds decide which entries can matter.
         bearing: The range of coefficients that the solver can work with.
-        data: The matrix entries, shape (nnz,); dropped ones are set to 0 in place.
+        data: The matrix entries, shape (nnz,); dropped entries are set to 0 in place.
         scale: Factor for each row, shape (m,); set in place.
         is_privacy: Mask of the privacy rows, shape (m,). These rows are not changed.
         row_of: Row index of each entry, shape (nnz,).
@@ -338,7 +338,7 @@ def _drop_harmless_entries(
         row_of: Row index of each entry, shape (nnz,).
 
     Raises:
-        SolverError: An entry is too small for the solver, and could move its row by more than 1e-10.
+        SolverError: An entry is too small for the solver, but could change its row's value by more than 1e-10.
     """
     columns = form.A.indices
     is_small = is_live & (np.abs(data) * scale[row_of] <= bearing.smallest)

@@ -32,8 +32,8 @@ def weak_duality(
             (times the largest multiplier, if that is above 1) are treated as rounding errors and count as 0.
 
     Returns:
-        The lower bound, or -inf if the multipliers prove none; and the multipliers, with those of the wrong sign set to
-        0.
+        The lower bound, or -inf if the multipliers prove no bound; and the multipliers, with those of the wrong sign
+        set to 0.
     """
     y = _drop_wrong_signs(form, duals)
     active = np.flatnonzero(y)
@@ -63,7 +63,7 @@ def _drop_wrong_signs(form: StandardForm, duals: Floats) -> Floats:
 
 
 def dual_bound(form: StandardForm, duals: Floats) -> float:
-    """Return the bound on the optimum that given multipliers prove, in the form's sense; infinite if they prove none.
+    """Return the bound that multipliers prove on the optimum, in the form's sense; infinite if they prove no bound.
 
     ``duals`` contains a multiplier for each row, shape (m,). If a column has no upper bound, one is derived, where
     possible, from rows with non-negative entries (such as "each record's probabilities sum to 1").

@@ -1,8 +1,8 @@
 """Absolute values, maxima and minima of linear expressions, modelled by variables and linear rows.
 
-``abs(e)`` and ``maximum(...)`` are convex: rows keep the variable that stands for the function above each of its lines
-(the expressions whose maximum it is). The variable equals the function if the other parts of the model push it down.
-``minimum(...)`` is concave, and its variable must be pushed up.
+A variable stands for each such function. ``abs(e)`` and ``maximum(...)`` are convex: they are the maximum of several
+linear expressions, called their lines, and rows keep the variable above each line. The variable equals the function if
+the rest of the model pushes it down. ``minimum(...)`` is concave, so its variable must be pushed up.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ class FunctionReplacer:
         return term
 
     def _tuples_of(self, indices: tuple[Index, ...], restrictions: tuple[Any, ...]) -> Any:
-        """Return the tuples to which the given indices are restricted, in a form for ``where``; None if unrestricted.
+        """Return the tuples to which the given indices are restricted, as a ``where`` argument; None if unrestricted.
 
         The enclosing sums' ``restrictions`` are searched first, then the family's. Only a restriction on exactly these
         indices counts. If there is none, every tuple gets a row. Rows for unused tuples do no harm.

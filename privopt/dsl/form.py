@@ -165,7 +165,7 @@ class FamilyBlock:
 
 @frozen(eq=False, kw_only=True)
 class VariableBlock:
-    """Columns ``start`` to ``stop - 1`` of a form, which are one variable over the product of its sets, row-major.
+    """Columns ``start`` to ``stop - 1`` of a form: one variable over the product of its sets, in row-major order.
 
     Attributes:
         name: The variable's name.
@@ -287,7 +287,7 @@ class StandardForm:
             raise ModelError(f"objective: Q at {left} and {right} must be finite, got {self.Q.data[entry]}")
 
     def _check_infinite_sides(self) -> None:
-        """Raise a ModelError for a lower side or bound of +inf, or an upper one of -inf, which no number satisfies."""
+        """Raise a ModelError for a lower side or bound of +inf, or an upper side or bound of -inf."""
         for kind, side in (("row", "lower"), ("row", "upper"), ("col", "lower"), ("col", "upper")):
             name_of = self.row_name if kind == "row" else self.column_name
             values = getattr(self, f"{kind}_{side}")
@@ -319,8 +319,8 @@ class StandardForm:
     def linearised_at(self, point: Floats) -> StandardForm:
         """Return this form with its objective replaced by the (linear) tangent at a point, shape (n,).
 
-        The tangent lies below a convex objective and above a concave one, so a bound on the optimum of the returned
-        form is also one on the optimum of this form.
+        The tangent lies below a convex objective and above a concave one. Any bound on the returned form's optimum is
+        therefore also a bound on this form's optimum.
         """
         if self.Q is None:
             return self
@@ -379,7 +379,7 @@ class StandardForm:
 
 
 def has_crossed_bounds(form: StandardForm) -> bool:
-    """Return whether any lower side or bound is above its upper one, so that no point is feasible."""
+    """Return whether any lower side or bound is above the corresponding upper one, so that no point is feasible."""
     return bool((form.row_lower > form.row_upper).any() or (form.col_lower > form.col_upper).any())
 
 

@@ -62,7 +62,7 @@ def match_labels(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> A
             DataFrame whose rows are labelled by the first set and whose columns are labelled by the second; or a polars
             DataFrame with a column of labels for each set, followed by a column of numbers. pandas objects with the
             default index have no labels.
-        sets: The index sets that the labels belong to; None if the caller gave none.
+        sets: The index sets that the labels belong to; None if no sets were given.
         name: Name of the variable or parameter, which is the prefix of error messages.
 
     Raises:

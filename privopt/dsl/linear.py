@@ -225,7 +225,7 @@ def read_indices(over: Index | Sequence[Index], name: str) -> tuple[Index, ...]:
 
 @frozen(eq=False)
 class SummedIndices:
-    """The indices of one of the sums that enclose a term.
+    """The indices of a sum that encloses a term.
 
     Attributes:
         over: The indices that are summed over.
@@ -399,7 +399,7 @@ class Coefficient:
     """
 
     def __init__(self, expression: sympy.Expr, where: str) -> None:
-        """Compile an expression in params, indices and numbers; error messages name ``where``, such as the family.
+        """Compile an expression in params, indices and numbers. Error messages mention ``where``, such as the family.
 
         Raises:
             ModelError: The expression is not real, or has symbols other than params and indices.

@@ -105,7 +105,7 @@ def implies(binary: Expression, relation: sympy.Rel | Range) -> Implication:
         relation: ``<=``, ``>=`` or ``Eq`` of linear expressions, or ``between``.
 
     Raises:
-        ModelError: The binary is not an expression, or the relation is one between whole variables.
+        ModelError: The binary is not an expression, or the relation is between whole variables.
     """
     if isinstance(relation, VectorRelation):
         raise ModelError(f"implies({binary}, ...): got a relation of whole variables; write it with indices")

@@ -226,7 +226,7 @@ class Model:
     def minimize(self, expression: Expression, *, replace: bool = False) -> None:
         """Set a linear or quadratic objective to minimise; ``replace`` must be True if the model already has one.
 
-        A quadratic objective must be convex, as :meth:`compile` checks, and needs a solver such as HiGHS.
+        A quadratic objective must be convex (checked by :meth:`compile`) and needs a solver such as HiGHS.
 
         Raises:
             ModelError: The model already has an objective, or the expression cannot be one; the message says why.
@@ -251,14 +251,13 @@ class Model:
     ) -> None:
         """Replace the objective with one that has already been checked.
 
-        In its linear ``terms`` and ``quadratic`` terms, the variables of ``epigraphs`` stand for absolute values and
-        extrema.
+        In ``terms`` and ``quadratic``, the variables of ``epigraphs`` stand for absolute values and extrema.
         """
         self._objective, self._sense, self._objective_terms = formula, sense, terms
         self._quadratic_terms, self._objective_epigraphs = tuple(quadratic), tuple(epigraphs)
 
     def _set_objective(self, expression: Expression, sense: Literal["min", "max"], replace: bool) -> None:
-        """Set the objective, as :meth:`minimize` and :meth:`maximize` describe it."""
+        """Set the objective, as described for :meth:`minimize` and :meth:`maximize`."""
         if self._objective is not None and not replace:
             raise ModelError(f"model {self.name}: the objective is set already; replace=True replaces it")
         formula = as_expression(expression)

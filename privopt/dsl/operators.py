@@ -1,9 +1,9 @@
 """The operators of expressions: comparisons kept as written, vector arithmetic, and errors for other uses.
 
 sympy's own operators would evaluate or rearrange relations, and its errors do not say what to write instead. Every
-class of expression that users meet therefore mixes in :class:`Operators`: variables, parameters, accesses, sums over
-indices and extrema do so in their own modules, and subclasses of sympy's sum, product, power, absolute value,
-exponential and logarithm do so here. For example, ``0 <= x + y <= 1`` raises the same error as ``0 <= x <= 1``.
+class of expression that users meet therefore mixes in :class:`Operators`. For example, ``0 <= x + y <= 1`` raises the
+same error as ``0 <= x <= 1``. Variables, parameters, accesses, sums over indices and extrema get the mixin in their own
+modules. For sympy's sum, product, power, absolute value, exponential and logarithm, this module defines subclasses.
 :func:`with_operators` converts the outermost operation to its subclass, and :func:`as_plain` converts it back, before
 sympy computes with it. Relations have subclasses of their own (:mod:`.relations`).
 """
@@ -137,7 +137,7 @@ class Operators:
         return with_operators(getattr(sympy.Expr, method)(as_plain(self), as_plain(other)))
 
     def _combine_with_array(self, operator: Callable[[Any, Any], Any], array: Any) -> Any:
-        """Apply ``operator`` to this scalar and each entry of an array of expressions. Raise an error for numbers."""
+        """Apply ``operator`` to this scalar and each expression in an array. Raise an error for an array of numbers."""
         refuse_masked(array, str(self))
         if array.dtype != object:
             text = f"({self})" if isinstance(self, sympy.Add) else str(self)

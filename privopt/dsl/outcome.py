@@ -62,7 +62,7 @@ class Basis:
         )
 
     def carry_over(self, old_form: StandardForm, form: StandardForm) -> Basis:
-        """Convert this basis, which belongs to ``old_form``, to a basis for a changed ``form``.
+        """Convert this basis of ``old_form`` to a basis of ``form``, a changed version of ``old_form``.
 
         Variables and families that have the same name and size in the old form keep their status. Other columns are at
         their lower bounds, and other rows are basic. If the result is not a valid basis, the solver repairs it.

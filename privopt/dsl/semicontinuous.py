@@ -1,7 +1,7 @@
-"""Reformulate semicontinuous columns with binary ones, so that solvers need to support only integer columns.
+"""Reformulate semicontinuous columns with binary columns, so that solvers need to support only integer columns.
 
-HiGHS supports semicontinuous columns, and reformulates them in the same way. Doing so here gives both solvers the same
-model, and every answer can be checked like the answer for any other integer program.
+HiGHS supports semicontinuous columns, and reformulates them in the same way. Doing this here gives all solvers the same
+model, whose answers can be checked like those for any other integer program.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def expand_start(form: StandardForm, start: Floats) -> Floats:
 
 
 def drop_binaries(form: StandardForm, result: Result) -> Result:
-    """Convert a result for the expanded form to one for the form itself.
+    """Convert a result for the expanded form to a result for the form itself.
 
     Semicontinuous columns may be off by the solver's tolerance, so they are set to exactly 0 or moved into their
     bounds.

@@ -48,7 +48,7 @@ def _quantifier_text(family: Family) -> str:
 
 
 def _common_bound(value: Floats) -> str | None:
-    """Return the common value of all bounds as a string, "..." if they differ, or None if none is finite."""
+    """Return the common value of all bounds as a string, "..." if they differ, or None if no bound is finite."""
     if value.size == 0 or not np.isfinite(value).any():
         return None
     return f"{value[0]:g}" if (value == value[0]).all() else "..."

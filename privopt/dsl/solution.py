@@ -231,11 +231,11 @@ class Solution:
 
         The table of a variable has its labels, then ``cost``, ``lower`` and ``upper``. The point stays optimal while
         the cost is between ``lower`` and ``upper``. The table of a family has its labels, then ``side``, ``lower`` and
-        ``upper``. The duals stay the same while the side is between ``lower`` and ``upper``. These three columns are
-        null for rows that are not active at a side.
+        ``upper``. The duals stay the same while the side is between ``lower`` and ``upper``.
 
-        ``lower_objective`` and ``upper_objective`` are the objective values at ``lower`` and ``upper``. If several
-        bases are optimal, the ranges are those for the solver's basis.
+        ``lower_objective`` and ``upper_objective`` are the objective values at ``lower`` and ``upper``. For rows that
+        are not active at a side, all numbers are null. If several bases are optimal, the ranges are those for the
+        solver's basis.
 
         Args:
             name: Name of a variable or a family.
@@ -271,7 +271,7 @@ class Solution:
         return values
 
     def _variable_values(self, values: Floats, name: str, labels: Sequence[Hashable] | None) -> Any:
-        """Return the entries of a vector over all columns that belong to a variable.
+        """Return a variable's entries in a vector over all columns.
 
         Args:
             values: One number for each column of the model, shape (n,).
@@ -288,7 +288,7 @@ class Solution:
 
 
 def _select_rows(block: FamilyBlock, values: Floats, labels: Sequence[Hashable] | None) -> Any:
-    """Return the values of a family's rows, or only of those with the given labels; one row gives a plain number."""
+    """Return the values of all rows in a family, or of the rows with ``labels``. One labelled row gives a number."""
     if labels is None:
         return read_only(values.copy())
     # A text is a sequence too, but here it is one label.

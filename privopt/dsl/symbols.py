@@ -484,7 +484,7 @@ def _is_axis(index_set: IndexSet) -> bool:
 
 
 class VectorRelation(NoCondition):
-    """A relation between vectors, which states a row for each of their elements.
+    """A relation between vectors, with one row for each element.
 
     Attributes:
         relation: The relation, written with indices.
