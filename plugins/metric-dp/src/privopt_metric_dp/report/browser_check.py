@@ -45,10 +45,10 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
         result: The contents of its result.json.
 
     Returns:
-        A section with the release and a button that checks it or, if the guarantee covers a region, a section that
-        refers to the stand-alone checker. None if the release is marked as not private, or if the browser cannot check
-        it. This is so if the release has more than ``MOST_RECORDS`` records or outputs, an unsupported scope, several
-        records but no pairs, or outputs that were chosen among the records.
+        A section with the release and a button that checks it. If the guarantee covers a region, the section refers to
+        the stand-alone checker instead. The result is None if the release is marked as not private, or if the browser
+        cannot check it. The browser cannot check a release with more than ``MOST_RECORDS`` records or outputs, with an
+        unsupported scope, with several records but no pairs, or with outputs that were chosen among the records.
     """
     if release.region is not None and not result.mark:
         return Section(

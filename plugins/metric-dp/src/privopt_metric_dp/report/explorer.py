@@ -62,14 +62,14 @@ def cell_around(places: Floats) -> tuple[float, float] | None:
 
 
 def lines_between(data: MetricData) -> Ints | None:
-    """Return the pairs of records that streets or sides of triangles connect, shape (E, 2); None without such lines."""
+    """Return the pairs of records joined by a street or a triangle side, shape (E, 2), or None if there are none."""
     if data.region is not None:
         return data.region.edges
     return data.metric.road_pairs if isinstance(data.metric, RoadMetric) else None
 
 
 def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) -> Ints | None:
-    """Count, for each record, the other records with which it can be confused, for several limits on odds.
+    """Count the other records with which each record can be confused, for each of several limits on odds.
 
     A report changes the odds between the two records of a certified pair at distance d by at most exp(epsilon d). If a
     path of certified pairs with total length L connects two records, a report therefore changes the odds between them
@@ -208,7 +208,7 @@ class ExplorerData:
 
 
 def _order_along_curve(places: Floats) -> Ints:
-    """Return the order of places along a Hilbert curve (Hilbert 1891), as an array of shape (N,) with their indices.
+    """Return the indices of places in their order along a Hilbert curve (Hilbert 1891), shape (N,).
 
     Consecutive places in this order are near each other, so their rows are similar and compress well.
     """
@@ -229,7 +229,9 @@ def _order_along_curve(places: Floats) -> Ints:
 
 
 def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None:
-    """Encode a matrix with the largest number of steps for which it is small enough.
+    """Round the entries of a matrix to a number of steps, compress it, and encode it as a string.
+
+    The number of steps is the largest in ``STEPS`` for which the string is short enough.
 
     Args:
         z: Array of shape (N, K) with the probabilities.
@@ -237,8 +239,8 @@ def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None
         columns: Array of shape (K,) with the column indices in the order in which columns are written.
 
     Returns:
-        The number of steps and the compressed matrix as a base64 string, or None if the matrix is too large with any
-        number of steps.
+        The number of steps and the compressed matrix as a base64 string, or None if no number of steps makes the string
+        short enough.
     """
     # On a square root scale, small probabilities remain visible even with few steps.
     roots = np.sqrt(z / z.max(axis=1, keepdims=True))[rows][:, columns]

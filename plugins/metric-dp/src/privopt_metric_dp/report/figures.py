@@ -41,7 +41,7 @@ class Layout:
     Attributes:
         places: Array of shape (N, 2) with x and y.
         axes: The labels of the two axes, which are empty if the axes have no meaning.
-        unit: The unit of lengths on the drawing; an empty string if these are not distances between places.
+        unit: The unit of length on the drawing; an empty string if lengths on it do not represent distances.
     """
 
     places: Floats
@@ -146,9 +146,9 @@ def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
 def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
     """Return the share of the allowed epsilon that each record uses, as an array of shape (N,).
 
-    It is the largest log ratio divided by epsilon d over all pairs of the record, of which only those from
-    :func:`nearest_pairs` are examined. If the release satisfies epsilon, the share is at most 1, up to rounding. It is
-    0 for a record without pairs.
+    A pair at distance d uses the share (largest log ratio) / (epsilon d). The share of a record is the largest over its
+    pairs, or 0 if it has none. Only the pairs from :func:`nearest_pairs` are examined. If the release satisfies
+    epsilon, shares are at most 1, up to rounding.
     """
     selected = nearest_pairs(release)
     spent = max_log_ratios(release.weights, release.pairs[selected]) / (epsilon * release.distances[selected])
@@ -189,7 +189,7 @@ def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure
 
 @use_theme
 def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
-    """Plot the largest log ratio of each certified pair against its distance, with the line that epsilon allows.
+    """Plot the largest log ratio of each certified pair against its distance, and a line for the limit epsilon d.
 
     If there are too many pairs, only a sample is plotted.
     """

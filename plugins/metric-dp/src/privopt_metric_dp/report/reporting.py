@@ -25,7 +25,7 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
     """The report about a metric release: an interactive map, losses, worst pairs, baselines and convergence."""
 
     def headline(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> str:
-        """Return sentences that state what is reported, the average error, and how often an attacker guesses right."""
+        """Return sentences about what is reported, the average error, and how often an attacker guesses correctly."""
         data, noun = problem.data, noun_of(problem.data.records)
         # A mechanism may use another class for its problem files, without a [utility] table.
         declared = problem.declared
@@ -54,7 +54,10 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
         return [*sections[:1], pages.meaning_section(sentences, problem.data.records, result, relation), *sections[1:]]
 
     def in_readers_unit(self, problem: MetricInstance[Any], result: Result, value: float) -> str:
-        """Format a loss in km in the unit that ``[utility] per_km`` declares; an empty string if there is none."""
+        """Convert a loss in km to the unit that ``[utility] per_km`` declares, and format it.
+
+        The result is an empty string if no unit is declared.
+        """
         return in_readers_unit(problem.data, result.objective, value)
 
     def report_check(self, release: MatrixRelease, result: Result, folder: Path) -> Section | None:

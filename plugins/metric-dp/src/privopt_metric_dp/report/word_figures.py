@@ -1,4 +1,4 @@
-"""Statistics about a release of words: how often words stay unchanged, and which words replace them at what distance.
+"""Statistics about a release of words: how often words stay unchanged, which words replace them, and at what distance.
 
 Source:
     Feyisetan, Balle, Drake, Diethe: Privacy- and Utility-Preserving Textual Analysis via Calibrated Multivariate
@@ -82,7 +82,7 @@ def word_figures(release: MatrixRelease, data: MetricData) -> WordFigures:
 
 
 def word_section(release: MatrixRelease, data: MetricData) -> Section:
-    """Return a section with quantiles of the statistics over all words, and replacements for the commonest words."""
+    """Return a section with quantiles of the statistics over all words, and replacements for the most common words."""
     figures = word_figures(release, data)
     rows = [
         ("stays as it is", *_format_quantiles(100.0 * figures.stays, "\u00a0%")),

@@ -1,9 +1,9 @@
 """Choose and run solvers for the optimal mechanism, in an order that is based on measurements (docs/benchmarks.md).
 
-For each connected part, the star is tried first, a mechanism in closed form (:mod:`privopt_metric_dp.solvers.star`),
-unless the part has many more records than outputs. The star is a mechanism if none of its weights is negative. Pricing
-then bounds its gap, and if that gap is small enough, the star is the answer. Otherwise, column generation continues
-from the star's columns, which are close to those of the optimum.
+The star (:mod:`privopt_metric_dp.solvers.star`) has a closed form, and is a mechanism if none of its weights is
+negative. It is tried first for each connected part, except for parts with many more records than outputs. If it is a
+mechanism, pricing bounds its gap. If the gap is small enough, the star is the answer. If not, column generation
+continues from the star's columns, which are close to those of the optimum.
 
 If the star is not a mechanism, the interior point runs instead, first over a spanner if most pairs are required.
 Instances with many records are first solved with a sample of the outputs. If a method fails, the next one takes over,
@@ -87,7 +87,7 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
     """Yield the solvers to run on a connected part, in the order in which to try them.
 
     If there are many more records than outputs, only the interior point runs, because the star's kernel would be too
-    large. Otherwise the star comes first, a mechanism in closed form that exists only for some instances. If it exists,
+    large. Otherwise, the star comes first: a closed-form mechanism that exists only for some instances. If it exists,
     column generation improves it. If not, the interior point solves the program. Where it saves time, a smaller program
     is solved first: one over a spanner (a few pairs that nearly imply the others) or one over a sample of the outputs.
 
@@ -144,9 +144,7 @@ def begins_with_star(records: int, outputs: int, method: str) -> bool:
 
 
 def make_ladder(method: str) -> Ladder:
-    """Return the ladder for a method: a generator of solvers that begins with the method's own.
-
-    The solvers after the first are those to try if it fails.
+    """Return the ladder for a method: a generator of the method's own solver and of the solvers to try if it fails.
 
     Args:
         method: One of `METHODS`.
@@ -269,14 +267,14 @@ def _offer_quick_bound(part: Part, offers: PartOffers) -> None:
 
 
 def _run_solver(solver: Solver, part: Part, offers: PartOffers) -> bool:
-    """Run one solver on a part, record its outcome in the answer's path, and return whether it completed.
+    """Run one solver on a part, record its outcome as a note, and return whether it completed.
 
     If the solver fails, the failure is recorded rather than raised, so that the next solver in the ladder runs.
 
     Args:
         solver: The solver.
         part: The part.
-        offers: Receives the solver's offers and the note.
+        offers: Receives the solver's offers and the note about its outcome.
 
     Raises:
         OutOfTime: The time limit has expired.
@@ -375,7 +373,7 @@ class InDoubles:
 
         Args:
             proof: The multipliers.
-            value: The loss that was reached. It is not used.
+            value: Ignored. The loss that was reached.
         """
         return dual_bound(self.instance, proof)[0], proof
 

@@ -8,10 +8,10 @@ determinant. Since the pattern is chordal, the inverse of M has the same pattern
 
     b_v = T[S, S]^-1 T[S, v],  w_v = (T_vv - T[v, S] b_v)^(-1/2),  row v of R = w_v (e_v - b_v),  M^-1 = R' R
 
-Here ``S`` are the rows in which column ``v`` has entries below the diagonal. A pattern lists the entries by columns:
-``start`` is the first entry of each column, and ``row`` is the row of each entry. If all ``H_r`` are proportional,
-``M`` equals ``T``. Every ``H_r`` must be regular, which holds because records at distance 0 are merged and every record
-has a pair.
+Here, ``S`` is the set of rows in which column ``v`` has entries below the diagonal. A pattern lists the entries by
+columns: ``start`` is the first entry of each column, and ``row`` is the row of each entry. If all ``H_r`` are
+proportional, ``M`` equals ``T``. Every ``H_r`` must be nonsingular, which holds because records at distance 0 are
+merged and every record has a pair.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def _factor_rows(
 ) -> None:
     """Compute rows ``begin`` to ``end - 1`` of the matrix ``R`` with ``M^-1 = R' R``, where ``M`` completes ``T``.
 
-    Row v is ``w_v (e_v - b_v)``, with ``b_v = T[S, S]^-1 T[S, v]`` and ``w_v = (T_vv - T[v, S] b_v)^(-1/2)``. Here
-    ``S`` are the rows in which column v has entries below the diagonal.
+    Row v is ``w_v (e_v - b_v)``, with ``b_v = T[S, S]^-1 T[S, v]`` and ``w_v = (T_vv - T[v, S] b_v)^(-1/2)``. Here,
+    ``S`` is the set of rows in which column v has entries below the diagonal.
 
     Args:
         begin, end: Range of the rows. Rows do not depend on one another, so threads can compute different ranges.

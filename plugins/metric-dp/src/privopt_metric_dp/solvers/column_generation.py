@@ -35,10 +35,11 @@ LAST_ROUND = 1000
 
 
 def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats:
-    """Return the initial rays for the master problem: the star's, softer versions of them, and the constant ray.
+    """Return the initial rays for the master problem: the star's rays, softer versions of these, and the constant ray.
 
     A ray is a vector of N entries that satisfies every privacy row, so up to scale it is a column of a mechanism. The
-    master problem has only representative outputs, so each ray is moved by a symmetry that makes it serve one of them.
+    master problem has only one representative output from each orbit. A symmetry therefore maps each ray to one that
+    serves a representative output.
 
     Args:
         instance: The problem.

@@ -75,7 +75,7 @@ class MergedInstance:
     def _add_inner_multipliers(self, multipliers: Multipliers) -> Iterator[Few]:
         """Yield the multipliers for every output, including multipliers for the pairs inside groups.
 
-        In each group, these move all reduced costs along a spanning tree to the group's first record.
+        The multipliers inside a group move all its reduced costs along a spanning tree to the group's first record.
 
         Args:
             multipliers: Multipliers for the original pairs between groups.

@@ -1,6 +1,6 @@
 """The elimination order and fill pattern that the matrices for all outputs of a connected component share.
 
-The matrix for output ``r`` is ``H_r = A' diag(w_r) A``, where ``A`` consists of the privacy rows and ``w_r`` of their
+The matrix for output ``r`` is ``H_r = A' diag(w_r) A``, where ``A`` contains the privacy rows and ``w_r`` their
 weights. It has the sparsity of the graph of required pairs. SuperLU orders the records by minimum degree (Liu 1985).
 They are then put into the postorder of the elimination tree, so that columns with the same pattern are adjacent.
 """

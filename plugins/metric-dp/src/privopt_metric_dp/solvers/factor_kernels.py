@@ -1,4 +1,4 @@
-"""Compiled factorisations and solves for the interior point, on eight outputs at once that share a fill pattern.
+"""Compiled factorisations and solves for the interior point, on eight outputs at once with a common fill pattern.
 
 The arrays are those of `privopt_metric_dp.solvers.row_kernels`. Their ``mask`` is 1 for outputs and 0 for unused lanes,
 which repeat the last output. A pattern (`privopt_metric_dp.solvers.elimination`) lists the entries of L below the

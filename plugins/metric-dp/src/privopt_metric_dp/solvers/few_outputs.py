@@ -1,4 +1,4 @@
-"""Solve programs with too many outputs over a sample of outputs that differ from one another as much as possible.
+"""Solve programs that have too many outputs, using a sample of outputs that differ as much as possible.
 
 Outputs can be omitted freely, so the result is a mechanism for all records. If outputs are sampled as far apart as
 possible, little is lost: for 400 cells in Rome at an epsilon of 1, a quarter of the cells reaches a loss of 0.9377, and
@@ -24,7 +24,7 @@ SAMPLE_GAP: Final = 0.05
 
 
 def sample_outputs(instance: Instance, count: int) -> Ints:
-    """Select outputs that differ as much as possible, each being the farthest from those selected before.
+    """Select outputs that differ as much as possible: each is the farthest from those selected before it.
 
     The distance between two outputs is the sum over records of the absolute differences between their weighted costs.
     If one output replaces the other, the loss rises by at most this distance.

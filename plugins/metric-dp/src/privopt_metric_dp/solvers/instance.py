@@ -155,7 +155,7 @@ class Instance:
 
     @property
     def noise(self) -> float:
-        """Largest difference between two losses that rounding in a sum of costs over all records may cause."""
+        """Largest difference between two computed losses that may be due to rounding alone."""
         # For each record, 45 times the resolution of a double (2.2e-16), relative to the largest cost.
         return 1e-14 * self.records * float(np.abs(self.cost).max())
 

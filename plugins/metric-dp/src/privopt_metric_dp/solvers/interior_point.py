@@ -246,7 +246,7 @@ def _restore_sums(state: State, coupling: SchurComplement, within: float) -> Non
     Args:
         state: The iterate, whose mechanism is changed.
         coupling: The coupling of the last step.
-        within: Row sums are left as they are if each is closer to one than this.
+        within: Tolerance. Nothing is changed if every row sum is closer to one than this.
     """
     # Systems with the coupling are solved approximately, so one correction may leave an error for the next one.
     for _ in range(3):
@@ -280,7 +280,7 @@ def _lift_mechanism(symmetry: Symmetry, parts: Sequence[Callable[[], Floats]]) -
 def _lift_multipliers(
     instance: Instance, symmetry: Symmetry, scale: float, columns: Sequence[Callable[[], Floats]]
 ) -> Multipliers:
-    """Return multipliers for all outputs from those that the groups saved.
+    """Convert the multipliers that the groups saved to multipliers for all outputs.
 
     The result keeps no reference to the groups.
 

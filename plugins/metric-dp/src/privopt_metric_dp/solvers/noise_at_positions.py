@@ -1,4 +1,4 @@
-"""Estimate the loss of noise added to positions themselves over a region, to compare it with a mechanism on a mesh.
+"""Estimate the loss of adding noise directly to positions in a region, for comparison with a mechanism on a mesh.
 
 The estimate is not a bound. Planar Laplace noise has a density proportional to ``exp(-epsilon d)`` around a person's
 position, so it meets the privacy constraint between any two positions without a mesh. A report can then be replaced by
@@ -68,7 +68,7 @@ def estimate_noise_loss(people: Floats, shares: Floats, epsilon: float, *, repor
         report_count: Number of noisy positions to draw; with four times as many, the error is about half as large.
 
     Returns:
-        The estimate, accurate to about two per cent. It is at most 2 / epsilon, the mean distance without a remap.
+        The estimate, accurate to about two per cent. It is at most 2 / epsilon, the mean distance without remapping.
     """
     from scipy.spatial import KDTree
 

@@ -189,7 +189,7 @@ def couple(state: State) -> SchurComplement:
 
 
 def _complete_coupling(state: State) -> SchurComplement:
-    """Return the coupling with its chordal completion as preconditioner, which needs only some of its entries.
+    """Return the coupling with a chordal completion as preconditioner, computed from some of the coupling's entries.
 
     Args:
         state: The iterate, whose matrices have been factored. Each of its orbits must be a single record.
@@ -226,7 +226,7 @@ def _complete_coupling(state: State) -> SchurComplement:
 
 
 def _group_parts(state: State) -> list[Sequence[Outputs]]:
-    """Divide the groups of outputs into parts, over each of which a partial sum is computed."""
+    """Divide the groups of outputs into parts, one for each partial sum."""
     return [state.groups[part_number::PARTIAL_SUMS] for part_number in range(min(PARTIAL_SUMS, len(state.groups)))]
 
 

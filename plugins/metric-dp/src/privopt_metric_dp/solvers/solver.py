@@ -44,7 +44,7 @@ class Graph:
         other: (2 P,) the neighbour to which each entry leads; the entries of a record are sorted by neighbour.
         length: (2 P,) log-ratio of each entry's pair, shrunk for solving.
         pair: (2 P,) index of the required pair to which each entry belongs.
-        direct: Whether there are more than 1,000 records, every two of them are a pair, and no sampled path through a
+        direct: Whether there are more than 1,000 records, every two of them form a pair, and no sampled path through a
             third record is shorter. The pairs are then used as shortest paths, which saves a search of N^3 steps.
     """
 
@@ -125,7 +125,7 @@ def _direct_paths(graph: Graph, sources: NDArray[Any], trees: bool) -> tuple[Flo
     """Return the result of :func:`shortest_paths` for a ``direct`` graph, in which every path is a single pair.
 
     Args:
-        graph: The graph, in which every two records are a pair.
+        graph: The graph, in which every two records form a pair.
         sources: (S,) indices of the records at which paths start.
         trees: Whether to return parents and entries too; otherwise these two arrays are empty.
 

@@ -276,11 +276,11 @@ def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
 
 
 def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pivots: bool = True) -> Multipliers:
-    """Return the multipliers that trees give, either as they are or after pricing again at the true log-ratios.
+    """Return the multipliers that trees give, by default after pricing again at the true log-ratios.
 
-    With pricing, an output gets the better of the two trees. A tree whose accumulated reduced costs have the right
-    signs is a proof even if its ray is not feasible. So ties between paths do no harm, nor do outputs that pricing does
-    not reach within half of the remaining time.
+    If outputs are priced again, each gets the better of its old and its new tree. A tree whose accumulated reduced
+    costs have the right signs is a proof even if its ray is not feasible. So the result is valid even if paths tie, or
+    if pricing does not reach every output within half of the remaining time.
 
     Args:
         instance: The problem with all outputs.
