@@ -157,7 +157,9 @@ class _Rows:
             raise DamagedArtefactError("mechanism.bin must have rows that sum to 2^63, got another sum: export again")
 
     def draw(self, where: Mixture, entropy: bytes) -> int | None:
-        """Draw the index of an output, using the upper 63 bits of the first 8 bytes of entropy. Never returns None.
+        """Draw the index of an output, using the upper 63 bits of the first 8 bytes of entropy.
+
+        The result is never None, because no draw fails.
 
         Args:
             where: A mixture that consists of the record's row alone.

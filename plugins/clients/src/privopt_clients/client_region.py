@@ -176,7 +176,7 @@ class Everywhere:
         return (east * self._scales[0] + HALF) >> 24, ((first - self._origin[0]) * self._scales[1] + HALF) >> 24
 
     def _corner_shares(self, triangle: Sequence[int], x: int, y: int) -> tuple[int, int, int] | None:
-        """Return the integer shares of a triangle's three corners at the point (x, y) in mm, or None if it is outside.
+        """Return the integer shares of a triangle's three corners at the point (x, y), or None for a point outside it.
 
         Shares are barycentric coordinates multiplied by twice the triangle's area, which makes them integers.
         """

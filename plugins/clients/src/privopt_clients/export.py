@@ -1,7 +1,7 @@
 """Export of a release as a client for browsers.
 
-A client consists of an artefact, which is certified in the form in which the client computes rows, and of the
-JavaScript modules that read it.
+A client consists of an artefact and the JavaScript modules that read it. The artefact is certified in the form in which
+the client computes rows.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class ExportResult:
         form: "rows" or "columns".
         loss: The expected loss of the client's reports, in the release's unit of loss.
         price: The difference between ``loss`` and the loss of the release.
-        reach_km: The distance, in km, from the nearest record or from the region beyond which the client rejects a
-            position.
+        reach_km: The distance in km beyond which the client rejects a position, measured from the nearest record or
+            from the region.
         notes: Notes for the owner of the release.
     """
 
@@ -122,8 +122,8 @@ def export(
             weights. By default, the rows of the release if they fit, otherwise the form with the smaller loss.
         max_bytes: The largest size of whole rows in bytes.
         allow_larger_loss: Whether the client's loss may exceed the release's by more than 1 %, to save space.
-        reach_km: The distance, in km, from the nearest record or from the region beyond which the client rejects a
-            position; by default, the result of :func:`privopt_clients.coverage.reach_of`.
+        reach_km: The distance in km beyond which the client rejects a position, measured from the nearest record or
+            from the region. By default, the result of :func:`privopt_clients.coverage.reach_of`.
         progress: Called with the progress of verification.
 
     Raises:

@@ -214,8 +214,8 @@ class CentralSearch:
     def offer_optimal(self) -> None:
         """Offer the incumbent one matrix for all records, computed by the methods of optimal-lp.
 
-        The matrix is a fallback, so if the solver fails or memory runs out, this is only noted for the report. No offer
-        is made for a problem with more than ``LARGEST_MATRIX`` entries.
+        The matrix is only a fallback. If the solver fails or memory runs out, the error is therefore noted for the
+        report, but not raised. No offer is made for a problem with more than ``LARGEST_MATRIX`` entries.
 
         Raises:
             OutOfTime: The time limit was reached.
@@ -246,7 +246,7 @@ class CentralSearch:
 
         Args:
             candidate: Either the server's answers, one per user, or a common (U, K) matrix with one row for each record
-                in ``self.records``. It need not be certified.
+                in ``self.records``. Neither need be certified.
         """
         users = self.problem.users
         if isinstance(candidate, np.ndarray):

@@ -170,6 +170,6 @@ class TableCosts:
 
 
 def costs_of(problem: LRGeoInstance) -> TableCosts | None:
-    """Return the source of users' cost bounds, or None if the problem declares no reference table: costs are public."""
+    """Return the source of users' cost bounds, or None if the problem has no reference table and costs are public."""
     cell_km = problem.declared.lr_geo.reference_cell_km
     return None if cell_km is None else TableCosts(problem, cell_km)

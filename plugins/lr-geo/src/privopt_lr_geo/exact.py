@@ -207,9 +207,10 @@ class ExactSearch:
         )
 
     def columns_do(self, bound: float | None) -> bool:
-        """Return whether column weights were found whose loss meets the requested gap.
+        """Return whether column weights were found and their loss meets the requested gap.
 
-        The gap is measured from the bound, or from the loss that the incumbent's best candidate promises.
+        The gap may be measured from the bound or from the loss that was stated with the incumbent's best candidate.
+        Meeting one of the two is enough.
 
         Args:
             bound: Proved lower bound on the loss; None if there is none.
@@ -230,11 +231,11 @@ class ExactSearch:
         return population_loss(all_rows, self.data), all_rows
 
     def prove(self, proof: Multipliers, value: float) -> tuple[float, None]:
-        """Return the lower bound that dual multipliers prove, rounded down, and None, because no proof is stored.
+        """Return the lower bound that dual multipliers prove, rounded down, and None in place of a proof to store.
 
         Args:
             proof: Multipliers for the pairs in ``data.needed``.
-            value: The certified loss; not used.
+            value: Not used. The certified loss.
         """
         from privopt_metric_dp.proof import Rows
 

@@ -19,7 +19,7 @@ __all__ = ["PROFILE"]
 def _make_options(case: MetricCase) -> Mapping[str, Mapping[str, Any]]:
     """Return the ``[lr-geo]`` table for a generated problem, with radii that cover a small part or all of its map.
 
-    The size of the case decides which, so a failing case can be repeated.
+    The radii depend only on the case, so that a failing case can be reproduced.
     """
     distances = case.space.distances[: case.records, : case.records]
     lengths = distances[(distances > 0) & np.isfinite(distances)]

@@ -160,7 +160,7 @@ def _find_users(declared_users: str | tuple[str, ...] | RandomUsers, data: Metri
 
 
 def _check_users(options: LRGeoOptions, data: MetricData, users: Ints, faults: Faults) -> None:
-    """Check that no user's record has a prior of 0 or, for a region, that all of its vertices are users.
+    """Check that no user's record has a prior of 0. For a region, check instead that every vertex is a user.
 
     Args:
         options: The ``[lr-geo]`` table.

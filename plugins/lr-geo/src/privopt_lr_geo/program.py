@@ -1,7 +1,7 @@
 """The CLR-Geo linear program, built from the users' packages, as arrays and as a model.
 
 The program consists of Equations (20) to (22) of Qiu et al., PoPETs 2025. Entry (i, k) of a user's matrix is either
-free, a separate variable, or tied. A tied entry is y_k times a coefficient that falls exponentially with the distance
+free (a separate variable) or tied. A tied entry is y_k times a coefficient that falls exponentially with the distance
 between record i and output k, up to the distance r_obf (the obfuscation radius). All users share the variables y.
 
 The variables y occur in the sum of every row. Beyond r_obf, a column's coefficient is the same in all of a user's rows.
@@ -94,7 +94,7 @@ class Central:
     def largest_exponent(self) -> float:
         """The largest exponent in the constraints z_e <= exp(budget) z_g and exp(lower) y_k <= z_e <= exp(upper) y_k.
 
-        The exponent of the second constraint's lower part counts as -lower.
+        The exponent ``lower`` enters with the opposite sign, as -lower.
         """
         parts = [part for piece in self.pieces for part in (piece.budgets, piece.upper, -piece.lower)]
         return max((float(part[np.isfinite(part)].max(initial=0.0)) for part in parts), default=0.0)

@@ -37,7 +37,7 @@ def _travel_loss(problem: LRGeoInstance) -> TravelCost:
 
 @frozen(kw_only=True, eq=False)
 class Places:
-    """The P public places: the records, followed by the outputs unless these are the records.
+    """The P public places: the records, followed by the outputs unless the outputs are the records.
 
     Attributes:
         data: The map.

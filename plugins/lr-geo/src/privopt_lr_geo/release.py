@@ -69,7 +69,7 @@ class PublicNumbers:
         return whole_matrix(self.columns, PathDistances(self.data).rows)
 
     def row(self, record: int) -> Unsigned:
-        """Return the (K,) row for one record, exactly as a user computes it and equal to that row of ``all_rows``."""
+        """Return the (K,) row for one record, computed as a user does. It equals the record's row in ``all_rows``."""
         if self.columns is None:
             return np.asarray(self.all_rows[record])
         return np.asarray(self.columns.rows(PathDistances(self.data).rows(np.array([record])))[0])
@@ -196,7 +196,7 @@ class LRGeoRelease(MatrixRelease):
     def write_private(self, folder: Path) -> None:
         """Write the users' matrices to the subfolder "matrices", one file per user.
 
-        Only its user and verifiers may see a matrix.
+        A matrix may be shown only to its user and to verifiers.
         """
         if self.matrices is None:
             return

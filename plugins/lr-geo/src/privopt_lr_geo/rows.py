@@ -70,7 +70,7 @@ class ColumnWeights:
         serves: (N,) The index of the output to which each column's probability is assigned.
         outputs: The number of outputs, K.
         rate: The rate, per unit of distance and slightly below epsilon, at which probabilities fall with the distance.
-        cap: The largest product of rate and distance; larger products are replaced by it.
+        cap: The upper limit on the product of rate and distance. Larger products are replaced by the limit.
     """
 
     weights: Floats
@@ -103,7 +103,7 @@ class ColumnWeights:
 def _round_row(row: Floats) -> Unsigned:
     """Convert a (K,) row of doubles to integers that sum to 2**63.
 
-    The row is scaled and rounded down. The largest entry then takes up what the sum is short of 2**63.
+    The row is scaled and rounded down. The difference between 2**63 and the sum is then added to the largest entry.
     """
     rounded = np.floor(row * (float(TOTAL) / math.fsum(row.tolist()))).astype(np.uint64)
     # Products can be rounded upwards, so the sum can exceed 2**63. Arithmetic modulo 2**64 then subtracts the excess

@@ -68,8 +68,8 @@ def solve(
     """Solve CLR-Geo for the given packages by ``context.method``, which is ``benders`` or ``full``.
 
     The coefficients of Benders cuts are exponentials, which can exceed a solver's range. If ``benders`` fails for this
-    reason, the whole program is solved instead, in which exponents are not evaluated. The solution's ``details`` then
-    contain the reason.
+    reason, the whole program is solved instead, because these exponentials are not evaluated there. The solution's
+    ``details`` then contain the reason.
 
     Args:
         packages: One package per user.

@@ -73,7 +73,7 @@ LARGEST_BYTES: Final = 64_000_000
 
 @frozen(kw_only=True, eq=False)
 class UploadRound:
-    """The state of one round of uploads: the packages received and the answers to them. It is safe for threads.
+    """The state of one round of uploads: the packages received and the answers to them. It is thread-safe.
 
     Attributes:
         records, outputs: The numbers of records and outputs on the public map. Packages must match them.
@@ -281,7 +281,7 @@ class _Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Print an unexpected exception's type and traceback, but neither its text nor the client's address.
 
-        Both could identify a user. Nothing is printed if a connection broke.
+        Either could identify a user. Nothing is printed if a connection broke.
         """
         error = sys.exception()
         if error is not None and not isinstance(error, OSError):
@@ -292,7 +292,7 @@ class _Server(ThreadingHTTPServer):
     def reserve(self, size: int) -> Iterator[bool]:
         """Reserve ``size`` bytes during a ``with`` block that receives a package.
 
-        Yields True if the limit on all packages being received allows it; otherwise nothing is reserved.
+        Yields whether the bytes were reserved. They are not if all packages being received would exceed the limit.
         """
         with self._lock:
             is_granted = self._reserved_bytes + size <= self.limits.body_bytes
@@ -489,7 +489,7 @@ def _describe_end(body: bytes) -> str:
 
 
 def _open_connection(url: str, seconds: float = IDLE_SECONDS) -> HTTPConnection:
-    """Return a connection to a server, not yet opened. With https, it verifies the server's certificate.
+    """Return an unopened connection to a server. Over https, the connection verifies the server's certificate.
 
     Args:
         url: The server's address, http://HOST:PORT or https://HOST:PORT.

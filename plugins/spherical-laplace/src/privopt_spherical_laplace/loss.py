@@ -62,8 +62,8 @@ class _Boxes:
     def of(cls, epsilon: Fraction) -> _Boxes:
         """Return the boxes for a given rate of the noise.
 
-        The distribution is divided into rings of equal probability and a tail of less probable rings, and each ring
-        into equal parts by the bearing.
+        The distribution is divided into rings of equal probability and a tail of less probable rings. Each ring is
+        divided into equal ranges of bearings.
 
         Args:
             epsilon: The rate of the noise, per km.

@@ -66,7 +66,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
         return ExpectedDistance(problem=problem)
 
     def solve(self, problem: SphereInstance, context: SolveContext) -> Outcome[SphereRelease]:
-        """Return the release: the parameters of the noise and, if points are remapped, the remap."""
+        """Return the release: the parameters of the noise and, if points are remapped, the mapping."""
         remap = best_remap(problem)[0] if problem.is_remapped else None
         release = SphereRelease(problem=problem, epsilon=problem.epsilon, remap=remap)
         bound = _lower_bound(problem)
@@ -84,7 +84,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
     def details(
         self, problem: SphereInstance, release: SphereRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return, if reports are points, the reason why no lower bound is stated; otherwise an empty mapping."""
+        """Return the reason why no lower bound is stated if reports are points, or an empty mapping if they are not."""
         return {} if problem.side is not None else {"no_lower_bound": NO_LOWER_BOUND}
 
     def meaning(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Sequence[str]:
@@ -126,7 +126,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
         return channel_of_points(problem, release)
 
     def audit(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Mapping[str, Any]:
-        """Return the claimed epsilon, the achieved epsilon, which is the rate of the noise, and the expected loss."""
+        """Return the claimed epsilon, the achieved epsilon (the rate of the noise) and the expected loss."""
         return {
             "epsilon": {"claimed": float(problem.epsilon), "achieved": float(release.epsilon)},
             "expected_loss": result.objective.value,
@@ -143,5 +143,8 @@ def _round_down(value: float) -> float:
 
 
 def _lower_bound(problem: SphereInstance) -> float | None:
-    """Return a lower bound on every mechanism's loss, the expected distance before rounding; None for points."""
+    """Return a lower bound on every mechanism's loss: the expected distance before rounding.
+
+    The result is None if reports are points.
+    """
     return None if problem.side is None else expected_distance(problem.epsilon)[0]

@@ -208,7 +208,7 @@ def _canonical(latitude: float, longitude: float) -> tuple[Fraction, Fraction]:
 
 
 def _check_distinct(places: tuple[tuple[Fraction, Fraction], ...], file: str) -> None:
-    """Check that no two points are at the same place, as neither could be the unique nearest point to a position.
+    """Check that no two points are at the same place. For such points, the nearest point would not be unique.
 
     Args:
         places: The latitude and longitude of each point, as :func:`_canonical` returns them.

@@ -53,7 +53,7 @@ def _read_number(text: str) -> Fraction:
     """Parse a positive number in the form that :func:`number_text` writes.
 
     Raises:
-        ValueError: The string has another form. Exponents and longer strings are rejected, because parsing them could
+        ValueError: The string has another form. Exponents and overlong strings are rejected, because parsing them could
             take hours.
     """
     if _DECIMAL.fullmatch(text) and Fraction(text) > 0:
@@ -69,8 +69,8 @@ class SphereRelease(PositionRelease):
         problem: The problem, with the rule for rounding and, if reports are points, the N points.
         epsilon: The rate of the noise, per km.
         radius_km: The radius of the sphere, in km.
-        remap: (N,) For each point, the index of the point to report whenever the former is nearest to the drawn
-            position; None if points are not remapped.
+        remap: (N,) Entry k is the index of the point to report if point k is nearest to the drawn position. None if
+            points are not remapped.
     """
 
     problem: SphereInstance
@@ -79,7 +79,7 @@ class SphereRelease(PositionRelease):
     remap: Ints | None = None
 
     def write(self, folder: Path) -> None:
-        """Write the parameters to law.csv and, if points are remapped, the remap to remap.csv."""
+        """Write the parameters to law.csv and, if points are remapped, the mapping to remap.csv."""
         kind, argument = describe_outputs(self.problem)
         law = {
             "epsilon": number_text(self.epsilon),
@@ -155,10 +155,10 @@ class SphereRelease(PositionRelease):
 def _read_remap(folder: Path, problem: SphereInstance) -> Ints | None:
     """Read remap.csv, and return the (N,) index of the point to report for each nearest point.
 
-    The result is None if the problem asks for no remap.
+    The result is None if the problem does not ask for remapping.
 
     Raises:
-        InputError: The file is missing or malformed, or it exists although the problem asks for no remap.
+        InputError: The file is missing or malformed, or it exists although the problem does not ask for remapping.
     """
     path = folder / REMAP
     if not problem.is_remapped or problem.points is None:

@@ -106,7 +106,7 @@ def _integers_to_text(value: Any) -> Any:
 
 
 def _names_file(table: Any, name: str) -> bool:
-    """Return whether a table of a problem file, or a table nested in it, contains a file name as a value."""
+    """Return whether ``name`` is a value in a table of a problem file, or in a table nested in it."""
     if isinstance(table, dict):
         return any(_names_file(value, name) for value in table.values())
     return bool(table == name)

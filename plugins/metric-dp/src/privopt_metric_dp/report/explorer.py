@@ -71,10 +71,9 @@ def lines_between(data: MetricData) -> Ints | None:
 def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) -> Ints | None:
     """Count the other records with which each record can be confused, for each of several limits on odds.
 
-    A report changes the odds between the two records of a certified pair at distance d by at most exp(epsilon d). If a
-    path of certified pairs with total length L connects two records, a report therefore changes the odds between them
-    by at most exp(epsilon L). The count for a limit includes every other record for which this bound is at most the
-    limit.
+    A report changes the odds between the two records of a certified pair at distance d by a factor of at most
+    exp(epsilon d). If two records are connected by a path of certified pairs with total length L, this factor is at
+    most exp(epsilon L). The count for a limit includes every other record for which this bound is within the limit.
 
     Args:
         release: The release, with its pairs and distances. In a region, the pairs are the edges of the region.
@@ -180,8 +179,8 @@ class ExplorerData:
         descriptions: The name or position of each record; empty if ids suffice.
         output_descriptions: The name or position of each output; empty if ids suffice.
         cell: The width and height of the cell around each output, in the unit of the axes; None to draw dots.
-        prior: Array of shape (N,) with the prior of each record, from which the map shows which records could be
-            mistaken for each other; None to omit this.
+        prior: Array of shape (N,) with the prior of each record. It is used to show which records could be mistaken for
+            each other; None to omit this.
         hidden: A function that returns the result of :func:`hidden_among` for :data:`ODDS`. It is called only if the
             map fits into the page.
     """

@@ -121,7 +121,7 @@ def loss_of_records(release: MatrixRelease, data: MetricData) -> Floats:
 def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
     """Select the pairs of a release to show in a figure.
 
-    All pairs are selected unless there are too many, in which case only the nearest pairs of each record are.
+    If there are too many pairs, only the nearest pairs of each record are selected.
 
     Returns:
         Row indices into ``release.pairs`` in ascending order. Pairs at distance 0 are omitted.

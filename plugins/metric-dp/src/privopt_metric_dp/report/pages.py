@@ -334,8 +334,8 @@ def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ..
     """Return up to ten pairs of records that an attacker can distinguish best relative to their distance.
 
     Pairs are ranked by the total variation distance between the output distributions of their two records, divided by
-    the distance between the records. An attacker who must choose between two equally likely records is right with probability
-    (1 + total variation) / 2.
+    the distance between the records. An attacker who must choose between two equally likely records is right with
+    probability (1 + total variation) / 2.
 
     Returns:
         For each pair, the labels of both records, their distance, their total variation, and the largest total

@@ -193,7 +193,7 @@ def run_ladder(
     only_first: bool = False,
     after_solver: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run the solvers of a ladder one after the other, until the gap is certified and proved.
+    """Run the solvers of a ladder one after the other, until a certified loss and a proved bound reach the gap.
 
     Args:
         part: A connected part.
@@ -254,8 +254,9 @@ def run_ladder(
 def _offer_quick_bound(part: Part, offers: PartOffers) -> None:
     """Offer lower bounds that take little time to compute.
 
-    If an idle machine would need at most the share `AT_ONCE` of the granted time, all of them are computed, even past a
-    deadline. Otherwise, the computation ends when that share of the remaining time is used up, without an error.
+    All of them are computed, even past a deadline, if an idle machine would need at most the share `AT_ONCE` of the
+    granted time. If it would need more, the computation ends once that share of the remaining time is used up. This is
+    not an error.
 
     Args:
         part: The part.
@@ -373,7 +374,7 @@ class InDoubles:
 
         Args:
             proof: The multipliers.
-            value: Ignored. The loss that was reached.
+            value: Not used. The loss that was reached.
         """
         return dual_bound(self.instance, proof)[0], proof
 

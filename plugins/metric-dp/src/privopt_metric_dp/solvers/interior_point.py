@@ -112,9 +112,9 @@ def _save_best(state: State, status: _IterateStatus, *, last: bool = False) -> b
         last: Whether to save the mechanism even if its loss is larger, because its row sums were restored.
 
     Returns:
-        False if the row sums are invalid although the coupling is formed, so that the iteration must end. If the
-        coupling is not formed, steps are inexact and row sums are restored only now and then, so invalid sums are no
-        fault.
+        False if the iteration must end, because row sums are invalid although the coupling is formed. If the coupling
+        is not formed, invalid row sums are acceptable, because steps are inexact and sums are restored only
+        occasionally.
     """
     is_sound = _has_sound_sums(status)
     # A mechanism whose rows do not sum to one is not saved, whatever its loss. Multipliers prove a bound in any case.
@@ -142,7 +142,7 @@ def _step_lengths(ratios: Floats) -> Floats:
 
 
 def _coupling_tolerance(state: State) -> tuple[float, int]:
-    """Return the relative residual to which a step solves systems with the coupling, and the limit on iterations."""
+    """Return the relative residual at which to stop solving systems with the coupling, and the iteration limit."""
     if state.formed:
         return RESIDUAL_SHARE, MAX_STEPS
     # A smaller residual is used once row sums could not be restored, and takes more iterations.
@@ -379,7 +379,7 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
 def _must_restore(state: State, status: _IterateStatus, gap: float) -> bool:
     """Return whether row sums must be restored: the gap is reached, or it has halved since a mechanism was saved.
 
-    A halved gap counts only if the coupling is not formed, because otherwise row sums are restored after each step.
+    A halved gap counts only if the coupling is not formed. If it is formed, row sums are restored after each step.
 
     Args:
         state: The iterate, with the loss of the saved mechanism and the best bound.

@@ -47,7 +47,7 @@ class State:
         size: Number of privacy rows, over all outputs that are solved for.
         scale: Number by which the costs were divided.
         formed: Whether the coupling is formed; otherwise it is completed from its entries on the pattern.
-        rough: Relative residual to which a step solves systems with the coupling if it is not formed.
+        rough: Relative residual at which to stop solving systems with the coupling if the coupling is not formed.
         saved_loss, bound: Loss of the saved mechanism, and the best bound, both divided by ``scale``.
     """
 

@@ -375,7 +375,10 @@ def is_star_affordable(records: int, outputs: int) -> bool:
 
 
 def quick_bound_operations(instance: Instance) -> float:
-    """Estimate the operations in :func:`quick_bound` without symmetries: a path search for each output and share."""
+    """Estimate the number of operations in :func:`quick_bound` without symmetries.
+
+    There is one path search for each output and each of the ``QUICK_SHARES``.
+    """
     steps = 2.0 * len(instance.pairs) + instance.records * math.log2(instance.records + 1.0)
     return OPERATIONS_PER_STEP * len(QUICK_SHARES) * instance.outputs * steps
 

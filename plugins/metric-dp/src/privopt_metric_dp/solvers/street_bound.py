@@ -48,7 +48,7 @@ MIN_THETA: Final = 1e-3
 
 @define(eq=False)
 class _Shares:
-    """The costs that records inside street pieces have at the two ends of their piece, as functions of theta.
+    """The costs at the two ends of each street piece, for the records inside the pieces, as functions of theta.
 
     The tail and the head are the two ends of a piece. As a function of the position along the piece, a record's cost is
     0 at the record itself. The chord is the height of the straight line between the costs at the two ends, at the

@@ -163,7 +163,7 @@ class Symmetry:
 
 
 def _iter_images(points: Floats) -> Iterator[Ints]:
-    """Yield the permutations of points in a plane that rotations and reflections about their mean induce.
+    """Yield the permutations of points in a plane that are induced by rotations and reflections about their mean.
 
     A map is determined by the images of two points that are not collinear with the mean. The images must be as far from
     the mean, and from each other, as the two points are. At most `MAX_GROUP_ORDER` + 1 maps are tried, because a larger
@@ -237,10 +237,10 @@ def _sphere_invariants(points: Floats) -> Floats:
 
 
 def _iter_sphere_images(points: Floats) -> Iterator[Ints]:
-    """Yield the permutations of unit vectors that rotations and reflections of the sphere induce.
+    """Yield the permutations of unit vectors that are induced by rotations and reflections of the sphere.
 
-    Up to a reflection in the plane of two points that are neither equal nor opposite, a map is determined by their
-    images. The images must have the same invariants as the points, and the same distance between them. At most
+    The images of two points that are neither equal nor opposite determine a map, up to a reflection in the plane of the
+    images. The two images must have the same invariants as the two points, and be equally far apart. At most
     `MAX_SPHERE_MAPS` maps are tried.
 
     Args:

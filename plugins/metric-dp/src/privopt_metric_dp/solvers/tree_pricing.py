@@ -321,12 +321,14 @@ def _tight_rows(
 
 
 def tree_multipliers(instance: Instance, graph: Graph, y: Floats, candidates: Sequence[Trees]) -> Multipliers:
-    """Return multipliers for all outputs from the best of their trees, computed output by output on request.
+    """Return multipliers for all outputs, each from the output's best tree.
+
+    They are computed on request, output by output.
 
     Args:
         instance: The problem, with one output for each tree.
-        graph: The problem's graph. Its log-ratios may be shrunk, because multipliers are computed with the instance's
-            own.
+        graph: The problem's graph. Its log-ratios may be shrunk, because multipliers are computed with the log-ratios
+            of ``instance``.
         y: (N,) prices.
         candidates: Sets of trees. For each output, the tree with the smallest deficit is used.
     """

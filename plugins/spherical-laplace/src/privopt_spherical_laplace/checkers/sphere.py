@@ -71,8 +71,8 @@ class Sphere:
     Attributes:
         folder, problem, result: The arguments to the constructor.
         epsilon: The claimed epsilon per km, exact.
-        kind, output: The kind of outputs ("digits", "grid" or "points"), and the value of the problem's key of this
-            name.
+        kind, output: The kind of outputs ("digits", "grid" or "points"), and the value of the key with this name in the
+            problem.
         columns: The names of the columns in the file of points, if the problem renames them.
         is_remapped: Whether the problem asks for points to be remapped.
         law: The rows of law.csv as strings: the rate, the radius in km, the kind of outputs and its argument. There
@@ -170,7 +170,8 @@ class Sphere:
         """Check that the points have distinct ids and that remap.csv, if required, maps each point to a point.
 
         Raises:
-            RefusedError: An id is repeated, or remap.csv does not map exactly the problem's points to such points.
+            RefusedError: An id is repeated, or remap.csv does not map each of the problem's points, and nothing else,
+                to one of these points.
         """
         table = self.problem.columns(self.output)
         names = self.columns.get("id", "id")

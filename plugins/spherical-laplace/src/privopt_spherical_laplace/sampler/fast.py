@@ -57,7 +57,7 @@ _COSINE_TERMS: Final = tuple((-1.0) ** k / math.factorial(2 * k) for k in range(
 
 
 def _polynomial(coefficients: tuple[float, ...], x: Floats) -> Floats:
-    """Evaluate a polynomial at each x by Horner's method. Coefficients begin with that of the highest power."""
+    """Evaluate a polynomial at each x by Horner's method. The coefficient of the highest power comes first."""
     total = np.full_like(x, coefficients[0])
     for coefficient in coefficients[1:]:
         total *= x
