@@ -55,7 +55,7 @@ class PMO:
         keys = (instance.pairs[:, 0] * n + instance.pairs[:, 1])[order]
 
         def length(a: Ints, b: Ints) -> Floats:
-            """Return the log-ratio that each required pair allows, given the indices of the pairs' two records."""
+            """Return the log-ratio that each required pair allows, given the indices of each pair's two records."""
             # A pair is stored once, with the smaller record first.
             low, high = np.minimum(a, b), np.maximum(a, b)
             pair_lengths: Floats = lengths[order[np.searchsorted(keys, low * n + high)]]
@@ -75,7 +75,10 @@ class PMO:
         return cls(instance=instance, form=model.compile())
 
     def columns_of(self, records: Ints) -> Ints:
-        """Return the indices of the program's columns for the given records' matrix entries, by record, then output."""
+        """Return the indices of the program's columns for the matrix entries of the given records.
+
+        They are ordered by record, then by output.
+        """
         k = self.instance.outputs
         return (records[:, None] * k + np.arange(k)).ravel() + self.form.variable("z").start
 

@@ -119,7 +119,7 @@ class Parts:
         """Yield the solvers to run on a part, in order: first those that provide a warm start, then the decomposition.
 
         If ``options.start`` is ``"auto"``, methods of optimal-lp find a matrix and multipliers from which the Benders
-        iterations start. If it is ``"star"``, only the star mechanism is used, a closed form computed from
+        iterations start. If it is ``"star"``, they start from the star mechanism, which has a closed form based on
         shortest-path distances. If it is ``"cold"``, there is no warm start. Registered decomposers never get a warm
         start.
 

@@ -113,7 +113,8 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
     def geo(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Layer | None:
         """Return a map layer with a feature for each user and each output, or None if places have no coordinates.
 
-        Users carry their expected losses and likeliest outputs, and outputs their mean probabilities over the users.
+        A user's feature states the expected loss and the likeliest output. An output's feature states its mean
+        probability over the users.
 
         Args:
             problem: The problem with its users.

@@ -218,9 +218,9 @@ class ServerLimits:
     """Limits on the resources that all clients together may use on the server.
 
     Attributes:
-        connections: The largest number of connections that are served at a time.
+        connections: The largest number of connections that are served at the same time.
         request_seconds: The time limit in seconds for a request and its response.
-        body_bytes: The largest total size, in bytes, of the packages that are being received at a time.
+        body_bytes: The largest total size, in bytes, of the packages that are being received at the same time.
     """
 
     connections: int = MAX_CONNECTIONS
@@ -385,8 +385,8 @@ def serve(
         context: The method, "benders" or "full", and the solver's limits.
         running: The round to serve.
         address: The host and port. Port 0 selects a free port.
-        limits: The limits on all clients together. By default, four packages of the largest size can be received at a
-            time.
+        limits: The limits on all clients together. By default, four packages of the largest size can be received at
+            the same time.
     """
     limits = limits or ServerLimits(body_bytes=MAX_BODIES * running.largest)
     with _Server(address, running, limits) as http:

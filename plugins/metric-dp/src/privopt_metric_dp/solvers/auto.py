@@ -92,7 +92,7 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
     is solved first: one over a spanner (a few pairs that nearly imply the others) or one over a sample of the outputs.
 
     Args:
-        part: The part. The star's solver sets its attribute ``starred`` to whether the star is a mechanism for it.
+        part: The part. The star's solver sets ``part.starred`` to whether the star is a mechanism for this part.
         memory_limit: Function that returns the number of bytes that may still be allocated.
     """
     instance = part.instance

@@ -294,7 +294,7 @@ def _lift_multipliers(
     shrink, all_pairs = np.exp(-instance.lengths / 2) * scale, np.arange(len(instance.pairs))
 
     def rows() -> Iterator[Few]:
-        """Return an iterator over each output's index, all pairs, and one multiplier for each pair."""
+        """Return an iterator over the outputs: each output's index, all pairs, and one multiplier for each pair."""
         outputs = (values for proof in columns for values in proof())
         return ((k, all_pairs, values * shrink) for k, values in enumerate(outputs))
 

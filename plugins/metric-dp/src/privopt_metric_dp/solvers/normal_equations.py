@@ -102,8 +102,8 @@ class SchurComplement:
         state: The iterate.
         rough: The preconditioner, a function that multiplies a vector of shape (O,) by an approximate inverse of T.
         loose: Whether conjugate gradients may end before they have converged.
-        directions: Directions from previous solves. None are stored unless ``loose``, because with a nearly exact
-            preconditioner few steps are needed.
+        directions: Directions from previous solves. They are stored only if ``loose``, because few steps are needed
+            with a nearly exact preconditioner.
     """
 
     state: State

@@ -80,7 +80,7 @@ class Symmetry:
         return len(self.records)
 
     def lift(self, columns: Floats) -> Floats:
-        """Return the symmetric mechanism whose columns have given sums over each orbit of outputs.
+        """Return the symmetric mechanism whose columns add up to the given sums over each orbit of outputs.
 
         Args:
             columns: ``(N, R)`` sums of the columns over each orbit, in the order of the representatives.
