@@ -166,7 +166,7 @@ class ExactSearch:
         return self.outcome(bound)
 
     def outcome(self, bound: float | None) -> Outcome[LRGeoRelease]:
-        """Return the outcome of the run, which publishes column weights if they are good enough, else a whole matrix.
+        """Return the outcome of the run, which publishes column weights if they are good enough, or a whole matrix.
 
         Args:
             bound: Proved lower bound on the loss; None if there is none.
@@ -231,7 +231,7 @@ class ExactSearch:
         return population_loss(all_rows, self.data), all_rows
 
     def prove(self, proof: Multipliers, value: float) -> tuple[float, None]:
-        """Return the lower bound that dual multipliers prove, rounded down, and None in place of a proof to store.
+        """Return the lower bound that dual multipliers prove, rounded down. The proof is None, because none is stored.
 
         Args:
             proof: Multipliers for the pairs in ``data.needed``.

@@ -75,7 +75,7 @@ class PublicNumbers:
         return np.asarray(self.columns.rows(PathDistances(self.data).rows(np.array([record])))[0])
 
     def write(self, folder: Path) -> None:
-        """Write public.npz to a folder: the column weights with their rate and cap, or else the whole matrix."""
+        """Write public.npz to a folder: the column weights with their rate and cap, or the whole matrix."""
         columns = self.columns
         if columns is None:
             np.savez(folder / PUBLIC, weights=self.all_rows)
@@ -85,7 +85,7 @@ class PublicNumbers:
 
     @classmethod
     def read(cls, path: Path, data: MetricData) -> PublicNumbers:
-        """Read the column weights with their rate and cap, or else the whole matrix, from public.npz.
+        """Read public.npz, which contains either the column weights with their rate and cap, or the whole matrix.
 
         Args:
             path: The file to read.

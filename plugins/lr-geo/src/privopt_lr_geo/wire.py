@@ -292,7 +292,7 @@ class _Server(ThreadingHTTPServer):
     def reserve(self, size: int) -> Iterator[bool]:
         """Reserve ``size`` bytes during a ``with`` block that receives a package.
 
-        Yields whether the bytes were reserved. They are not if all packages being received would exceed the limit.
+        Yields False, without reserving them, if the packages being received would exceed the limit; otherwise True.
         """
         with self._lock:
             is_granted = self._reserved_bytes + size <= self.limits.body_bytes

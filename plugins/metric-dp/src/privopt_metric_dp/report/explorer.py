@@ -228,9 +228,9 @@ def _order_along_curve(places: Floats) -> Ints:
 
 
 def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None:
-    """Round the entries of a matrix to a number of steps, compress it, and encode it as a string.
+    """Quantise the entries of a matrix, compress it, and encode it as a string.
 
-    The number of steps is the largest in ``STEPS`` for which the string is short enough.
+    The number of quantisation steps is the largest in ``STEPS`` for which the string is short enough.
 
     Args:
         z: Array of shape (N, K) with the probabilities.

@@ -144,7 +144,7 @@ def begins_with_star(records: int, outputs: int, method: str) -> bool:
 
 
 def make_ladder(method: str) -> Ladder:
-    """Return the ladder for a method: a generator of the method's own solver and of the solvers to try if it fails.
+    """Return the ladder for a method: a generator that yields the method's own solver, then its fallbacks.
 
     Args:
         method: One of `METHODS`.

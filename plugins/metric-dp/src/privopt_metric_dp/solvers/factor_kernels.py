@@ -1,4 +1,4 @@
-"""Compiled factorisations and solves for the interior point, on eight outputs at once with a common fill pattern.
+"""Compiled factorisations and solves for the interior point, in batches of eight outputs that share a fill pattern.
 
 The arrays are those of `privopt_metric_dp.solvers.row_kernels`. Their ``mask`` is 1 for outputs and 0 for unused lanes,
 which repeat the last output. A pattern (`privopt_metric_dp.solvers.elimination`) lists the entries of L below the
@@ -35,7 +35,7 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
 
     Args:
         pattern: Sparsity pattern of the factors.
-        a: The outputs' arrays, of which ``factor`` (L), ``inverse`` (1 / D) and ``unit`` are set.
+        a: The outputs' arrays. The arrays ``factor`` (L), ``inverse`` (1 / D) and ``unit`` are set.
         g: Index of the batch.
 
     Returns:

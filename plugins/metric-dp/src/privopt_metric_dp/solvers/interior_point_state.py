@@ -46,7 +46,7 @@ class State:
         y: ``(O,)`` prices of the orbits.
         size: Number of privacy rows, over all outputs that are solved for.
         scale: Number by which the costs were divided.
-        formed: Whether the coupling is formed; otherwise it is completed from its entries on the pattern.
+        formed: Whether the coupling is formed, rather than completed from its entries on the pattern.
         rough: Relative residual at which to stop solving systems with the coupling if the coupling is not formed.
         saved_loss, bound: Loss of the saved mechanism, and the best bound, both divided by ``scale``.
     """

@@ -70,7 +70,7 @@ def predict(a: Arrays) -> Floats:
     and ``ds = A dz``.
 
     Args:
-        a: The arrays, of which ``dz`` is read and ``df`` is set.
+        a: The arrays. The function reads ``dz`` and sets ``df``.
 
     Returns:
         (6,) array: the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``, ``df s``
@@ -116,7 +116,7 @@ def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[f
     ``target`` (Gondzio 1996).
 
     Args:
-        a: The arrays, of which ``dz`` and ``df`` are changed, and ``ef`` and ``right`` are set.
+        a: The arrays. The function changes ``dz`` and ``df``, and sets ``ef`` and ``right``.
         add: Primal and dual weights for the extra direction ``ez``, ``ef``.
         target: Complementarity to aim at.
         trial_steps: Primal and dual step lengths.
@@ -166,7 +166,7 @@ def extend(a: Arrays, weights: Floats) -> Floats:
     direction.
 
     Args:
-        a: The arrays, of which ``ef`` is changed.
+        a: The arrays. The function changes ``ef``.
         weights: (W,) weights to try for the extra direction.
 
     Returns:

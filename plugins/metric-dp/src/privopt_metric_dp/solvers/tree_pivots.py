@@ -188,7 +188,7 @@ def _find_blocking_row(
 
     Args:
         subtree_root: Root of the subtree. The tight row to its parent leaves the tree.
-        rising: Whether the subtree moves up; otherwise it moves down.
+        rising: Whether the subtree moves up rather than down.
         start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbour and (E,)
             log-ratio of each entry.
         first_child, following: (N,) first child and next sibling of each node, or -1 if there is none.

@@ -83,7 +83,7 @@ def _absorb_deficit(parent: Any, sides: Any, u: Any, g: Any, deficit: Any) -> No
     """Distribute a tree's deficit (a negative ``g`` at the root) over records, and lower their prices accordingly.
 
     If the price at a record of height ``u`` falls by ``x``, ``g_root`` rises by ``x exp(u)``. So the highest records
-    come first, and each bears as much as the flows on its path to the root allow. The root itself bears the rest.
+    come first, and each takes as much as the flows on its path to the root allow. The root itself takes the rest.
 
     Args:
         parent: (N,) parent of each node, -1 at the root.

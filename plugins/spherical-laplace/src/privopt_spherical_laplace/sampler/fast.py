@@ -4,7 +4,7 @@ Both samplers yield the same draws from the same random bytes. Every margin belo
 both. A draw is therefore decided here only if the exact sampler, given the same 128 bits, would also decide it and
 return the same output.
 
-Decisions only rely on additions, multiplications, divisions, square roots and comparisons, which IEEE 754 rounds
+Decisions rely only on additions, multiplications, divisions, square roots and comparisons, which IEEE 754 rounds
 correctly; a library's sine may be less accurate on another machine. Library functions merely propose a distance and a
 cell, which are then verified.
 """
