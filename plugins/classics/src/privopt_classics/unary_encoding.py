@@ -43,8 +43,8 @@ class UnaryLaw(AnswerLaw):
     def probabilities(self) -> Floats:
         """Return an array of shape (k, 2**k): the probability of each bit string (column) given each answer (row).
 
-        An entry is a product with one factor per bit. The factor is 1 / 2 for the true answer's bit, whatever its
-        value. For other bits, it is q (:attr:`background`) if the bit is 1, and 1 - q if the bit is 0.
+        An entry is a product with one factor per bit. The factor for the true answer's bit is 1 / 2. The factor for any
+        other bit is q (:attr:`background`) if the bit is 1, and 1 - q if the bit is 0.
         """
         bits = np.array(list(product((0, 1), repeat=self.size)))
         one_counts = bits.sum(axis=1)[None, :]
