@@ -22,8 +22,8 @@ class AlikeRegions:
 
     Attributes:
         tree: The reduced tree. Its regions have empty names.
-        times: For each level, an array of shape (regions, 1): how many children of one parent in the full tree each
-            region represents. It is 1 for the root.
+        times: For each level, an array of shape (regions, 1): how many siblings in the full tree each region
+            represents. It is 1 for the root.
         counts: For each level, an array of shape (regions,): how many regions of the full tree each region represents.
     """
 
@@ -62,7 +62,7 @@ def find_alike_regions(tree: Tree) -> AlikeRegions:
 
 
 def _number_shapes(tree: Tree) -> list[Ints]:
-    """Assign an id to each region, which is shared by regions of the level whose subtrees have the same shape.
+    """Assign an id to each region such that regions on one level share an id if their subtrees have the same shape.
 
     Two subtrees have the same shape if their roots have equally many children of each shape. Each shape gets a random
     number, and a region's shape is identified by the sum of its children's numbers modulo 2^64. The probability that

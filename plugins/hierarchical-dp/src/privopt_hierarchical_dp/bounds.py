@@ -36,7 +36,7 @@ def _to_levels(arrays: Iterable[Ints]) -> tuple[Ints, ...]:
 class Limits:
     """Public bounds on the number of groups or individuals in every region.
 
-    A bound from the problem file is replaced by the sum of the bounds on the region's children where that is stricter.
+    If the bounds on a region's children add up to a stricter bound, that bound replaces the one in the problem file.
 
     Attributes:
         tree: The region tree.
@@ -191,8 +191,8 @@ def _in_words(lower: int, upper: int) -> str:
 def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str, published_levels: int = 0) -> None:
     """Check that totals satisfy the bounds.
 
-    Call this only for totals that are the same in all neighbouring inputs. For any other total, the error itself would
-    reveal something about an individual, so the release is made to satisfy the bounds instead.
+    Call this only for totals that are the same in all neighbouring inputs. For other totals, raising an error would
+    itself reveal something about an individual. The release is then made to satisfy the bounds instead.
 
     Args:
         limits: The bounds.

@@ -137,11 +137,11 @@ class Design(ABC):
 
     @property
     def searched_split(self) -> tuple[Split, Split] | None:
-        """The budget split if a search found it, because the problem file gives none, otherwise None."""
+        """The budget split if it was found by a search, otherwise None."""
         return self.split if self.is_split_searched else None
 
     def with_searched_split(self, split: tuple[Split, Split]) -> Self:
-        """Return the design with a split that a search found, because the problem file gives none."""
+        """Return the design with a budget split that was found by a search."""
         return evolve(self.with_split(*split), is_split_searched=True)
 
     @property
@@ -163,7 +163,7 @@ class Design(ABC):
 
     @cached_property
     def budgets(self) -> tuple[tuple[Fraction, ...], ...]:
-        """The part of the budget for each table and level. The parts sum exactly to at most the total budget."""
+        """The part of the budget for each table and level. The exact sum of the parts is at most the total budget."""
         # split_budget rounds in favour of privacy. Its flat list is ordered by level, then by table.
         parts, table_count = split_budget(self.problem.privacy.budget, self.budget_shares), len(self.split[1])
         # Every table_count-th entry belongs to the same table.
@@ -229,7 +229,7 @@ class Design(ABC):
             totals: For each level with exact totals, from the root down, an array of shape (regions,) with them.
 
         Returns:
-            The values by table and level, in arrays with the shapes of those in ``noisy``.
+            The values by table and level, in arrays of the same shapes as in ``noisy``.
         """
         filled = [
             [values if part else np.zeros_like(values) for values, part in zip(levels, parts, strict=True)]
@@ -278,12 +278,13 @@ class Design(ABC):
         """Fit a release's noisy values again, and return the lower bound on the loss that this proves.
 
         Returns:
-            The bound, or None if the method proves none, and whether the release is proved to attain it.
+            A tuple of the bound, which is None if the method proves no bound, and whether the release provably attains
+            it.
         """
 
     @abstractmethod
     def weight(self, table: int, level: int) -> Fraction:
-        """Return the weight in the loss of the squared distance between a table on a level and its noisy values.
+        """Return the factor by which the loss weights a table's squared distance to its noisy values on a level.
 
         The largest weight is 1.
         """
@@ -299,7 +300,7 @@ class Design(ABC):
 
     @abstractmethod
     def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
-        """Return, for each level, least-squares estimates of shape (regions, 1) of the totals, ignoring bounds."""
+        """Return least-squares estimates of the totals for each level, with shape (regions, 1). Bounds are ignored."""
 
     def find_contradictions(self, release: HierarchyRelease) -> list[Contradiction]:
         """Return the bounds on totals that the noisy values contradict, in decreasing order of the violation.
@@ -386,7 +387,7 @@ class Design(ABC):
     # --- forecast -----------------------------------------------------------------------------------------
 
     def need_shares(self, tables: Sequence[float] | Floats) -> list[bool]:
-        """Return, for each table, whether it needs a positive budget share, given all shares. By default, all do."""
+        """Return whether each table needs a positive budget share, given all shares. By default, all tables do."""
         return [True] * len(tables)
 
     @abstractmethod

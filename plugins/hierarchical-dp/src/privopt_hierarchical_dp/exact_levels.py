@@ -29,7 +29,7 @@ def check_level_names(value: Sequence[str]) -> str | None:
 
 
 def count_exact_levels(names: Sequence[str] | None) -> int:
-    """Return the number of exact levels from the root down, which is determined by the deepest named level.
+    """Return the number of exact levels, from the root down to the deepest named level.
 
     >>> count_exact_levels(["level_2"]), count_exact_levels(None)
     (2, 0)

@@ -45,7 +45,7 @@ class Instance:
     """A problem with its public inputs and its secrets.
 
     Attributes:
-        public: The design of a release, which contains all public inputs. Its method is one of the mechanism's.
+        public: The design of a release by one of the mechanism's methods. It contains all public inputs.
         truth: The contents of the secret files, or None in a published copy.
     """
 

@@ -262,7 +262,7 @@ def draws_of(problem: Instance, method: str, count: int) -> NDArray[Any]:
 
 
 def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
-    """Return the minimum objective of the paper's Model 1 (integers nearest to noisy counts), by cost tables (M_dp^OP).
+    """Compute the minimum objective of the paper's Model 1 (integers near noisy counts) from cost tables (M_dp^OP).
 
     Args:
         tree: The region tree.
@@ -288,7 +288,7 @@ def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
 
 def _check_optimum(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
-    """Yield a message for each inconsistency in a release, and one if the release is not optimal by the cost tables."""
+    """Yield a message for each inconsistency in a release, and one if its objective exceeds the minimum."""
     method = result.method
     # Releases of other methods need not be consistent, so no optimum is claimed for them.
     if not METHODS[method].valid:
@@ -454,7 +454,7 @@ def tables_neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 
 def _check_margins(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
-    """Yield a message for each region whose counts differ from its children's, another table's or an exact total.
+    """Yield a message for each region whose counts do not match its children, another table or an exact total.
 
     As an independent implementation, the check uses dictionaries instead of the mechanism's arrays.
     """

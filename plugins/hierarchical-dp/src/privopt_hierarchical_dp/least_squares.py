@@ -1,6 +1,6 @@
 """Generalised least squares over the region tree: unbiased estimates from noisy values alone, and intervals for counts.
 
-The method is the one for the noisy measurement files of the 2020 census (Cumings-Menon et al., "Full-information
+The method was designed for the noisy measurement files of the 2020 census (Cumings-Menon et al., "Full-information
 estimation for hierarchical data", 2024). A region's own value, the values of its descendants and those of the rest of
 the tree have independent errors. One pass up and one pass down combine them, weighted by inverse variance. The only
 constraint is that children add up to their parent, so estimates are unbiased, and the variances and fourth cumulants of
@@ -67,8 +67,8 @@ class Estimate:
 
     Attributes:
         mean: Array of shape (regions, values) with the estimates.
-        variance: Array with the error variances, of the shape of ``mean``, or (regions, 1) if each region has only one.
-        fourth: Array of the shape of ``variance`` with the fourth cumulants of the errors.
+        variance: The error variances, shaped like ``mean``, or (regions, 1) if they are the same within each region.
+        fourth: The fourth cumulants of the errors, shaped like ``variance``.
         weighed: The inverse weight of each estimate. The default is ``variance``, as in least squares.
     """
 
@@ -107,7 +107,7 @@ class Estimate:
 
         Args:
             start: The index of each parent's first child, followed by the total number of children.
-            times: Array of shape (children, 1): how many identical siblings each child represents. None if only itself.
+            times: Array of shape (children, 1): how many identical siblings each child represents. None means 1.
         """
         return self.map_moments(
             lambda moments: np.add.reduceat(moments if times is None else times * moments, start[:-1], axis=0)
@@ -115,7 +115,7 @@ class Estimate:
 
 
 def _to_estimate(values: Ints | Floats, noise: Noise, weight: float | Floats | None = None) -> Estimate:
-    """Return noisy values as estimates, with the moments of their noise as those of their errors.
+    """Return noisy values as estimates whose errors have the moments of the noise.
 
     Args:
         values: Array of shape (regions, values) with the noisy values.
@@ -184,7 +184,7 @@ def least_squares(
     down: bool = False,
     times: Sequence[Floats] | None = None,
 ) -> list[Estimate]:
-    """Return an estimate for each region from the noisy values of the whole tree, by one pass up and one down.
+    """Return an estimate for each region from the noisy values of the whole tree, in one pass up and one pass down.
 
     Args:
         tree: The region tree.
@@ -302,7 +302,7 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
     zeros, size = np.zeros((len(end.mean), 1)), courses.mean.shape[1]
 
     def both_ends(inner: Floats, last: Floats) -> Floats:
-        """Return, for each count, the sum of a moment over the two cumulative counts whose difference it is."""
+        """Return a moment of each count: the sum of this moment over the two cumulative counts that are subtracted."""
         moments = np.concatenate([zeros, np.broadcast_to(inner, (len(zeros), size)), last], axis=1)
         return np.asarray(moments[:, 1:] + moments[:, :-1])
 
@@ -348,7 +348,7 @@ def _quantile_table(confidence: float) -> tuple[Floats, Floats]:
 def quantile(variance: Floats, fourth: Floats, confidence: float) -> Floats:
     """Return the half-widths of two-sided intervals for errors with given variances and fourth cumulants.
 
-    A kurtosis above that of the Laplace distribution is reduced to it.
+    The kurtosis of an error is capped at that of the Laplace distribution.
 
     Args:
         variance: The variances.
@@ -396,8 +396,9 @@ class Ends:
     Attributes:
         mean: Array of shape (regions, sizes) with the estimates.
         reach: Array of shape (regions, 1) or (regions, sizes) with the half-widths for the required confidence level.
-        max_counts: Array of shape (regions, 1) with upper bounds: the region's total or, if unknown, that of the
-            nearest ancestor with a known one. Shape (1, 1) if only the root's is known, or none (:data:`UNBOUNDED`).
+        max_counts: Array of shape (regions, 1) with upper bounds on the counts: the total of the region or, if it is
+            unknown, of the nearest ancestor whose total is known. The array has shape (1, 1) if only the root's total
+            is known, or no total at all (:data:`UNBOUNDED`).
         released: Array of shape (regions, sizes) with the released counts. Intervals are widened to contain them.
     """
 

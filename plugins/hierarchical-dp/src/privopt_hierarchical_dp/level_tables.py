@@ -35,7 +35,7 @@ class LevelTable:
 
     Attributes:
         source: The file.
-        frame: The columns of the table. Columns that were matched ignoring case have the names that callers asked for.
+        frame: The columns of the table, under the names that callers asked for. Case is ignored when matching names.
         levels: The names of the region columns, in order.
         shows_cells: Whether error messages quote cells.
         written: For each matched column, its name in the file, which may differ in case.
@@ -150,7 +150,7 @@ def match_columns(header: Sequence[str], names: Sequence[str], file: str) -> tup
         file: The name of the file, for error messages.
 
     Returns:
-        For each name with a single match, the matching column of the header; and a fault for each name with several.
+        For each name with a single match, the matching column; and a fault for each name with several matches.
     """
     columns_by_name: dict[str, list[str]] = {}
     for column in header:
@@ -175,7 +175,7 @@ def region_faults(name: str, regions: Sequence[str], is_known: Bools, *, is_secr
     Args:
         name: The name of the file, for error messages.
         regions: The region of each row.
-        is_known: Array of shape (rows,), a mask of the rows whose region is in the hierarchy.
+        is_known: Mask of the rows whose region is in the hierarchy, shape (rows,).
         is_secret: Whether the file is secret.
     """
     faults, listed_regions = Faults(), set[str]()
@@ -195,7 +195,7 @@ def read_regions(source: File, *, once: bool = False) -> Regions:
 
     Args:
         source: The table of regions.
-        once: Whether a leaf region may only have one row.
+        once: Whether each leaf region may have only one row.
 
     Raises:
         InputError: A column is missing, a region occurs twice although ``once`` is set, or the regions do not form a

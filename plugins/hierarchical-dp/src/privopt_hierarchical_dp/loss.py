@@ -19,8 +19,8 @@ class PostProcessing(UtilityLoss[HierarchyRelease]):
     """The post-processing objective: the weighted squared distance between a release and its noisy values.
 
     The loss is the sum over tables and levels of w |x - noisy|^2 for the measured values (counts, cumulative counts or
-    the published chain). The largest weight is 1. The loss measures how far the fit moved the noisy values, not the
-    error relative to the true counts, which ``private/truth.json`` states.
+    the published chain). The largest weight is 1. The loss measures how far the fit moved the noisy values. It does not
+    measure the error relative to the true counts. For that error, see ``private/truth.json``.
 
     Attributes:
         design: The design of the method that minimises this objective.

@@ -326,7 +326,7 @@ class HierarchicalDP(CountsMechanism):
         return read_groups(declared, file)
 
     def reopen(self, declared: HierarchyProblem, file: str, folder: Path) -> tuple[Instance, HierarchyRelease]:
-        """Read a published release and its problem, which has no secrets because these are not published.
+        """Read a published release and its problem, without secrets, because secrets are not published.
 
         Args:
             declared: The contents of the published problem file.
@@ -432,7 +432,7 @@ class HierarchicalTables(CountsMechanism):
         return [*lines, *describe_waste(problem.public)]
 
     def reopen(self, declared: TablesProblem, file: str, folder: Path) -> tuple[Instance, HierarchyRelease]:
-        """Read a published release and its problem, which has no secrets because these are not published.
+        """Read a published release and its problem, without secrets, because secrets are not published.
 
         Args:
             declared: The contents of the published problem file.
@@ -477,7 +477,7 @@ def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: Sol
     Args:
         fit: Function that fits the noisy values with given options.
         how: The options of the fit.
-        context: The run, which states the time that remains.
+        context: The context of the run, which states the remaining time.
 
     Returns:
         The fit, and whether it ended early.
@@ -500,9 +500,9 @@ def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: Sol
 
 
 def _noise_records(forms: Sequence[Form], records: Sequence[Sequence[NoiseRecord | None]]) -> Any:
-    """Return, for ``result.json``, the sampler and the number of draws for each table and level, None if unmeasured.
+    """Return the sampler and the number of draws for each table and level, in the form used by ``result.json``.
 
-    The result maps the name of each table to a list by level. If the only table has no name, the result is its list.
+    The result maps table names to lists by level, with None where unmeasured. For a single unnamed table, it is a list.
 
     Args:
         forms: The published tables.
@@ -565,7 +565,7 @@ def _check_publication(design: Design, release: HierarchyRelease) -> list[str]:
     """Check the tables in ``publish/`` against tables recomputed from the released counts and the noise scales.
 
     Returns:
-        For each table with wrong lines, a message about the first one.
+        For each table with wrong lines, a message about the first wrong line.
     """
     rules, table_ends = design.problem.publish, design.compute_ends(release)
     if rules.coefficient_of_variation is None or table_ends is None or release.bounds is None:

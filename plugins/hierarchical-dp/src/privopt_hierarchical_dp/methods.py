@@ -118,7 +118,7 @@ def sensitivity(method: str, max_quantity: int, relation: Relation = SIZES, *, t
     """Return the sensitivity Delta to which the noise on a level is calibrated (see :mod:`.relations`).
 
     Args:
-        method: The name of the method. For the published chain, the result is that of cumulative counts, as printed.
+        method: The name of the method. The published chain gets the sensitivity of cumulative counts, as in the paper.
         max_quantity: The largest amount Q by which one individual may change the size of a group.
         relation: The neighbouring relation.
         totals: Whether the totals of the leaf regions, and therefore of all regions, are published exactly.
@@ -133,8 +133,8 @@ def order_of(method: str, *, totals: bool, relation: Relation) -> Order:
     Args:
         method: The name of the method.
         totals: Whether every region's total is public. The last cumulative count is then not measured.
-        relation: The neighbouring relation. If numbers of groups are not exact under it, groups are counted from the
-            largest size down.
+        relation: The neighbouring relation. If neighbours can have different numbers of groups, groups are counted
+            from the largest size down.
     """
     if METHODS[method].query != "cumulative":
         return "counts"

@@ -7,8 +7,8 @@ neighbours. Under ``replaced``, Delta is the L1 sensitivity for double geometric
 for Gaussian noise.
 
 Double geometric noise with scale b spends epsilon = Delta / b. Discrete Gaussian noise with variance V spends rho =
-Delta / (2 V). Both budgets add up over the levels. If a level's part of the budget is 0, it is not measured: the scale
-is None, nothing is spent, and the values carry no information.
+Delta / (2 V). Both budgets add up over the levels. A level whose part of the budget is 0 is not measured: its scale is
+None, nothing is spent, and its values carry no information.
 """
 
 from __future__ import annotations
@@ -112,9 +112,9 @@ class NoiseDistribution:
         return noise_of(scale) if self.law == "laplace" else _gaussian_moments(float(scale))
 
     def moments_of_budgets(self, budgets: Floats, delta: int) -> tuple[Floats, Floats]:
-        """Return the variances and fourth cumulants of the noise that spends each of many parts of a budget.
+        """Return the variance and the fourth cumulant of the noise for each of the given parts of a budget.
 
-        A part of 0 has the moments of `UNMEASURED`.
+        For a part of 0, these are the moments of `UNMEASURED`.
 
         Args:
             budgets: The parts of the budget, an array of any shape.

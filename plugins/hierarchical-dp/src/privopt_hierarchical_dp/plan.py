@@ -71,8 +71,8 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
     there are public counts that resemble the secret ones, the method is also run on them with a few seeds, and the
     resulting errors decide between the split found by the search and some simple splits.
 
-    The split selected in this way may only have been lucky. Its errors are therefore measured again with fresh seeds,
-    and it replaces the problem's own split only if they are significantly smaller.
+    A split selected in this way may have won by chance. Its errors are therefore measured again with fresh seeds. It
+    replaces the problem's own split only if its errors are significantly smaller.
 
     Args:
         declared: The contents of the problem file. No secret file is read.
@@ -352,8 +352,8 @@ def describe_waste(design: Design) -> list[str]:
     """Return a warning if the errors with the file's split are expected to be much larger than with the default split.
 
     With several tables, the default is the best split for the linear fit. With groups by size, it is the method's own
-    split, because the best split for the linear fit would give the whole budget to the leaves. If most sizes are empty,
-    which public files do not show, the levels above would then have far larger errors than forecast (for results, see
+    split, because the best split for the linear fit would give the whole budget to the leaves. The levels above would
+    then have far larger errors than forecast if most sizes are empty, which public files do not show (for results, see
     plugins/hierarchical-dp/README.md).
 
     Args:

@@ -132,7 +132,7 @@ def find_wrong_lines(
         confidence: The confidence level of the intervals.
 
     Returns:
-        For each file with wrong lines, a message about the first one.
+        For each file with wrong lines, a message about the first wrong line.
     """
     expected_files = [
         publication_files(release, table_ends, rules, confidence, slack) for slack in (-SLACK_GROUPS, 0.0, SLACK_GROUPS)

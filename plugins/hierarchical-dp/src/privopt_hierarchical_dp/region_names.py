@@ -84,7 +84,7 @@ def check_totals_among_regions(paths: pl.DataFrame, file: str) -> None:
 def warn_of_alike_regions(tree: Tree) -> list[str]:
     """Return warnings about regions whose codes differ only in leading zeros or ``.0``, or whose names look alike.
 
-    They are probably the same region, written in two ways.
+    Such regions are probably the same region, written in different ways.
     """
     groups = _find_alike_codes(tree)
     lines = [
@@ -98,7 +98,7 @@ def warn_of_alike_regions(tree: Tree) -> list[str]:
 
 
 def _find_alike_codes(tree: Tree) -> list[list[str]]:
-    """Group the regions whose codes, like those of all their ancestors, differ at most in leading or decimal zeros.
+    """Group regions whose own codes and whose ancestors' codes differ at most in leading or decimal zeros.
 
     Returns:
         The names of the regions in each group, in the order of the tree.
@@ -137,7 +137,7 @@ def _own_names(names: pl.Series) -> pl.Series:
 
 
 def _find_unusual_names(tree: Tree) -> list[str]:
-    """Return the names with a character that readers could overlook, and the names with which they could be confused.
+    """Return names with characters that readers could overlook, and the names for which they could be mistaken.
 
     All other names differ in visible characters, so no two of them look alike.
     """

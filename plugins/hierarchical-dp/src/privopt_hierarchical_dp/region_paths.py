@@ -70,7 +70,7 @@ def number_regions(paths: pl.DataFrame, file: str) -> tuple[Levels, Ints]:
 
 
 def _list_prefixes(paths: pl.DataFrame) -> tuple[list[pl.DataFrame], Levels]:
-    """Return the distinct prefixes of the paths, which represent the regions on each level, and link them to parents.
+    """Return the regions on each level, as distinct prefixes of the paths, and link them to their parents.
 
     Args:
         paths: The distinct paths from the root to a leaf.
@@ -138,8 +138,8 @@ def _check_gaps(paths: pl.DataFrame, prefixes: Sequence[pl.DataFrame], levels: L
 def _write_names(prefixes: Sequence[pl.DataFrame], levels: Levels, file: str) -> Levels:
     """Return the regions of each level with their names in files.
 
-    A name shared by several regions is replaced by the path below the root, joined by ``/``. If this path starts with
-    the root's own name, it includes the root, because otherwise root and child would have the same name.
+    If several regions share a name, each is named by its path below the root, joined by ``/``. A path that starts with
+    the root's own name also includes the root, because otherwise root and child would have the same name.
 
     Args:
         prefixes: The prefixes of the paths, by length.

@@ -20,12 +20,12 @@ N) - 1 of these for sizes from 1 to N, and at most min(m, N) if size 0 is a clas
 
 **Relations for tables of individuals** (:class:`TableRelation`). Each individual is counted once, in one leaf region
 and one cell of every table. An individual is in all tables and levels at once, so their budgets add up. The following
-changes are those in one table on one level.
+are the changes in one table on one level.
 
 ``individuals``: one individual joins or leaves, so one cell changes by 1.
 
-``moves``: one individual changes any values, possibly its region. At most one cell decreases by 1 and one increases by
-1, and the number of individuals does not change.
+``moves``: one individual changes any of its values, which may include its region. At most one cell decreases by 1 and
+one increases by 1, and the number of individuals does not change.
 
 ``attributes``: as ``moves``, but the individual stays in its leaf region, so no region's total changes.
 
@@ -272,7 +272,7 @@ def _larger_costs(household: int, kind: str, *, steps: bool) -> str:
     Args:
         household: The largest number m of persons that the budget covers.
         kind: The privacy notion.
-        steps: Whether a household of k persons changes k - 1 values, as without a size class 0, rather than k.
+        steps: Whether a household of k persons changes k - 1 values (no size class 0) instead of k.
     """
     cost = {"zcdp": "(k / {m})^2 rho", "approx-dp": "(k / {m})^2 of the rho that epsilon and delta stand for"}
     pure = "k / {m} epsilon" if household == 1 or not steps else "(k - 1) / ({m} - 1) epsilon"
@@ -308,7 +308,7 @@ class TableRelation:
         unit: The unit of the budget.
         sensitivity: The largest sum of absolute changes in one table on one level between neighbouring inputs. For
             Gaussian notions, the largest sum of squared changes.
-        exact: The number of levels, from the root down, whose totals are public. None if all levels are.
+        exact: The number of levels, from the root down, whose totals are public. None if all totals are.
         promise: Sentences that tell readers which inputs are neighbours, and the privacy loss for larger changes.
         public: Sentences that tell readers which totals are published exactly.
         is_of_households: Whether whole households are replaced.

@@ -68,7 +68,7 @@ class HierarchyRelease(Release):
         noisy: For each table and level, an array of shape (regions, ...) with the noisy values. Values that were not
             measured are derived from noisy values and exact totals.
         totals: For each level whose totals are published exactly, from the root down, an array of shape (regions,) with
-            these totals. Empty if none are.
+            these totals. Empty if there are no such levels.
         scales: The exact scales of the drawn noise by table and level, which are variances for Gaussian noise. None if
             the table was not measured on the level.
         law: The noise distribution.
@@ -76,8 +76,8 @@ class HierarchyRelease(Release):
             problem's confidence level. They are computed from public values. None for methods without intervals.
         truth: The true counts in the form of ``counts``, which are written only to ``private/``. None if the release
             was read from files.
-        publication: The contents of the files of tables for readers, in which noisy cells are marked, by path. Empty if
-            the problem file requests none.
+        publication: The tables for readers, in which noisy cells are marked, as file contents by path. Empty if the
+            problem file requests no such tables.
         split: The budget shares of the levels and of the tables, if the search in :mod:`.plan` found them. They are
             part of the release because another machine may find different ones. None if the problem file determines
             them.
@@ -179,7 +179,7 @@ class HierarchyRelease(Release):
     def past_sums(self) -> list[str]:
         """Return a message for each file and level with numbers so large that sums could overflow 64-bit integers.
 
-        Call this before any other check, because the others would be wrong after an overflow.
+        Call this before any other check, because other checks would give wrong results after an overflow.
         """
         levels_by_file = [(f"{NOISY}: {TOTALS}", [past_sums(level) for level in self.totals])]
         for form, counts, noisy in zip(self.layout.forms, self.counts, self.noisy, strict=True):

@@ -174,7 +174,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         return figures
 
     def headline(self, problem: Instance, release: HierarchyRelease, result: Result) -> str:
-        """Return sentences on what was counted, how wide the intervals are, and how often an attacker can be right."""
+        """Describe what was counted, how wide the intervals are, and how often an attacker's guess can be right."""
         tree, noun = release.tree, release.layout.noun
         regions = sum(int(tree.first_here(level).sum()) for level in range(tree.depth))
         total = format_digits(float(release.numbers[0].sum()))

@@ -200,7 +200,7 @@ class SizesDesign(Design):
 
     @property
     def default_split(self) -> tuple[Split, Split]:
-        """The split if the problem file gives none: the method's default shares of the levels, and 1 for the table."""
+        """The split if the file gives no split: the method's default shares of the levels, and 1 for the table."""
         return normalize_shares(default_shares(self.method, self.tree.depth)), (Fraction(1),)
 
     @property
@@ -259,7 +259,7 @@ class SizesDesign(Design):
         Args:
             noisy: The noisy values for each level of the single table.
             totals: For each level whose totals are published exactly, from the root down, an array of shape (regions,)
-                with these totals. Empty if none are.
+                with these totals. Empty if there are no such levels.
             how: The options of the fit.
             root: The estimated total of the whole hierarchy. If None, it is estimated here unless it is public.
         """
@@ -353,7 +353,7 @@ class SizesDesign(Design):
         return [level_ends]
 
     def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
-        """Return, for each level, least-squares estimates of shape (regions, 1) of the regions' totals."""
+        """Return least-squares estimates of the regions' totals for each level, with shape (regions, 1)."""
         # A total is a sum of noisy counts, whose variances and fourth cumulants add up, or one noisy cumulative count.
         terms = self.relation.classes if self.order == "counts" else 1
         noise = [

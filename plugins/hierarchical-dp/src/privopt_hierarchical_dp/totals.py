@@ -1,4 +1,4 @@
-"""Estimate the totals of regions, which are their numbers of groups, for problems in which they are not public.
+"""Estimate the totals of regions (their numbers of groups) for problems in which they are not public.
 
 Totals are estimated from the noisy values before the fit and passed to the method, so a release is still consistent and
 non-negative. The total of the whole hierarchy is the unbiased least-squares estimate from all levels. A method that
@@ -95,7 +95,7 @@ def estimated_totals(
             add up. Empty if none are known.
 
     Returns:
-        For each level, an array of shape (regions,) with the totals. If the root suffices, only its array.
+        For each level, an array of shape (regions,) with the totals. Only the root's array if its total suffices.
     """
     sums = noisy_totals(noisy, order)
     total = round(estimated_root(tree, sums, law, scales)) if root is None else root

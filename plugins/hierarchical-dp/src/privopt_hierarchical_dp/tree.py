@@ -40,8 +40,8 @@ class Tree:
     A leaf above level L is its own only child on every level below. It is measured again on these levels with their
     budget shares, which would otherwise remain unused for this leaf. Files list the leaf only once.
 
-    A name shared by several regions is replaced by its path below the root, joined by ``/`` (``OR/Washington``). If
-    this path starts with the root's own name, it includes the root (``Luxembourg/Luxembourg``).
+    If several regions share a name, each is named by its path below the root, joined by ``/`` (``OR/Washington``). A
+    path that starts with the root's own name also includes the root (``Luxembourg/Luxembourg``).
 
     Within a level, regions are ordered by their parents' order and then by name (Unicode code points). The tree is
     therefore independent of the order of rows in a file, which may be secret.

@@ -1,1 +1,1 @@
-"""The checker's part for releases of counts, which shares no code with the mechanisms. Start with ``counts``."""
+"""The checker for releases of counts, which shares no code with the mechanisms. Start reading at ``counts``."""

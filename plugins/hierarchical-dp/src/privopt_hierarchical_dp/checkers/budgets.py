@@ -17,7 +17,7 @@ def delta_above(rho: Fraction, epsilon: Fraction) -> Fraction:
     """Return an upper bound on the delta for which rho-zCDP implies (epsilon, delta)-DP.
 
     For every a > 1, delta is at most exp((a - 1) (a rho - epsilon)) (1 - 1/a)^a / (a - 1) (Canonne, Kamath and Steinke
-    2020, proposition 12). Every a gives a valid bound, so a good value of a is searched for in doubles.
+    2020, proposition 12). Every a gives a valid bound, so the search for a good one can use doubles.
 
     Args:
         rho: The positive budget that is spent.
@@ -45,7 +45,7 @@ def delta_above(rho: Fraction, epsilon: Fraction) -> Fraction:
 
 
 def _log_down(x: Fraction) -> Fraction:
-    """Return a lower bound on ln(x) for x > 0, too low by at most a relative 1e-109 plus an absolute 1e-118."""
+    """Return a lower bound on ln(x) for x > 0, with an error of at most 1e-109 |ln(x)| + 1e-118."""
     if x >= 1:
         return log_down(x)
     # ln(x) = -ln(1 / x), whose upper bound undoes what log_down can be too low: a relative 2e-110 plus 1e-119.

@@ -1,8 +1,8 @@
 """Check a release of counts over a hierarchy: sums, bounds, exact totals, noise scales, and claims in result.json.
 
 The formulas are documented in docs/reference/proof.md, "Counts in a hierarchy". The finding for each claim states what
-this checker does not check. No folder can show that the noise was drawn with the stated scales. The widths of intervals
-and the lower bound on the loss are only recomputed by ``privopt verify``.
+this checker does not check. A release folder cannot show that the noise was drawn with the stated scales. Only
+``privopt verify`` recomputes the widths of intervals and the lower bound on the loss.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Counts:
 
     @property
     def scale_name(self) -> str:
-        """The name of the noise parameters: ``scales`` of Laplace noise under pure DP, else Gaussian ``variances``."""
+        """The name of the noise parameters: ``scales`` for Laplace noise (pure DP), else ``variances`` (Gaussian)."""
         return "scales" if self.kind == "pure-dp" else "variances"
 
     @property
@@ -166,9 +166,11 @@ class Counts:
     def order(self) -> str:
         """The meaning of the columns measured by a method of hierarchical-dp.
 
-        The columns are ``counts`` or cumulative counts. Cumulative counts are numbers of groups of size s or less:
-        ``less``, or ``inner`` without the last one, which is the exact total. If neighbours can differ in their numbers
-        of groups, they are numbers of groups of size s or more (``more``).
+        The columns are ``counts`` or cumulative counts:
+
+        * ``less``: the numbers of groups of size s or less.
+        * ``inner``: the same, without the last number, which is the exact total.
+        * ``more``: the numbers of groups of size s or more, if neighbours can have different numbers of groups.
         """
         if METHODS[self.result["method"]][0] == "counts":
             return "counts"
@@ -177,7 +179,7 @@ class Counts:
         return "less" if self.privacy_table.get("relation", "sizes") in ("sizes", "replaced") else "more"
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the functions that check the claims, by claim, in the order in which to call them.
+        """Return a mapping from each claim to the function that checks it, in the order in which to call them.
 
         Each function returns a string that describes its findings, or raises RefusedError.
         """
@@ -331,8 +333,8 @@ class Counts:
     def unmeasured(self) -> str:
         """Check that values without noise are exact totals, sums over the level below, or 0.
 
-        Unless they are exact totals, such values must be 0 if another table is measured on the level, and otherwise
-        sums over the level below. Any other values could be secret counts.
+        Values other than exact totals must be 0 if another table is measured on the level. If no table is measured
+        there, they must be sums over the level below. Anything else could be a secret count.
 
         Raises:
             RefusedError: A table has other values without noise.
@@ -385,7 +387,7 @@ class Counts:
     def objective(self) -> str:
         """Check the loss stated in result.json, its lower bound, the optimality gap and the solver status.
 
-        The loss is the squared distance between the release and its noisy values. It is only recomputed for groups by
+        The loss is the squared distance between the release and its noisy values. It is recomputed only for groups by
         size.
 
         Raises:

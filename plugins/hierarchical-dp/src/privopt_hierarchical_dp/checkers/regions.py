@@ -61,7 +61,7 @@ def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tu
         The parent of each region; and for each region a list with one list of integers per cell.
 
     Raises:
-        RefusedError: The header differs, or the rows are not the cells of each region in order.
+        RefusedError: The header differs, or the rows do not list the cells of each region in order.
     """
     name, width = path.name, len(header) - 2 - len(cells[0])
     with path.open(encoding="utf8", newline="") as file:
@@ -87,10 +87,10 @@ def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tu
 
 
 def written_regions(problem: Problem, file: object) -> dict[str, str]:
-    """Return the parent of each region in a public table of regions, with the names that regions have in releases.
+    """Return the parent of each region in a public table, using the names that regions have in releases.
 
-    A name shared by several regions is replaced by the path below the root, joined by ``/``. If this path starts with
-    the root's own name, it includes the root.
+    If several regions share a name, each is named by its path below the root, joined by ``/``. A path that starts with
+    the root's own name also includes the root.
 
     Args:
         problem: The problem file.
@@ -115,7 +115,7 @@ def written_regions(problem: Problem, file: object) -> dict[str, str]:
 
 
 def normalize(name: str) -> str:
-    """Return a region's name in Unicode's normal form C, in which names are compared.
+    """Return a region's name in Unicode normal form C, for comparison with other names.
 
     Surrounding whitespace needs no treatment, because :meth:`.Problem.columns` strips cells as ``solve`` does.
     """

@@ -39,8 +39,8 @@ class Promise:
         exact: The number of levels, from the root down, whose totals are published exactly.
         scope: The difference between neighbouring inputs, in words.
         unit: The unit of the budget.
-        has_totals: Whether every region's number of groups is published exactly. If so, the last cumulative count,
-            which equals it, is not measured.
+        has_totals: Whether every region's number of groups is published exactly. If so, the last cumulative count is
+            not measured, because it equals this number.
     """
 
     def __init__(self, sensitivity: int, exact: int, scope: str, unit: str, *, has_totals: bool = False) -> None:
@@ -49,10 +49,10 @@ class Promise:
 
 
 def count_exact_levels(names: object) -> int:
-    """Return the number of exact levels, which the deepest level named in ``hierarchy.exact`` determines.
+    """Return the number of exact levels, from the root down to the deepest level named in ``hierarchy.exact``.
 
     Args:
-        names: The value of this key. If it is None, no levels are exact.
+        names: The value of ``hierarchy.exact``. If it is None, no levels are exact.
 
     Raises:
         RefusedError: The value is not a list of names ``level_1``, ``level_2``, ...

@@ -26,8 +26,8 @@ def stated_parts(
     Args:
         tables: The contents of the problem file.
         depth: The number of levels.
-        are_exact: By table and level, whether the table contains only exact totals there. Such a table gets nothing,
-            and the other tables share the level's budget.
+        are_exact: By table and level, whether the table contains only exact totals there. Such a table gets no budget
+            on this level, which the other tables share among themselves.
         is_of_sizes: Whether the problem is about groups by size.
 
     Returns:

@@ -19,7 +19,7 @@ class Table:
         cells: For each cell, the attribute values or the size that identify it.
         counts: For each region, the counts of its cells.
         ends: For each region, the low and high interval ends of its cells. Empty if there are no intervals.
-        noisy: For each level, the list of noisy values of each of its regions, sorted by region name.
+        noisy: For each level, one list of noisy values per region, with the regions sorted by name.
         scales: The noise scale on each level, which is 0 if the level was not measured.
     """
 
@@ -47,7 +47,7 @@ def measure(counts: list[int], order: str) -> list[int]:
 
 
 def project(table: Table, region: str, shared: set[int]) -> dict[tuple[str, ...], int]:
-    """Return a region's counts, summed over all attributes that are not shared, by the values of the shared ones.
+    """Return a region's counts by the values of the shared attributes, summed over all other attributes.
 
     Args:
         table: The table.

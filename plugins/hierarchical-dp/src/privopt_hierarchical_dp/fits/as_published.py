@@ -71,9 +71,9 @@ def chain_counts(chain: Sequence[Ints]) -> list[Ints]:
 def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
     """Solve Model 3 of the paper exactly: find the non-decreasing integers within [0, G] nearest to the noisy chain.
 
-    The chain lists the regions in post-order for size 1, then for size 2, and so on. If the next element belongs to a
-    region on a higher level, an element must equal it (C9). Otherwise it must not exceed it. Unlike the printed (C8),
-    this includes steps to a deeper level. The labels (C7) to (C9) are those of the paper.
+    The chain lists the regions in post-order for size 1, then for size 2, and so on. An element must equal the next one
+    if that belongs to a region on a higher level (C9). All other elements must not exceed the next one. Unlike (C8) as
+    printed, this includes steps to a deeper level. The labels (C7) to (C9) are those of the paper.
 
     Args:
         tree: The region tree.

@@ -1,8 +1,8 @@
 """An exact solver for Model 1 that uses half-prices (docs/papers/hierarchical-dp.md, "Corrections").
 
-Model 1 has one tree of regions for each group size. It asks for non-negative integers x in which every parent is the
-sum of its children and the roots of all trees add up to G. They minimise the sum over all nodes of
-w_level (x - noisy)^2.
+Model 1 has one tree of regions for each group size. Each node gets a non-negative integer x, such that every parent is
+the sum of its children and the roots of all trees add up to G. The integers minimise the sum of w_level (x - noisy)^2
+over all nodes.
 
 Raising a node from v - 1 to v has a *marginal* cost. This is w (2 (v - noisy) - 1) for the node itself, plus the
 marginal cost of the child that is raised. Weights and noisy values are integers, so marginal costs are integers too.
@@ -10,9 +10,10 @@ They increase with v, because the cost of each node is convex (Lemma 5 of the pa
 
 A *price* p, which is a Lagrange multiplier, therefore determines the value of each node: the largest value whose
 marginal cost is at most p. The *half-price* is the price that a node passes on to its children: p minus the node's own
-part of the marginal cost. It is found by a search over integers, and in closed form from sorted break points for nodes
-directly above the leaves. The price at the top is the smallest one at which the roots add up to at least G. Nodes whose
-marginal cost equals this price are tied, and the units still missing below it are divided evenly among them.
+part of the marginal cost. It is found by a search over integers or, for nodes directly above the leaves, in closed form
+from sorted break points. The price at the top is the smallest one at which the roots add up to at least G. Nodes whose
+marginal cost equals this price are tied. The units that would be missing at any lower price are divided evenly among
+them.
 
 The running time is O(|R| N log), with a few searches per level between the root and the parents of the leaves.
 """
@@ -299,10 +300,10 @@ def _sum_children_at_price(node: int, price: int, tables: Any, first_leaf: int) 
 
 @jit()
 def _give_ties(first: int, last: int, remaining: int, price: int, value: Ints, room: Ints, tables: Any) -> None:
-    """Distribute the missing units evenly among the children, over all tied units that they can take at a price.
+    """Distribute missing units among the children, spread evenly over all units that are tied at a price.
 
-    Every choice among tied units is optimal. But if the first children received all of them, the counts of the first
-    sizes would compensate for the noise on all sizes and have larger errors than the others.
+    Every choice among tied units is optimal. But if the first children received all missing units, the counts of the
+    first sizes would compensate for the noise on all sizes and have larger errors than the other counts.
 
     Args:
         first: The index of the first child.
@@ -343,7 +344,7 @@ def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int,
         level: The level of each node.
         weight: The weight of each level. The weight of node 0's level is 0.
         first_leaf: The index of the first leaf.
-        value: The values by node index. Entry 0 is an input, and the other entries are written.
+        value: The values by node index. Entry 0 is an input, and all other entries are outputs.
     """
     nodes = len(noisy)
     ranked = np.empty(nodes, np.int64)
@@ -437,7 +438,7 @@ def _number_nodes(tree: Tree, sizes: int) -> tuple[Ints, Ints, int]:
 
 
 def project_counts(tree: Tree, noisy: Sequence[Ints], *, total: int, weights: Ints | None = None) -> list[Ints]:
-    """Return the consistent non-negative integers, with G groups in the root, nearest to noisy counts (Model 1, M_H).
+    """Return the consistent non-negative integers nearest to noisy counts, with G groups at the root (Model 1, M_H).
 
     Args:
         tree: The region tree.

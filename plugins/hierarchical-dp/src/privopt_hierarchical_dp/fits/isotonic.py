@@ -1,7 +1,7 @@
 """Isotonic regression over integers by pooling adjacent violators (PAVA), clipping and rounding.
 
-Rounding the least-squares isotonic fit half up gives an optimum of the integer program for any positive weights. The
-reason is that the pooled blocks are optimal for integers as well, and the best integer for a block is its rounded mean.
+If the least-squares isotonic fit is rounded half up, the result solves the integer program for any positive weights.
+The pooled blocks are optimal for integers as well, and the best integer for a block is its rounded mean.
 The functions for integers use integer arithmetic only: they compare block means by quotient and remainder, without
 rounding errors.
 """

@@ -45,7 +45,8 @@ class Projection:
     """A feasible point of the continuous problem, with a lower bound on the optimum.
 
     Attributes:
-        leaves: Array of shape (leaf regions, sizes) with the feasible point's leaves. Its other levels are their sums.
+        leaves: Array of shape (leaf regions, sizes), the leaf level of the feasible point. It determines all other
+            levels by addition.
         value: The objective at the feasible point.
         lower_bound: A lower bound on the objective of all feasible points, up to rounding errors in doubles.
         iterations: The number of ADMM steps.
@@ -151,7 +152,7 @@ def _weighted_square(weights: Sequence[Floats], values: Sequence[Floats], target
     Args:
         weights: The weight w_l of each level, a scalar or an array of shape (sizes,).
         values: For each level, an array of shape (regions, sizes).
-        targets: For each level, an array with the shape of that in ``values``.
+        targets: For each level, an array of the same shape as in ``values``.
     """
     # Regions are summed first, because a weight is a scalar or has one entry per size.
     return float(

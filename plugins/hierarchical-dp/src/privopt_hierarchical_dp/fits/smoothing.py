@@ -1,17 +1,17 @@
 """A fit of cumulative counts level by level, with the parent region's distribution as a prior (borrowing strength).
 
-Model 2 (:mod:`.chain`) ignores that regions resemble their parent. Here a child with a public total G_c has a parent
-with total G_p whose counts n_s are already released. The child's expected number of groups of size s is
-mu_s = G_c n_s / G_p, with variance mu_s + h_s^2 mu_s^2. The first term of the variance is sampling variation. The
+Unlike Model 2 (:mod:`.chain`), this fit relies on regions resembling their parent. Let a child have the public total
+G_c, and its parent the total G_p and the counts n_s, which are already released. The child's expected number of groups
+of size s is mu_s = G_c n_s / G_p, with variance mu_s + h_s^2 mu_s^2. The first term is sampling variation. The
 heterogeneity h_s is estimated from all regions on the level together, after subtracting the noise variance.
 
-Each child's noisy cumulative counts are then observations of a random walk with these increments. The best linear
-estimate is a Kalman filter with a smoother along the sizes, in O(N). ADMM makes the children of each parent add up to
-the parent and keeps each child non-decreasing. Error diffusion rounds the result to integers.
+Each child's noisy cumulative counts are then observations of a random walk with these increments. A Kalman filter with
+a smoother along the sizes computes the best linear estimate in O(N). ADMM makes the children of each parent add up to
+the parent and keeps each child's cumulative counts non-decreasing. Error diffusion rounds the result to integers.
 
-Before all this, the noisy values of every region are pooled with those of its descendants by inverse variance. This is
-the upward pass of least squares over the tree. It imposes no constraint, so it adds no bias. All steps are
-post-processing: they only read noisy values, released counts and public totals.
+Before these steps, the noisy values of every region are pooled with those of its descendants, weighted by inverse
+variance. This is the upward pass of least squares over the tree. It imposes no constraint, so it adds no bias. All
+steps are post-processing: they only read noisy values, released counts and public totals.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _ROOT_SQUARE = 0.03
 def heterogeneity(counts: Floats, noise: Floats, expected: Floats) -> Floats:
     """Estimate h_s^2, the relative variance of children's counts around the counts predicted from their parent.
 
-    The estimate averages ((count - mu)^2 - noise variance - mu) / mu^2 over the regions, weighted by information. The
-    prior `PRIOR_SQUARE` has the weight of half a standard error, which stabilises the estimates for sizes with little
-    data.
+    The estimate averages ((count - mu)^2 - noise variance - mu) / mu^2 over the regions, weighted by inverse variance.
+    The average includes `PRIOR_SQUARE`, with the weight of half a standard error. This prior stabilises the estimates
+    for sizes with little data.
 
     Args:
         counts: Array of shape (regions, sizes) with the estimated counts.

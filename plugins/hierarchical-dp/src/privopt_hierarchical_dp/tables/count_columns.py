@@ -1,8 +1,8 @@
 """Detect from a table's values whether each row counts several individuals, and which column states how many.
 
 A table of counts, or aggregated table, has one row per combination of region and attributes. If each row is an
-individual instead, rows are rarely all different, unless there are more combinations than rows. If rows remain distinct
-without a numeric column, this column is not an attribute that distinguishes rows. It is probably the count, so its
+individual instead, rows are rarely all different, unless there are more combinations than rows. A numeric column
+without which rows are still distinct is not an attribute that distinguishes rows. It is probably the count, so its
 values are secret.
 """
 
@@ -154,8 +154,8 @@ class _Columns:
     def is_rival(self, name: str, count: str) -> bool:
         """Return whether the column ``name`` could be the count instead of ``count``.
 
-        It could if its numbers are integers, it is not a code for another column or the regions, and rows are distinct
-        without these two columns.
+        This requires that its numbers are integers, that it is not a code for another column or the regions, and that
+        rows are distinct without these two columns.
         """
         return (
             _may_be_whole(self.frame[name])
@@ -166,8 +166,8 @@ class _Columns:
     def chance_of_individuals(self, key: Sequence[str]) -> float:
         """Return an upper bound on the probability that rows of independent individuals are as distinct as the table's.
 
-        The bound assumes that individuals are uniformly distributed over the cells. It holds for any distribution,
-        because rows are most likely to be distinct under this one.
+        The bound is the probability if individuals are uniformly distributed over the cells. It holds for any
+        distribution, because the uniform one makes distinct rows most likely.
 
         Args:
             key: The columns by which rows are compared. A cell is a combination of their values.
@@ -190,7 +190,7 @@ class _Columns:
     def _count_cells(self, key: Sequence[str]) -> float:
         """Estimate the number of possible combinations of values in the columns of a key.
 
-        The estimate is the product of the columns' numbers of values, omitting columns that another one determines.
+        The estimate is the product of the columns' numbers of values, omitting columns determined by another column.
         """
         levels = [name for name in key if name in self.levels]
         cells, selected = self._count_values(levels), [levels]
@@ -279,7 +279,7 @@ def find_count_suspects(table: LevelTable, names: Sequence[str]) -> CountSuspect
 def find_redundant_columns(table: LevelTable, names: Sequence[str], count: str) -> list[str]:
     """Return the numeric columns, other than the count, that are not needed to distinguish rows.
 
-    They may be counts as well.
+    These columns may be counts as well.
 
     Args:
         table: A table of counts.

@@ -212,7 +212,7 @@ class TablesDesign(Design):
         return self.weights_of(self.level_rates)
 
     def _level_scales(self, scales: Sequence[Sequence[Scale]]) -> list[Scale]:
-        """Return the noise scales by level of the table that is measured on most levels, None where it is not measured.
+        """Return the noise scales of the table that is measured on the most levels, with None for unmeasured levels.
 
         Only the proportions between levels matter, and they are about the same in every table.
 
@@ -227,8 +227,8 @@ class TablesDesign(Design):
         Args:
             noisy: For each table and level, an array of shape (regions, ...) with the noisy values.
             totals: For each level whose totals are published exactly, from the root down, an array of shape (regions,)
-                with these totals. Empty if none are.
-            how: The options of the fit, of which the gap and the progress function are used.
+                with these totals. Empty if there are no such levels.
+            how: The options of the fit. Only the gap and the progress function are used.
         """
         levels = self.level_weights
         counts = fit_tables(
@@ -277,7 +277,7 @@ class TablesDesign(Design):
         return Fraction(self.level_weights[level]) * Fraction(self.domain.weights[table])
 
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
-        """Return confidence intervals for all cells by table and level, from least squares over all of these."""
+        """Return confidence intervals for all cells by table and level, using least squares over all tables."""
         domain, ends_by_table, effects = self.domain, [], effects_of(self.domain, release.noisy)
         # For each level, the noise of all tables.
         by_level = list(zip(*self.noise_of(release.scales), strict=True))
@@ -347,7 +347,7 @@ class TablesDesign(Design):
         ]
 
     def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
-        """Return, for each level, least-squares estimates of shape (regions, 1) of the totals, from all tables."""
+        """Return least-squares estimates of the totals from all tables for each level, with shape (regions, 1)."""
         return least_squares_below(
             self.tree,
             [level[TOTAL].reshape(-1, 1) for level in effects_of(self.domain, release.noisy)],
@@ -390,7 +390,7 @@ class TablesDesign(Design):
         )
 
     def need_shares(self, tables: Sequence[float] | Floats) -> list[bool]:
-        """Return, for each table, whether it needs a positive budget share.
+        """Return whether each table needs a positive budget share.
 
         A table needs no share if another table with a share contains all of its attributes and more, because its counts
         are then sums over cells of that table.
@@ -410,7 +410,7 @@ class TablesDesign(Design):
         ]
 
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Return the expected sum of absolute errors for each table on each level, after least squares over all.
+        """Return the expected sum of absolute errors for each table on each level, after least squares over all tables.
 
         Args:
             noise: For each table and level, the moments of the noise on one value.

@@ -356,7 +356,7 @@ def _read_attributes(texts: Mapping[str, pl.Series]) -> tuple[dict[str, list[str
 def _find_totals(
     table: LevelTable, attributes: Mapping[str, list[str]], choices: _Choices
 ) -> tuple[dict[str, list[str]], list[tuple[str, ...]]]:
-    """Find the values that are totals of others, by name or by option, and the leaf regions that are not.
+    """Find values that are totals of other values, by name or by option, and leaf regions that are not totals.
 
     Args:
         table: The table.
@@ -411,7 +411,7 @@ def _check_arithmetic(
     totals: Mapping[str, list[str]],
     count: str,
 ) -> None:
-    """Check that no value's count always equals the sum of the counts of some siblings, unless it is a known total.
+    """Check that no value has counts that always equal the sum of some siblings' counts, except for known totals.
 
     Such a value is probably a total or subtotal, so individuals would be counted twice. The counts are secret, so the
     result is only shown on the owner's screen, and nothing is written.
@@ -419,7 +419,7 @@ def _check_arithmetic(
     Args:
         table: The table.
         texts: The cells of each column other than those of regions and counts.
-        attributes: The attributes, of which only the names are used.
+        attributes: The values of each attribute. Only the names of the attributes are used.
         totals: The totals already known, by column. Their rows are omitted.
         count: The column of counts.
 

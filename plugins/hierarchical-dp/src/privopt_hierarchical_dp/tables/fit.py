@@ -107,7 +107,7 @@ def fit_tables(
 
 
 def _fit_over_tree(tree: Tree, means: Sequence[Floats], levels: Sequence[float]) -> list[Floats]:
-    """Return the estimates nearest to the given ones, by weighted least squares, that add up over the tree.
+    """Return the estimates that add up over the tree and are nearest to the given ones by weighted least squares.
 
     Precisions are the right weights here, because no value has been cut off at zero yet; see
     :func:`.sizes.objective_weights`.
@@ -208,8 +208,8 @@ def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], differe
 def noise_of_margin(domain: Domain, margin: Margin, noise: Sequence[Noise], *, contrasts_only: bool = False) -> Noise:
     """Return the variance and the fourth cumulant of the error in one estimated cell of a margin.
 
-    The estimate is a weighted sum of independent noise. Variances are added with the squares of the weights, and fourth
-    cumulants with their fourth powers.
+    The estimate is a weighted sum of independent noise. Its variance is the sum of the variances times the squared
+    weights, and its fourth cumulant is the sum of the fourth cumulants times the fourth powers of the weights.
 
     Args:
         domain: The attributes and tables.

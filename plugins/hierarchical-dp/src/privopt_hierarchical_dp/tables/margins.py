@@ -284,7 +284,7 @@ def steps_of(tables: Sequence[Margin]) -> list[Step]:
     """Return steps for fitting integers to margins, ordered so that each step has a solution and all tables agree.
 
     The steps for a clique of :func:`_find_cliques` form a chain of margins, each a subset of the next one, that ends
-    with the clique's own margin. The smaller margins are measured ones and those that cliques share.
+    with the clique's own margin. The smaller margins are those that are measured and those that cliques share.
 
     For every parent region and every cell of the given margin, a step is a transportation problem. Its row sums are the
     parent's counts in the cells to fit, and its column sums are the children's counts in the given cell. Both add up to

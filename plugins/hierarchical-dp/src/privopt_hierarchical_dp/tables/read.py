@@ -98,7 +98,7 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
 
 
 def _read_table(problem: TablesProblem, source: File) -> tuple[LevelTable, str | None]:
-    """Read the file of records, and find its column of counts, which the problem declares or which is named ``count``.
+    """Read the file of records, and find its column of counts: the declared column, or one named ``count``.
 
     Args:
         problem: The problem.
@@ -198,7 +198,7 @@ def _blank_rows(
         table: The table.
         rows: Array of shape (rows,), a mask of the rows to replace.
         leaf: The path of any leaf region, to which the rows are assigned.
-        attributes: The values of each attribute, of which the rows get the first one.
+        attributes: The values of each attribute. The rows get the first value of each.
         count: The column of counts, which is set to 0. If it is None, the caller must count these rows as 0.
     """
     # A short branch has empty names on the last levels.
