@@ -71,7 +71,7 @@ class Winner(Release):
 
     Attributes:
         choice: One of the public choices.
-        rate: The rate of the noise or coins, per unit of score. The larger it is, the more high scores are favoured.
+        rate: The rate of the noise or coins, per unit of score. A larger rate favours high scores more strongly.
     """
 
     choice: str

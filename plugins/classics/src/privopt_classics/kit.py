@@ -117,7 +117,7 @@ def _with_rows(
 
 
 def _neighbouring_scores(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield each problem that differs from the given one by one person's data, which change each score by at most 1.
+    """Yield all neighbouring problems, in which the data of one person change each score by at most 1.
 
     If scores are monotone, all changes have the same direction.
     """

@@ -48,8 +48,8 @@ class ResponseLaw(AnswerLaw):
     def draw_reports(self, index: int, count: int) -> list[str]:
         """Draw ``count`` reports for the answer at ``index``.
 
-        Each report is the true answer with probability ``truth_probability``, and otherwise one of the other answers,
-        drawn uniformly.
+        Each report is the true answer with probability ``truth_probability``. Otherwise, it is drawn uniformly from the
+        other answers.
         """
         truth_probability, others = self.truth_probability, [*self.records[:index], *self.records[index + 1 :]]
         return [

@@ -54,7 +54,7 @@ class Limits:
         return int(self.lower[0][0]), int(self.upper[0][0])
 
     def with_exact(self, known: Sequence[Ints]) -> Limits:
-        """Return the bounds with those on the top levels replaced by exact totals.
+        """Return these bounds, with the bounds on the top levels replaced by exact totals.
 
         Args:
             known: For each of the top levels, an array of shape (regions,) with the exact totals, which must satisfy
@@ -225,10 +225,10 @@ def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str, p
 def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
     """Return consistent totals that are close to the given totals and satisfy the bounds.
 
-    The root's total is clipped to its bounds. Then, from the root down, the totals of a region's children are replaced
-    by the nearest integers, in squared distance, that satisfy their bounds and add up to the region's new total. These
-    are the children's totals plus a common shift, clipped to the bounds. Remaining units go to the first children that
-    can take one.
+    The root's total is clipped to its bounds. Then, from the root down, a common shift is added to the totals of each
+    region's children, and the sums are clipped to the bounds. The shift is chosen so that the new totals add up to the
+    region's new total. Remaining units go to the first children that can take one. This yields the nearest integers in
+    squared distance.
 
     Args:
         totals: For each level, an array of shape (regions,) with the totals.
@@ -254,7 +254,7 @@ def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
 
 
 def _shift_into_bounds(given: Ints, lower: Ints, upper: Ints, total: int) -> Ints:
-    """Return the integers nearest to the given ones that lie within their bounds and add up to ``total``.
+    """Return the integers that lie within bounds, add up to ``total``, and are nearest to the given ones.
 
     A bisection finds the shift that is added to all given integers before clipping.
 

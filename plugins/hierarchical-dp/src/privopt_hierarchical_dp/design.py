@@ -90,20 +90,17 @@ class Design(ABC):
         method: The name of the method.
         tree: The region tree.
         limits: Public bounds on the regions' totals, or None if the problem has no bounds.
-        split: The budget shares of the levels, which sum to 1, and the budget shares of the tables, which also sum to
-            1.
+        split: The budget shares of the levels, and the budget shares of the tables. Both sum to 1.
         delta: The sensitivity to which the noise is calibrated.
         exact: The number of levels, from the root down, whose totals are published exactly.
         hides: Whether the noise hides anything. It does not if all totals are exact and every region has a single cell.
         valid: Whether releases are always consistent.
         statement: A description of the privacy guarantee for readers of a release.
         claimed: Additional entries for the guarantee in ``result.json``.
-        in_words: A description of the measured values and one of the exact totals, for the methods paragraph of a
-            report.
+        in_words: Descriptions of the measured values and of the exact totals, for the methods paragraph of a report.
         parts: Names of the parts for which errors are stated: each table on each level, with its number of regions or
             cells.
-        is_split_searched: Whether the split was found by the search in :mod:`.plan`, because the problem file gives
-            none.
+        is_split_searched: Whether the split was found by the search in :mod:`.plan`.
     """
 
     problem: Any
@@ -226,7 +223,7 @@ class Design(ABC):
             noisy: For each table and level, an array of shape (regions, ...) with the noisy values.
             measured: For each table and level, the part of the budget or the noise scale. A false value (0 or None)
                 means that the table was not measured on the level.
-            totals: For each level with exact totals, from the root down, an array of shape (regions,) with them.
+            totals: For each level with exact totals, from the root down, an array of shape (regions,) with the totals.
 
         Returns:
             The values by table and level, in arrays of the same shapes as in ``noisy``.
@@ -275,7 +272,7 @@ class Design(ABC):
 
     @abstractmethod
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
-        """Fit a release's noisy values again, and return the lower bound on the loss that this proves.
+        """Fit a release's noisy values again, and return the lower bound on the loss that the fit proves.
 
         Returns:
             A tuple of the bound, which is None if the method proves no bound, and whether the release provably attains
@@ -372,7 +369,7 @@ class Design(ABC):
 
     @abstractmethod
     def faults(self) -> list[tuple[str, str, str]]:
-        """Return the key, the actual value and the expected value for every setting that the method cannot use."""
+        """Return the key, actual value and expected value of every setting that the method cannot use."""
 
     def shape_faults(self, release: HierarchyRelease) -> list[str]:
         """Return a message for each part of a release that has more or fewer values than the method measures."""

@@ -97,7 +97,7 @@ def errors_of_counts(
         part: The share of a count's error variance that is common to all counts in the region: 1 / N for N counts, or 0
             to ignore totals.
         known_levels: The number of levels, from the root down, with public totals. The common part is subtracted there.
-            If the number is 0, the root's total is estimated by least squares, regardless of the weights.
+            Without such levels, the root's total is estimated by least squares, regardless of the weights.
         down: Whether each level is fitted to the level above it, which stays unchanged.
 
     Returns:
@@ -134,10 +134,10 @@ def _mean_absolute_of_whole(estimate: Estimate, reduced: Estimate, taken_off: Fl
     """Return the mean absolute errors of a region's counts after a common part is subtracted.
 
     Let X be the error of a count, with variance v, and q the share of v that is due to the common part. The remaining
-    error is (1 - q) X - T, where T is independent of X and nearly normal, with variance q (1 - q) v. Let X be an
-    integer that is usually 0, and T far below 1. The mean absolute value is then (1 - q) E|X| + P(X = 0) E|T|, because
-    subtracting T adds an error to counts that had none. Normal and Laplace errors are never exactly 0, so they need no
-    such term.
+    error is (1 - q) X - T, where T is independent of X and nearly normal, with variance q (1 - q) v. If X is an integer
+    that is usually 0 and T is far below 1, the mean absolute value is (1 - q) E|X| + P(X = 0) E|T|. The second term is
+    due to counts without an error, to which subtracting T adds one. Normal and Laplace errors are never exactly 0, so
+    they need no such term.
 
     Args:
         estimate: The moments of the errors X.
@@ -175,8 +175,8 @@ def errors_of_cumulative(
         noise: The noise on one value, for each level.
         size: The number of sizes.
         weights: The weight of each level. The default is 1 / variance.
-        known_levels: The number of levels, from the root down, with public totals. If it is 0, the totals are estimated
-            by least squares, regardless of the weights.
+        known_levels: The number of levels, from the root down, with public totals. Without such levels, the totals are
+            estimated by least squares, regardless of the weights.
 
     Returns:
         Array of shape (levels,) with the sums over all regions and sizes.

@@ -157,8 +157,8 @@ def check_totals(source: File, groups: Groups) -> None:
         groups: The groups that were read from the counts or units.
 
     Raises:
-        InputError: A region is unknown or occurs twice, or a total is not an integer or differs from the sum over its
-            leaf regions. The message gives the sign of a difference but not its size.
+        InputError: A region is unknown or occurs twice, or a total is not an integer or differs from the sum. The
+            message gives the sign of a difference but not its size.
     """
     columns = [Column(name="region", kind="id"), Column(name="total", kind="count", least=0.0, unit="groups")]
     regions, totals = read_table(source, columns).values()

@@ -437,11 +437,11 @@ def intervals(
         noisy: For each level, an array of noisy counts or cumulative counts with one row per region and one column per
             size. Cumulative counts have no column for the last size if all totals are known.
         counts: For each level, an array of shape (regions, sizes) with the released counts. Intervals contain them.
-        totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if none is known.
+        totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if unknown.
         noise: The noise on one value, for each level.
-        cumulative: Whether the noisy values are cumulative counts: groups of size s or less.
+        cumulative: Whether the noisy values are cumulative counts instead of counts.
         confidence: The confidence level of each single interval, between 0 and 1.
-        descending: Whether the cumulative counts are of groups of size s or more instead.
+        descending: Whether cumulative counts are numbers of groups of size s or more, instead of size s or less.
 
     Returns:
         The intervals for each level, with ends that are not yet rounded to integers.
@@ -464,7 +464,7 @@ def ends_of(
         tree: The region tree.
         estimates: The estimated counts for each level.
         counts: For each level, an array of shape (regions, sizes) with the released counts. Intervals contain them.
-        totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if none is known.
+        totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if unknown.
         confidence: The confidence level of each single interval, between 0 and 1.
     """
     level_ends: list[Ends] = []
@@ -498,7 +498,7 @@ def _estimate_counts(
     Args:
         tree: The region tree.
         noisy: For each level, an array of shape (regions, sizes) with the noisy counts.
-        totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if none is known.
+        totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if unknown.
         noise: The noise on one value, for each level.
     """
     estimates = least_squares(tree, noisy, noise)
@@ -531,7 +531,7 @@ def _estimate_increments(
         tree: The region tree.
         noisy: For each level, an array of noisy cumulative counts with one row per region and one column per size.
             There is no column for the last size if all totals are known.
-        totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if none is known.
+        totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if unknown.
         noise: The noise on one value, for each level.
         size: The number of sizes.
         descending: Whether groups of size s or more are counted, instead of size s or less.
@@ -573,7 +573,7 @@ def least_squares_below(
         tree: The region tree.
         noisy: For each level, an array of shape (regions, 1) with the noisy values.
         noise: The noise on one value, for each level.
-        totals: For each of the top levels, an array of shape (regions,) with the exact values. Empty if none is known.
+        totals: For each of the top levels, an array of shape (regions,) with the exact values. Empty if unknown.
         times: For each level, an array of shape (regions, 1): how many identical siblings a region represents.
     """
     known_count = len(totals)

@@ -263,7 +263,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return complaints + [f"{release.layout.forms[0].file}: {line}" for line in lines]
 
     def proved_bound(self, problem: Instance, release: HierarchyRelease, result: Result, folder: Path) -> float | None:
-        """Return the lower bound on the loss that the released noisy values prove, or None if they prove none."""
+        """Return the lower bound on the loss that the released noisy values prove, or None if they prove no bound."""
         # `verify` reports overflowing sums and wrong shapes. No bound can be computed from such a release.
         design, application = problem.design(result.method), result.asked
         if release.past_sums() or design.shape_faults(release):
@@ -302,8 +302,8 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
     def audit(self, problem: Instance, release: HierarchyRelease, result: Result) -> Mapping[str, Any]:
         """Return the claimed epsilon, and the largest privacy loss between neighbours at the release's noise scales.
 
-        The claimed epsilon is None if none is claimed. The privacy loss is None for Gaussian noise, for which it is
-        unbounded.
+        The claimed epsilon is None if the release claims no epsilon. The privacy loss is None for Gaussian noise, where
+        it is unbounded.
         """
         epsilon = None if self.notion(problem, result.method) is None else problem.declared.privacy.epsilon
         claimed, achieved = None if epsilon is None else float(epsilon), None
@@ -349,7 +349,7 @@ class HierarchicalDP(CountsMechanism):
         return None if METHODS[method].query == "chain" else super().notion(problem, method)
 
     def bytes_needed(self, problem: Instance, method: str) -> float:
-        """Return the estimated peak memory in bytes, from measurements per count (tests/run/test_memory.py)."""
+        """Return the estimated peak memory in bytes, based on measurements per count (tests/run/test_memory.py)."""
         return BYTES_PER_COUNT * problem.public.tree.regions * float(problem.declared.hierarchy.sizes)
 
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
@@ -414,7 +414,7 @@ class HierarchicalTables(CountsMechanism):
     reporting: ClassVar[str] = "privopt_hierarchical_dp.report:CountsReport"
 
     def load(self, declared: TablesProblem, file: str) -> Instance:
-        """Read the public files and the individuals of a problem, and search for a budget split if none is given."""
+        """Read the public files and individuals of a problem, and search for a budget split if the file gives none."""
         from privopt_hierarchical_dp.plan import choose_split
 
         problem = read_tables(declared, file)
@@ -447,7 +447,7 @@ class HierarchicalTables(CountsMechanism):
         return Instance(public=public), release
 
     def bytes_needed(self, problem: Instance, method: str) -> float:
-        """Return the estimated peak memory in bytes, from measurements per cell (tests/run/test_memory.py)."""
+        """Return the estimated peak memory in bytes, based on measurements per cell (tests/run/test_memory.py)."""
         design = problem.design(method)
         return BYTES_PER_CELL * design.tree.regions * sum(float(np.prod(form.shape)) for form in design.layout.forms)
 

@@ -62,7 +62,7 @@ class Method:
 
     @property
     def guarantee(self) -> str | None:
-        """The registered guarantee: ``"none"`` for the published chain, which does not satisfy its epsilon, or None."""
+        """The registered guarantee: ``"none"`` for the published chain, which exceeds its epsilon, otherwise None."""
         return "none" if self.query == "chain" else None
 
 

@@ -1,9 +1,9 @@
 """The noise distribution of each privacy notion: its scale for a budget, the budget it spends, and its moments.
 
-:mod:`.relations` defines the sensitivities. No value changes by more than 1 between neighbouring inputs, except for
-tables under the relation ``replaced``. The sum of squared changes then equals the sum of absolute changes, so one
-number Delta is both the L1 sensitivity and the square of the L2 sensitivity. Tests confirm this by a search over
-neighbours. Under ``replaced``, Delta is the L1 sensitivity for double geometric noise, and the squared L2 sensitivity
+:mod:`.relations` defines the sensitivities. Except for tables under the relation ``replaced``, no value changes by more
+than 1 between neighbouring inputs. The sum of squared changes then equals the sum of absolute changes, so one number
+Delta is both the L1 sensitivity and the square of the L2 sensitivity. Tests confirm this by a search over neighbours.
+For tables under ``replaced``, Delta is the L1 sensitivity for double geometric noise, and the squared L2 sensitivity
 for Gaussian noise.
 
 Double geometric noise with scale b spends epsilon = Delta / b. Discrete Gaussian noise with variance V spends rho =
@@ -82,7 +82,7 @@ class NoiseDistribution:
     def max_drawable_scale(self, max_scale: int) -> int:
         """Return the largest scale whose draws are no wider than double geometric draws with scale ``max_scale``.
 
-        For Gaussian noise this is a variance, so it is the square of ``max_scale``, up to the limit of the sampler.
+        For Gaussian noise, this is a variance: the square of ``max_scale`` or, if smaller, the limit of the sampler.
         """
         return max_scale if self.law == "laplace" else min(max_scale**2, LARGEST_VARIANCE)
 
@@ -215,7 +215,7 @@ KINDS: Final[dict[str, tuple[NoiseDistribution, tuple[str, ...]]]] = {
 def _gaussian_moments(parameter: float) -> Noise:
     """Return the moments of discrete Gaussian noise, using those of continuous noise if the variance is large.
 
-    For narrow noise, the fourth cumulant is chosen to make :func:`.least_squares.mean_absolute` return the exact mean
+    For narrow noise, the fourth cumulant is chosen so that :func:`.least_squares.mean_absolute` returns the exact mean
     absolute value of one draw. The modelled noise is then more peaked than the real noise, so intervals do not become
     narrower.
 

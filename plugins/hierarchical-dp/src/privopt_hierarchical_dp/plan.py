@@ -77,7 +77,7 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
     Args:
         declared: The contents of the problem file. No secret file is read.
         file: The name of the problem file, for error messages.
-        context: The run, which determines the method.
+        context: The context of the run, which determines the method.
 
     Returns:
         The expected errors by budget, the shares of the problem's own split and the best split, and a baseline.
@@ -302,7 +302,7 @@ def least_split(
             own split.
 
     Returns:
-        The best split, or the problem's own split if no other is sufficiently better.
+        The best split, or the problem's own split if no other split is sufficiently better.
     """
     weight_vector = np.array([float(weight) for weight in weights])
     begin, state = time.monotonic(), "searching"
@@ -384,9 +384,9 @@ def describe_waste(design: Design) -> list[str]:
 
 
 def _best_simple(design: Design, smooth: Splits, leaves: Ints, error_weights: Floats, trials: int) -> Splits:
-    """Return the split with the smallest errors measured on public counts, from four candidates.
+    """Measure the errors of four candidate splits on public counts, and return the split with the smallest errors.
 
-    The candidates are the problem's own split, the best one for the linear fit, the whole budget on the leaves, and
+    The candidates are the problem's own split, the best split for the linear fit, the whole budget on the leaves, and
     equal shares for all levels.
 
     Args:

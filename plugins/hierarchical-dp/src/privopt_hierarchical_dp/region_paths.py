@@ -76,8 +76,9 @@ def _list_prefixes(paths: pl.DataFrame) -> tuple[list[pl.DataFrame], Levels]:
         paths: The distinct paths from the root to a leaf.
 
     Returns:
-        The prefixes of each length, starting with length 1. The second item contains, for each level, the last name in
-        each prefix, the index of its parent, and whether it repeats its parent because this name is empty.
+        The first item contains, for each level, the prefixes with one name per level down to it. The second item
+        contains, for each level, the last name in each prefix, the index of the prefix's parent, and whether the
+        prefix repeats its parent, because its last name is empty.
     """
     prefixes: list[pl.DataFrame] = []
     levels: Levels = []

@@ -77,8 +77,8 @@ class Relation:
         classes: The number of size classes.
         vacant: Whether size 0 is one of the classes.
         household: The largest number of individuals in a replaced household, or 0 under other relations.
-        exact_levels: The number of levels, from the root down, whose totals the problem file makes exact by the key
-            ``exact``. 0 if the key is missing.
+        exact_levels: The number of levels, from the root down, whose totals are exact according to the key ``exact``. 0
+            if the key is missing.
     """
 
     name: str = "sizes"

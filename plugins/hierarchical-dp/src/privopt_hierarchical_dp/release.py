@@ -69,13 +69,13 @@ class HierarchyRelease(Release):
             measured are derived from noisy values and exact totals.
         totals: For each level whose totals are published exactly, from the root down, an array of shape (regions,) with
             these totals. Empty if there are no such levels.
-        scales: The exact scales of the drawn noise by table and level, which are variances for Gaussian noise. None if
-            the table was not measured on the level.
+        scales: The exact noise scales by table and level (variances for Gaussian noise). None if the table was not
+            measured on the level.
         law: The noise distribution.
         bounds: For each table and level, the lower and upper ends of the intervals, of shape (regions, cells), at the
             problem's confidence level. They are computed from public values. None for methods without intervals.
-        truth: The true counts in the form of ``counts``, which are written only to ``private/``. None if the release
-            was read from files.
+        truth: The true counts, in the same form as ``counts``. They are written only to ``private/``. None if the
+            release was read from files.
         publication: The tables for readers, in which noisy cells are marked, as file contents by path. Empty if the
             problem file requests no such tables.
         split: The budget shares of the levels and of the tables, if the search in :mod:`.plan` found them. They are
@@ -140,8 +140,8 @@ class HierarchyRelease(Release):
 
         Args:
             folder: The release folder.
-            problem: The contents of the problem file, of either mechanism, and the region tree. If the tree is None, it
-                is built from the released counts.
+            problem: The contents of either mechanism's problem file, and the region tree. If the tree is None, it is
+                built from the released counts.
 
         Raises:
             InputError: A file is missing or malformed, or its rows do not match the regions and values of the problem.
@@ -329,7 +329,7 @@ def _read_split(path: Path, texts: Sequence[Any]) -> tuple[Split, Split] | None:
 
 
 def numbers_of(counts: Tables) -> list[Ints]:
-    """Return, for each level, an array of shape (regions,) with the totals, computed from the first table."""
+    """Return the totals for each level as an array of shape (regions,), computed from the first table."""
     return [level.reshape(len(level), -1).sum(axis=1) for level in counts[0]]
 
 

@@ -160,7 +160,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
     def figures(self, problem: Instance, release: HierarchyRelease, result: Result) -> Mapping[str, Figure]:
         """Draw the region tree, and every table with at most `SHOWN_CELLS` cells as bars.
 
-        Groups by size are drawn as a step line if there are more sizes. Other large tables have no figure.
+        If there are more sizes than that, groups by size are drawn as a step line. Other large tables have no figure.
 
         Returns:
             The figures by name.
@@ -238,7 +238,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
             problem: The problem.
             release: The release.
             result: The contents of the release's result.json.
-            private: The folder of files for the owner only. Without ``truth.json`` in it, the result is empty.
+            private: The folder of files for the owner only. If it has no ``truth.json``, the result is empty.
         """
         path = private / "truth.json"
         if not path.is_file():

@@ -83,14 +83,14 @@ def objective_weights(given_weights: Sequence[Fraction] | None, budgets: Sequenc
 def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation: Relation = SIZES) -> list[Ints]:
     """Return the values on each level to which a method adds noise: counts, cumulative counts or the published chain.
 
-    Cumulative counts are numbers of groups of size s or less. If no number of groups is public, they are numbers of
+    Cumulative counts are numbers of groups of size s or less. If numbers of groups are not public, they are numbers of
     groups of size s or more, because a new group could change all numbers of groups of size s or less.
 
     Args:
         method: The name of the method.
         counts: For each level, an array of shape (regions, sizes) with the true counts.
-        totals: Whether the regions' totals are published exactly. If so, the last cumulative counts, which equal them,
-            are not measured.
+        totals: Whether the regions' totals are published exactly. If so, the last cumulative counts are not measured,
+            because they equal the totals.
         relation: The neighbouring relation.
 
     Returns:
@@ -220,7 +220,7 @@ class SizesDesign(Design):
 
     @property
     def weights(self) -> tuple[Fraction, ...]:
-        """The weight of each level in the loss, which is 0 if it is unmeasured. For the published chain, all are 1."""
+        """The weight of each level in the loss (0 if unmeasured). For the published chain, all weights are 1."""
         if self.rule.query == "chain":
             return (Fraction(1),) * self.tree.depth
         return objective_weights(self.problem.settings.level_weights, self.budgets[0])
@@ -316,7 +316,8 @@ class SizesDesign(Design):
             how: The options of the fit.
 
         Returns:
-            The lower bound on the loss, or None if the method has none, and whether the fit is proved to be optimal.
+            A tuple of the lower bound on the loss, which is None if the method proves no bound, and whether the fit is
+            proved to be optimal.
         """
         # The released total of the root is used, so that rounding a half the other way cannot change the bound.
         root = int(release.counts[0][0].sum())
@@ -377,8 +378,8 @@ class SizesDesign(Design):
         """Check, before anything is drawn, that the method can solve the problem.
 
         Raises:
-            InputError: The method requires or cannot use public totals, the paper does not define it for this noise or
-                relation, or the noise is too wide.
+            InputError: The method requires public totals or cannot use them, the paper does not define the method for
+                this noise or relation, or the noise is too wide.
             UsageError: The problem is too large for an integer program.
         """
         super().check()
@@ -388,7 +389,7 @@ class SizesDesign(Design):
             self.check_noise(PROGRAM_SCALE, self.method)
 
     def faults(self) -> list[tuple[str, str, str]]:
-        """Return the key, the actual value and the expected value for every setting that the method cannot use."""
+        """Return the key, actual value and expected value of every setting that the method cannot use."""
         problem, method, rule, relation = self.problem, self.method, self.rule, self.relation
         # The chain is implemented exactly as in the paper, for comparison.
         reason = f"{method} is as it was printed"

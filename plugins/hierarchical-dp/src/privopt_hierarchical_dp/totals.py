@@ -2,10 +2,11 @@
 
 Totals are estimated from the noisy values before the fit and passed to the method, so a release is still consistent and
 non-negative. The total of the whole hierarchy is the unbiased least-squares estimate from all levels. A method that
-cuts off counts below zero would instead increase it a little in every empty cell.
+cuts off counts below zero would instead add a little to the total in every empty cell.
 
-Cumulative methods also need the totals of the other regions. These are the integers nearest to the noisy totals that
-add up to the root's total, with each level weighted by the precision of its noise. Half-prices compute them exactly.
+Cumulative methods also need the totals of the other regions. These are the integers that add up to the root's total and
+are nearest to the noisy totals, with each level weighted by the precision of its noise. Half-prices compute them
+exactly.
 """
 
 from __future__ import annotations
@@ -84,15 +85,14 @@ def estimated_totals(
 
     Args:
         tree: The region tree.
-        noisy: For each level, an array of shape (regions, sizes) with noisy counts, or with noisy numbers of groups of
-            size s or more, or of size s or less.
+        noisy: For each level, an array of shape (regions, sizes) with noisy counts or noisy cumulative counts.
         law: The noise distribution.
         scales: The noise scale on each level.
         order: The meaning of the noisy values.
         root: The root's total, if it is known or already estimated. If None, it is estimated.
         limits: Public bounds, which the estimates are made to satisfy. None if there are none.
         known: For each of the top levels, an array of shape (regions,) with exact totals, to which the estimates below
-            add up. Empty if none are known.
+            add up. Empty if no totals are known.
 
     Returns:
         For each level, an array of shape (regions,) with the totals. Only the root's array if its total suffices.
@@ -113,7 +113,7 @@ def estimated_totals(
 
 
 def _project_totals(tree: Tree, sums: Sequence[Ints], total: int, precisions: Sequence[Fraction]) -> list[Ints]:
-    """Return the integers nearest to noisy totals that add up to the total of the root.
+    """Return the integers that add up to the total of the root and are nearest to the noisy totals.
 
     Args:
         tree: The region tree.
@@ -134,7 +134,7 @@ def _project_totals(tree: Tree, sums: Sequence[Ints], total: int, precisions: Se
 def _project_below_known(
     tree: Tree, sums: Sequence[Ints], known: Sequence[Ints], precisions: Sequence[Fraction]
 ) -> list[Ints]:
-    """Return the integers nearest to noisy totals that add up to the exact totals on the top levels.
+    """Return the integers that add up to the exact totals on the top levels and are nearest to the noisy totals.
 
     Given the total of a region, its subtree is an independent problem.
 

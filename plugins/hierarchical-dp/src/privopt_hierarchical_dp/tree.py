@@ -170,7 +170,7 @@ class Tree:
 
     @cached_property
     def listing(self) -> pl.DataFrame:
-        """A table with one row per region, in the order in which files list them: by name (Unicode code points).
+        """A table with one row per region, in the order used in files: by name (Unicode code points).
 
         The columns are ``region``; ``parent``, the parent's name, which is null for the root; and ``number``, the index
         of the region when all levels are concatenated from the root down. A repeated leaf has the index of its first
@@ -245,7 +245,7 @@ class Tree:
                 the root; and whether it repeats its parent, which is then a leaf.
 
         Returns:
-            The tree, and for each level an array with the position in the tree of each given region.
+            The tree, and for each level an array with the position of each given region in the tree.
         """
         new = [~is_repeated for _, _, is_repeated in levels]
         # Names are only compared here. The order within each level follows from the resulting ranks.

@@ -21,13 +21,13 @@ evenly.
 def stated_parts(
     tables: Mapping[str, Any], depth: int, are_exact: list[list[bool]], *, is_of_sizes: bool
 ) -> list[list[Fraction]] | None:
-    """Return the fraction of the budget that the problem file assigns to each table on each level. They sum to 1.
+    """Return the fractions of the budget that the problem file assigns to each table on each level. They sum to 1.
 
     Args:
         tables: The contents of the problem file.
         depth: The number of levels.
         are_exact: By table and level, whether the table contains only exact totals there. Such a table gets no budget
-            on this level, which the other tables share among themselves.
+            there, and the other tables share the level's budget.
         is_of_sizes: Whether the problem is about groups by size.
 
     Returns:

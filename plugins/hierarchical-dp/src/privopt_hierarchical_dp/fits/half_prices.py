@@ -15,7 +15,8 @@ from sorted break points. The price at the top is the smallest one at which the 
 marginal cost equals this price are tied. The units that would be missing at any lower price are divided evenly among
 them.
 
-The running time is O(|R| N log), with a few searches per level between the root and the parents of the leaves.
+The running time is O(|R| N) up to logarithmic factors, with a few searches per level between the root and the parents
+of the leaves.
 """
 
 from __future__ import annotations
@@ -308,7 +309,7 @@ def _give_ties(first: int, last: int, remaining: int, price: int, value: Ints, r
     Args:
         first: The index of the first child.
         last: The index after the last child.
-        remaining: The number of missing units, which is at most what the children can take at the price.
+        remaining: The number of missing units, which is at most the number of tied units.
         price: The price at which units are tied.
         value: The values by node index, to which the units are added in place.
         room: Scratch array with one entry per node.

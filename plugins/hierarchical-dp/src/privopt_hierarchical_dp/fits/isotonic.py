@@ -1,9 +1,8 @@
 """Isotonic regression over integers by pooling adjacent violators (PAVA), clipping and rounding.
 
 If the least-squares isotonic fit is rounded half up, the result solves the integer program for any positive weights.
-The pooled blocks are optimal for integers as well, and the best integer for a block is its rounded mean.
-The functions for integers use integer arithmetic only: they compare block means by quotient and remainder, without
-rounding errors.
+The pooled blocks are optimal for integers as well, and the best integer for a block is its rounded mean. The functions
+for integers use integer arithmetic only: they compare block means by quotient and remainder, without rounding errors.
 """
 
 from __future__ import annotations

@@ -122,9 +122,9 @@ def _worst_entry(multiplier: Floats, totals: Floats) -> float:
 
 
 def _move_multipliers_down(tree: Tree, multipliers: Sequence[Floats], weights: Sequence[Floats]) -> list[Floats]:
-    """Move the multipliers of levels with weight 0 to the children, which leaves the Lagrangian unchanged.
+    """Move the multipliers of levels with weight 0 to the children.
 
-    The Lagrangian is unchanged at consistent values, because there each region is the sum of its children.
+    This does not change the Lagrangian at consistent values, because there each region is the sum of its children.
 
     Args:
         tree: The region tree.
@@ -132,8 +132,8 @@ def _move_multipliers_down(tree: Tree, multipliers: Sequence[Floats], weights: S
         weights: The weight of each level, a scalar or an array of shape (sizes,).
 
     Returns:
-        For each level, an array of shape (regions, sizes) with the new multipliers. Entries with weight 0 still have
-        the values that were moved, and must not be used.
+        For each level, an array of shape (regions, sizes) with the new multipliers. Entries with weight 0 still contain
+        the moved values and must not be used.
     """
     moved = [multipliers[0]]
     # The last level has no children, so tree.start has no entry for it.
@@ -227,7 +227,7 @@ def project_jointly(
     gap: float = 1e-3,
     iterations: int = 400,
 ) -> Projection:
-    """Find the point nearest to noisy values that is consistent over the tree and satisfies all row constraints.
+    """Project noisy values onto the set of points that are consistent over the tree and satisfy all row constraints.
 
     The search stops at the required gap, after ``iterations`` steps, or when the time limit is reached.
 

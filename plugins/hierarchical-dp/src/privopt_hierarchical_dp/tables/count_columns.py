@@ -128,7 +128,7 @@ class _Columns:
         return (*self.levels, *(name for name in self.texts if name not in names), *numbers)
 
     def is_code(self, name: str) -> bool:
-        """Return whether a column is a code: whether its values correspond one-to-one to another column or the regions.
+        """Return whether a column is a code, with values that correspond one-to-one to another column or to regions.
 
         Only columns without numbers are compared. A column with distinct values in all rows would match any other such
         column, so it is not regarded as a code.
@@ -335,7 +335,7 @@ def refuse_unclear(suspects: CountSuspects, source: str, cure: str) -> None:
 
 
 def _identifies_rows(texts: pl.Series) -> bool:
-    """Return whether a column identifies rows: its values are distinct, and its name is empty or that of an id.
+    """Return whether a column identifies rows: its values are distinct, and its name is empty or looks like an id.
 
     Distinct values alone are not enough. In a table of counts by one attribute, the values of the attribute are
     distinct, and ages from 0 look like row numbers. A column without a name counts as an id, because some programs

@@ -347,7 +347,7 @@ class TablesDesign(Design):
         ]
 
     def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
-        """Return least-squares estimates of the totals from all tables for each level, with shape (regions, 1)."""
+        """Estimate the totals on each level by least squares over all tables. The estimates have shape (regions, 1)."""
         return least_squares_below(
             self.tree,
             [level[TOTAL].reshape(-1, 1) for level in effects_of(self.domain, release.noisy)],

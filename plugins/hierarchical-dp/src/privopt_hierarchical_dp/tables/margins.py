@@ -135,7 +135,7 @@ class Domain:
 
         Args:
             margin: The margin of the estimated cell.
-            weights: Array of shape (tables, cases) with the weights of the tables in several cases. None for the
+            weights: Array of shape (tables, cases) with the weights of the tables in several cases. None means the
                 domain's own weights.
             contrasts_only: Whether to omit the effect without attributes, which spreads the region's total over all
                 cells.
