@@ -281,7 +281,7 @@ class Design(ABC):
 
     @abstractmethod
     def weight(self, table: int, level: int) -> Fraction:
-        """Return the factor by which the loss weights a table's squared distance to its noisy values on a level.
+        """Return the weight that the loss gives to a table's squared distance from its noisy values on a level.
 
         The largest weight is 1.
         """

@@ -398,7 +398,7 @@ class Ends:
         reach: Array of shape (regions, 1) or (regions, sizes) with the half-widths for the required confidence level.
         max_counts: Array of shape (regions, 1) with upper bounds on the counts: the total of the region or, if it is
             unknown, of the nearest ancestor whose total is known. The array has shape (1, 1) if only the root's total
-            is known, or no total at all (:data:`UNBOUNDED`).
+            is known, or if no total is known (:data:`UNBOUNDED`).
         released: Array of shape (regions, sizes) with the released counts. Intervals are widened to contain them.
     """
 

@@ -151,7 +151,7 @@ class Privacy:
         }
 
     def check_keys(self, file: str) -> None:
-        """Check that the problem file gives exactly the budget and household keys that notion and relation require.
+        """Check that the file has exactly the budget and household keys that the notion and the relation require.
 
         Args:
             file: The name of the problem file, for error messages.

@@ -137,7 +137,7 @@ def _own_names(names: pl.Series) -> pl.Series:
 
 
 def _find_unusual_names(tree: Tree) -> list[str]:
-    """Return names with characters that readers could overlook, and the names for which they could be mistaken.
+    """Return names that contain easily overlooked characters, and the names that these could be confused with.
 
     All other names differ in visible characters, so no two of them look alike.
     """

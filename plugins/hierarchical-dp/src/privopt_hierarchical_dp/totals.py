@@ -95,7 +95,7 @@ def estimated_totals(
             add up. Empty if no totals are known.
 
     Returns:
-        For each level, an array of shape (regions,) with the totals. Only the root's array if its total suffices.
+        For each level, an array of shape (regions,) with the totals. If the root's total suffices, only its array.
     """
     sums = noisy_totals(noisy, order)
     total = round(estimated_root(tree, sums, law, scales)) if root is None else root

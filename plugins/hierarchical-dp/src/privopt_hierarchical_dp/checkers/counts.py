@@ -179,7 +179,7 @@ class Counts:
         return "less" if self.privacy_table.get("relation", "sizes") in ("sizes", "replaced") else "more"
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return a mapping from each claim to the function that checks it, in the order of the calls.
+        """Return a mapping from each claim to the function that checks it, in calling order.
 
         Each function returns a string that describes its findings, or raises RefusedError.
         """
