@@ -130,11 +130,11 @@ class _Growth:
         return growth
 
     def _required_distances(self, i: int) -> dict[int, int]:
-        """Return the distances from record i to the records in its required pairs; along roads, only to nearby records.
+        """Return the distances from record i to the records in its required pairs.
 
-        A record is nearby if it is no farther away than the farthest record that a path from i reaches without passing
-        another record. Most constraints in a proof connect records this close, so searching the whole network is rarely
-        necessary.
+        Along roads, only nearby records are included: those no farther away than the farthest record that a path from i
+        reaches without passing another record. Most constraints in a proof connect records this close, so searching the
+        whole network is rarely necessary.
         """
         first_reached = self.metric.first(i)
         if first_reached is None:
@@ -143,7 +143,7 @@ class _Growth:
         return {j: d for j, d in distances.items() if j != i and d <= self.limit}
 
     def _neighbours(self) -> list[list[tuple[int, int]]]:
-        """Return, for each record, the other record of each required pair and an upper bound on their distance.
+        """Return the neighbours of each record in its required pairs, with upper bounds on their distances.
 
         The lists are computed on the first call and then reused.
         """
@@ -196,9 +196,9 @@ class _Rows:
 class _Trees:
     """Dual multipliers that follow from a price for each record and, for each output, a forest over the records.
 
-    An edge of the forest joins a record to its parent through a tight privacy constraint, which holds with equality.
-    The multiplier of this constraint moves the difference between the record's cost and its price to the parent. The
-    differences are passed on in this way up to the roots.
+    An edge of the forest joins a record to its parent through a tight privacy constraint, one that holds with equality.
+    The multiplier of this constraint moves the difference between the record's cost and its price to the parent. In
+    this way, differences are passed up to the roots.
 
     Attributes:
         size: The number of records N.
@@ -252,8 +252,8 @@ class _Trees:
     def _decode_parent(self, i: int, code: int) -> tuple[int, bool]:
         """Return the parent of record i, and whether the constraint (record, parent) is tight.
 
-        The code is 2 ((parent - record) mod N), plus 1 if the constraint (record, parent) is tight. Otherwise, the
-        constraint (parent, record) is tight. A root is its own parent.
+        The code is 2 ((parent - record) mod N), plus 1 if the constraint (record, parent) is tight. An even code means
+        that the constraint (parent, record) is tight. A root is its own parent.
         """
         return (i + code // 2) % self.size, code % 2 == 1
 
@@ -261,8 +261,8 @@ class _Trees:
         """Turn the costs of output k into reduced costs, in place (:meth:`Moves.move`).
 
         The difference between each record's cost and its price is moved to the record's parent, from the leaves of the
-        forest to its roots. Costs above the price are moved if the constraint (parent, record) is tight, and costs
-        below the price if (record, parent) is tight. All other differences stay, because moving them would need a
+        forest to its roots. A cost above the price is moved if the constraint (parent, record) is tight, and a cost
+        below the price if (record, parent) is tight. Other differences are not moved, because this would take a
         negative multiplier.
 
         Raises:
@@ -350,7 +350,7 @@ def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) ->
 
 
 def _check_array(name: str, holds: bool, expectation: str) -> None:
-    """Refuse proof.npz unless one of its arrays meets a condition.
+    """Check that an array in proof.npz meets a condition.
 
     Args:
         name: The name of the array.
@@ -416,7 +416,7 @@ def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int
 def stated_bound(proved: Fraction, unit: Fraction, *, min_bound: float) -> float:
     """Return the value that a release must state for a bound.
 
-    This is the bound rounded down to an odd multiple of half of ``unit``, or ``min_bound`` if that is larger. Rounding
+    The value is the bound rounded down to an odd multiple of ``unit / 2``, or ``min_bound`` if that is larger. Rounding
     lets programs with slightly different rounding errors state the same value.
 
     Args:

@@ -20,7 +20,7 @@ Ring = list[tuple[float, float]]
 
 
 def polygons(shape: dict[str, Any]) -> Iterator[list[Ring]]:
-    """Yield the polygons in a GeoJSON object, each as a list that contains its outer ring, followed by its holes.
+    """Yield each polygon in a GeoJSON object as a list of its rings: the outer ring, then any holes.
 
     Nested objects are searched recursively, and points and lines are skipped. Positions are in GeoJSON's order, with
     longitude or x first.
@@ -120,9 +120,9 @@ def _divide_segment(tail: Place, head: Place, max_length: float) -> list[list[fl
 
 
 def _is_inside(middle: list[float], polygons: list[list[Ring]]) -> bool:
-    """Return whether a point lies inside one of several polygons, according to the even-odd rule.
+    """Return whether a point lies inside at least one of the polygons, by the even-odd rule.
 
-    The point is inside a polygon if an odd number of the polygon's sides cross the horizontal line to its west.
+    The point is inside a polygon if a ray due west from it crosses an odd number of the polygon's sides.
 
     Args:
         middle: The point (x, y).
@@ -131,7 +131,7 @@ def _is_inside(middle: list[float], polygons: list[list[Ring]]) -> bool:
     x, y = middle
 
     def is_west(a: Place, b: Place) -> bool:
-        """Return whether the side ab crosses the horizontal line through the point, to the west of the point."""
+        """Return whether the ray due west from the point crosses the side ab."""
         # The comparisons are half-open, so a corner at the point's height counts for only one of its two sides.
         crosses = (a[1] <= y) != (b[1] <= y)
         return crosses and a[0] + (y - a[1]) * ((b[0] - a[0]) / (b[1] - a[1])) < x

@@ -1,4 +1,4 @@
-"""The prior of a problem, and the cost of reporting each output for each record.
+"""The prior of a problem, and the cost of each output for each record.
 
 ``need`` raises RefusedError with code 2 if a release cannot be checked, for example because a key in its problem is
 unknown to this checker.
@@ -33,17 +33,17 @@ KEYS = "kind prior cost edges directed targets"
 class Losses:
     """The prior and the costs, which determine the expected loss of a mechanism.
 
-    For output probabilities w, the loss is the sum over i, k of prior_i / whole * cost_ik * w_ik.
+    The loss of a matrix w of output probabilities is the sum over i, k of prior_i / whole * cost_ik * w_ik.
 
     Attributes:
         prior: The integer weight of each row in the prior.
         whole: The denominator of the prior, which is the sum of its weights.
-        column: A function that returns the cost of an output for every row, scaled by 2**256. Costs are never too high,
-            and at most 2**-80 too low.
+        column: A function that returns the cost of an output for every row, scaled by 2**256. Returned costs are never
+            too high, and at most 2**-80 too low.
         unit: The unit of costs.
         measured: Whether costs are distances.
         given: Whether the problem states a prior.
-        remap: Whether each output must be an observer's best guess of the record.
+        remap: Whether each output must be the best guess of the record for an observer who sees the output.
     """
 
     prior: list[int]
@@ -107,7 +107,7 @@ def read_losses(problem: Problem, metric: Metric) -> Losses:
 
 
 def _is_price(price: object) -> bool:
-    """Return whether a value is a valid ``per_km`` table, which states the price of a km. No claim depends on it."""
+    """Return whether a value is a valid ``per_km`` table, which states the cost of a km. No claim depends on it."""
     if not isinstance(price, dict) or price.keys() != {"cost", "unit"}:
         return False
     cost = price["cost"]
@@ -117,7 +117,7 @@ def _is_price(price: object) -> bool:
 
 
 def _read_shares(problem: Problem, file: object, name: str, ids: list[str]) -> tuple[dict[str, int], int]:
-    """Read weights from a file, and return them as integers over a common denominator, together with their sum.
+    """Read weights from a file, and scale them to integers.
 
     Args:
         problem: The published problem.
@@ -160,8 +160,8 @@ def _read_costs(problem: Problem, file: object, metric: Metric) -> Column:
 def _travel_costs(problem: Problem, metric: Metric) -> Column:
     """Return a function that computes travel costs from the distances of records and outputs to targets.
 
-    The cost of an output for a record is the sum over targets t with weights q_t of q_t |d(record, t) - d(output, t)|.
-    Costs are reduced by the possible error in both distances, so that they are never too high.
+    The cost of an output for a record is the sum of q_t |d(record, t) - d(output, t)| over all targets t, where q_t is
+    the weight of target t. Costs are reduced by the possible error in both distances, so that they are never too high.
 
     Args:
         problem: The published problem.

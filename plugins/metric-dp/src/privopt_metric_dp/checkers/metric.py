@@ -55,13 +55,13 @@ ARCS = ONE >> 96
 
 
 class Metric:
-    """The distances in a problem. A computed distance never exceeds the true one, and is at most ``room`` below it.
+    """The distances in a problem. A computed distance is never above the true distance, and at most ``room`` below it.
 
     Attributes:
         kind: The kind of distance, which is a key of :data:`KEYS`.
         records, outputs: The places between which distances are measured.
         points: The ids of the rows of the obfuscation matrix: the records, and the vertices that a region adds.
-        place: The index of each row, keyed by its id. It is set only for distances along roads.
+        place: The index of each row, keyed by its id. Set only for distances along roads.
         ready: A function that prepares the coordinates of a place for ``way``.
         way: A function that returns the distance between two places, given their prepared coordinates.
         there: The prepared coordinates of the outputs.
@@ -84,7 +84,7 @@ class Metric:
             chosen_ids: The ids of the outputs if they were chosen among the records; otherwise None.
 
         Raises:
-            RefusedError: The kind of distance is unknown, or is not defined between places of this kind.
+            RefusedError: The kind of distance is unknown, or is undefined for the kind of places in the problem.
         """
         kind = problem.tables["distance"].get("kind")
         need(kind in KEYS, f"problem: distance.kind {kind!r}: unknown here", 2)
@@ -159,7 +159,7 @@ class Metric:
         """
 
         def ready(place: Sequence[int]) -> tuple[int, ...]:
-            """Convert the latitude and longitude of a place, in radians, to a unit vector. All are scaled by 2**256.
+            """Convert latitude and longitude in radians to a unit vector. All values are scaled by 2**256.
 
             The sine of an angle is computed as the cosine of the angle minus a quarter turn.
             """
@@ -180,7 +180,7 @@ class Metric:
         self._measure_pairs(ready, way)
 
     def _measure_pairs(self, ready: Callable[[Any], Any], way: Callable[[Any, Any], int]) -> None:
-        """Define ``own`` and ``ends`` by a function of two places, whose coordinates are each prepared only once.
+        """Define ``own`` and ``ends`` by a function of two places. Each place's coordinates are prepared only once.
 
         Args:
             ready: A function that prepares the coordinates of a place.
@@ -224,7 +224,7 @@ class Metric:
         self.ends = lambda k: row(self.outputs.ids[k])
 
     def rows_within(self, i: int, max_distance: int) -> dict[int, int]:
-        """Return the distances in privacy constraints from row i to all rows within ``max_distance``.
+        """Return the distances that privacy constraints use from row i to all rows within ``max_distance``.
 
         Args:
             i: The index of the row.
@@ -241,7 +241,8 @@ class Metric:
     def first(self, i: int) -> dict[int, int] | None:
         """Return the distances from row i to the rows that a path along roads reaches without passing another row.
 
-        Shortest paths between rows consist of such paths, so the privacy constraints on these pairs imply all others.
+        Every shortest path between rows consists of such paths, so the privacy constraints on these pairs imply all
+        others.
 
         Returns:
             The distances scaled by 2**256, keyed by row index, or None if distances are not measured along roads.
@@ -252,7 +253,7 @@ class Metric:
         return {self.place[name]: d for name, d in lengths.items()}
 
     def _read_matrices(self, problem: Problem, table: dict[str, Any], chosen_ids: list[str] | None) -> None:
-        """Define distances by the problem's matrices. If the two entries for a pair differ, the smaller one counts.
+        """Read distances from the problem's matrices. If the two entries for a pair differ, the smaller one is used.
 
         Args:
             problem: The published problem.
@@ -264,7 +265,7 @@ class Metric:
 
         @lru_cache(MAX_CACHED_ROWS)
         def row_of(i: int) -> list[int]:
-            """Return the distances between record i and all records, taking the smaller of the two entries for each."""
+            """Return the distances between record i and all records, each the smaller of the pair's two entries."""
             pairs = zip((row[i] for row in distance_rows), distance_rows[i], strict=True)
             return [low(Fraction(min(forward, back))) for forward, back in pairs]
 
@@ -290,7 +291,7 @@ class Metric:
         self._record_points += [self.ready(position) for position in positions]
 
     def cut_roads(self, ids: list[str], roads: list[Road]) -> None:
-        """Replace the roads with the pieces into which the vertices of a region divide them.
+        """Replace the roads with their pieces between the vertices of a region.
 
         Losses are then measured along the pieces. Privacy constraints use the lengths that :meth:`hold_along` sets.
 
@@ -306,7 +307,7 @@ class Metric:
         An edge along which weights may change by the factor 1 + a gets the length ln(1 + a) / epsilon.
 
         Args:
-            factors: The ids of the two ends and the factor 1 + a, for each piece of street or triangle side.
+            factors: For each piece of street or triangle side, the ids of its two ends and the factor 1 + a.
             epsilon: Epsilon per km.
         """
         lengths = ways([(a, b, log_down(factor) / epsilon) for a, b, factor in factors])

@@ -108,7 +108,7 @@ class Places:
             count: The required number of ids.
 
         Raises:
-            RefusedError: An id is unknown, the ids are in another order, or their number is not ``count``.
+            RefusedError: An id is unknown, the ids are in the wrong order, or their number is not ``count``.
         """
         index_by_id = {name: i for i, name in enumerate(self.ids)}
         rows = [index_by_id.get(name, -1) for name in ids]
@@ -124,7 +124,7 @@ class Places:
 
         Args:
             grid: The table with the keys rows, cols, cell_km and, for a grid on the earth, south_west.
-            max_places: The maximum number of cells, which is the number of weights that the release's file can contain.
+            max_places: The maximum number of cells, limited by how many weights the release's file can contain.
             name: The name of the table, for error messages.
 
         Raises:
@@ -225,12 +225,12 @@ class Places:
 
 
 def _check_grid_size(name: str, sides: list[Any], max_places: int) -> None:
-    """Refuse a grid with invalid sizes or with too many places.
+    """Check that the sizes of a grid are valid and that it does not have too many places.
 
     Args:
         name: The name of the table, for the error message.
         sides: The numbers of rows and columns, as read from the problem.
-        max_places: The maximum number of places, which is the number of weights that the release's file can contain.
+        max_places: The maximum number of places, limited by how many weights the release's file can contain.
 
     Raises:
         RefusedError: A size is not a positive integer, or there are too many places.
@@ -240,5 +240,5 @@ def _check_grid_size(name: str, sides: list[Any], max_places: int) -> None:
 
 
 def _column_name(name: str) -> str:
-    """Normalize a column name from a problem file to Unicode's NFC form, which the headers of published files use."""
+    """Normalize a column name to Unicode's NFC form, which the headers of published files use."""
     return unicodedata.normalize("NFC", name)

@@ -48,7 +48,7 @@ MILLION = 10**6
 
 
 class Plane:
-    """A region divided into triangles, each of whose vertices has a row in the obfuscation matrix.
+    """A region divided into triangles. Each vertex has a row in the obfuscation matrix.
 
     Attributes:
         arrays: The declaration of the additional array that a region of triangles stores in mechanism.npz, in the
@@ -112,9 +112,9 @@ class Plane:
         return [triangles, [0], self.at]
 
     def _hold_sides(self, ids: list[str], epsilon: Fraction) -> None:
-        """Limit the ratio between the matrix rows of the two vertices that each triangle side connects.
+        """Limit the ratio between the matrix rows at the two ends of each triangle side.
 
-        A side that two triangles share gets the smaller of their two limits.
+        A side shared by two triangles gets the smaller of their limits.
 
         Args:
             ids: The id of each vertex.
@@ -169,7 +169,7 @@ class Plane:
     def _to_place(self, x: Fraction, y: Fraction) -> tuple[Any, Any]:
         """Convert a position in millimetres to the coordinates that the metric uses.
 
-        These are km in a plane, and latitude and longitude in radians, scaled by 2**256, on the earth.
+        In a plane, these are in km. On the earth, they are latitude and longitude in radians, scaled by 2**256.
         """
         if self.metric.records.kind == "planar":
             return x / MILLION, y / MILLION
@@ -235,7 +235,8 @@ class Plane:
         def column(k: int) -> list[int]:
             """Return the cost of output k at every vertex, scaled by 2**256.
 
-            The cost at a vertex is a mean over people, weighted by their probabilities of being snapped to the vertex.
+            The cost at a vertex is a mean over people, weighted by the probability of snapping each person to the
+            vertex.
             """
             costs = [0] * count
             # A loss that is a distance is measured at the person. Any other loss is interpolated between the corners.

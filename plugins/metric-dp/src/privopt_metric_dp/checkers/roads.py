@@ -81,7 +81,7 @@ class Network:
         return (length << BITS) // self._shared
 
     def lengths(self, end: str, starts: list[str]) -> list[int | None]:
-        """Return the shortest path length from each start node to an end node, or None for a start without a path.
+        """Return the shortest path length from each start node to an end node, or None where there is no path.
 
         Lengths are in units of 2**-256 km, rounded down.
         """
@@ -89,36 +89,36 @@ class Network:
         return [self._round_down(lengths[name]) if name in lengths else None for name in starts]
 
     def nodes_within(self, start: str, max_length: int) -> dict[str, int]:
-        """Return the distances to all nodes within ``max_length`` of a start node, all in units of 2**-256 km."""
+        """Return the distances to all nodes within ``max_length`` of a start node. All are in units of 2**-256 km."""
         # The search goes a little farther than the limit, since lengths are rounded down only afterwards.
         unscaled = shortest(start, self._incoming.__getitem__, ((max_length + 1) * self._shared >> BITS) + 1)
         lengths = {name: self._round_down(length) for name, length in unscaled.items()}
         return {name: length for name, length in lengths.items() if length <= max_length}
 
     def first(self, start: str, stops: Container[str]) -> dict[str, int]:
-        """Return the length of the shortest path from a node to each stop, among paths that do not pass another stop.
+        """Return the lengths of the shortest paths from a node to stops, among paths that pass no other stop.
 
-        Stops that cannot be reached in this way are omitted, as is the start node itself.
+        Stops that no such path reaches are omitted, and so is the start node itself.
         """
 
         # No steps lead on from another stop, so each path ends at the first stop that it meets.
         def steps_from(name: str) -> list[tuple[str, int]]:
-            """Return the edges along which a path continues from a node, or none at a stop other than the start."""
+            """Return the edges by which a path continues from a node. Stops other than the start have none."""
             return self._incoming[name] if name == start or name not in stops else []
 
         lengths = shortest(start, steps_from)
         return {name: self._round_down(lengths[name]) for name in lengths if name in stops and name != start}
 
     def pieces(self, priced: list[str]) -> dict[str, tuple[int, int, int, int]]:
-        """Locate the nodes that lie strictly inside a piece of street between two priced nodes.
+        """Locate the nodes strictly between the ends of pieces of street, where each piece joins two priced nodes.
 
         No street branches off inside a piece. Roads must be two-way.
 
         Args:
-            priced: The nodes at which pieces end, which are the outputs in a proof over all streets.
+            priced: The nodes at the ends of pieces, which are the outputs in a proof over all streets.
 
         Returns:
-            A mapping from each such node to a tuple: the indices in ``priced`` of the two ends of its piece, its
+            A mapping from each located node to a tuple: the two ends of its piece as indices in ``priced``, the node's
             distance from the first end, and the length of the piece. Unlike in other methods, lengths are exact and in
             units of 1 / ``_shared`` km.
         """

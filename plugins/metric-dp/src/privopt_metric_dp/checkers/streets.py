@@ -33,7 +33,7 @@ people."""
 
 
 class Streets:
-    """A region of streets, each of which is divided into pieces of equal length.
+    """A region of streets. Each street is divided into pieces of equal length.
 
     Attributes:
         arrays: The declaration of the additional array that a region of streets stores in mechanism.npz, in the format
@@ -107,7 +107,7 @@ class Streets:
         return [(a, b, float(km), low(factor)) for a, b, km, factor in self.pieces]
 
     def rate(self, excess: float) -> float:
-        """Return the smallest epsilon times length that allows the ratio 1 + ``excess`` between the ends of a piece.
+        """Return the smallest product of epsilon and length for which the ends of a piece may differ by 1 + ``excess``.
 
         The result is 2 n t, where t solves ``excess`` = 2 ((1 + t)^n - 1) and n is :data:`STEPS_PER_HALF`
         (docs/guide/everywhere.md).
@@ -115,13 +115,13 @@ class Streets:
         return 2 * STEPS_PER_HALF * math.expm1(math.log1p(excess / 2) / STEPS_PER_HALF)
 
     def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:
-        """Return (0, 0.0), because pieces of street are checked as pairs of rows instead."""
+        """Return (0, 0.0), because streets are checked through :meth:`checked_pairs` instead."""
         return 0, 0.0
 
     def losses(self, losses: Losses, epsilon: Fraction) -> Losses:
         """Return losses averaged over people anywhere on the streets.
 
-        A person at the fraction u of a piece is snapped to its first end with probability 1 - lambda(u), and to its
+        A person at the fraction u of a piece is snapped to the first end with probability 1 - lambda(u), and to the
         second end with probability lambda(u) (:func:`_far_share`).
 
         Args:
@@ -204,7 +204,7 @@ class _Person:
 
 
 def _far_share(part: int, step: Fraction, factor: Fraction) -> int:
-    """Return lambda(u), the probability that a person at the fraction u of a piece is snapped to its second end.
+    """Return lambda(u), the probability of snapping a person at the fraction u of a piece to its second end.
 
     lambda is S-shaped, so that output probabilities change by at most the factor 1 + ``step`` in each of 16 steps. In
     the first half of the piece, it is ((1 + step)^n (1 + r step) - 1) / (factor - 1) for 16 u = n + r with integer n

@@ -1,4 +1,4 @@
-"""Checks of Delaunay triangulations, and the ratios that are allowed between matrix rows along triangle sides.
+"""Checks of Delaunay triangulations, and the allowed ratios between matrix rows along triangle sides.
 
 All comparisons are exact, except in :func:`side_ratios`, which computes with doubles.
 """
@@ -37,7 +37,7 @@ def is_flat(a: Point, b: Point, c: Point) -> bool:
 
 
 def quarters(corners: Corners, middles: Corners) -> list[Corners]:
-    """Return the four triangles into which the midpoints of ab, ac and bc divide triangle abc.
+    """Divide triangle abc into four triangles by connecting the midpoints of ab, ac and bc.
 
     Args:
         corners: The vertex indices of a, b and c.
@@ -48,19 +48,19 @@ def quarters(corners: Corners, middles: Corners) -> list[Corners]:
 
 
 def _violates_delaunay(p: Point, q: Point, a: Point, b: Point) -> bool:
-    """Return whether the side pq that triangles pqa and qpb share violates the Delaunay condition.
+    """Return whether triangles pqa and qpb, which share the side pq, violate the Delaunay condition.
 
-    It does if the angles at a and b sum to more than 180 degrees, in which case a and b each lie in the circumcircle of
-    the other triangle. Equivalently, the sum of the angles' cotangents, here multiplied by both areas, is negative.
+    They do if the angles at a and b sum to more than 180 degrees. In this case, a and b each lie in the circumcircle of
+    the opposite triangle. Equivalently, the sum of the angles' cotangents, here multiplied by both areas, is negative.
     """
     return scalar(p, a, q) * turn(q, p, b) + scalar(p, b, q) * turn(p, q, a) < 0
 
 
 def triangulates(points: list[Point], triangles: list[Corners]) -> bool:
-    """Return whether triangles form a Delaunay triangulation of the convex hull of all points, except for flat notches.
+    """Return whether triangles form a Delaunay triangulation of the points' convex hull, except for flat notches.
 
-    Flat notches are parts of the hull that nearly flat triangles would fill. Once they are filled, the boundary must be
-    a single ring that turns left everywhere and winds around once. No point then lies in two triangles.
+    Flat notches are missing parts of the hull that nearly flat triangles would fill. Once they are filled, the boundary
+    must be a single ring that turns left everywhere and winds around once, so that no point lies in two triangles.
 
     Args:
         points: All vertices, in integer millimetres.
@@ -92,7 +92,7 @@ def triangulates(points: list[Point], triangles: list[Corners]) -> bool:
 
 
 def _trace_boundary(points: list[Point], apex: dict[Side, int]) -> list[int] | None:
-    """Return the vertices along the boundary of a triangulation, or None if the boundary is not one closed ring.
+    """Return the vertices along the boundary of a triangulation, or None if the boundary is not a single closed ring.
 
     If two parts of the triangulation touch only at a vertex, the boundary passes this vertex twice.
 
@@ -164,7 +164,7 @@ def _fills_hull(points: list[Point], rim: list[int], apex: dict[Side, int]) -> b
 
 
 def _find_hull(places: list[Point]) -> list[int]:
-    """Return the indices of those points in a closed ring that are corners of its convex hull.
+    """Return the indices of the points of a closed ring that are corners of its convex hull.
 
     Corners at which the ring turns right are removed one by one until it turns left everywhere.
     """
@@ -185,8 +185,8 @@ def side_ratios(corners: list[Point], rate: float) -> list[float]:
 
     The change along a side of length l is a = s epsilon l, with the same s for all three sides. Bisection finds the
     largest s at which weights z that differ by at most the factor 1 + a along each side satisfy |grad z| <= epsilon min
-    z in the triangle (docs/guide/everywhere.md, "Triangles"). It repeats the floating-point operations of ``solve``, so
-    that both obtain the same numbers. Privacy does not depend on the result, because the gradients themselves are
+    z in the triangle (docs/guide/everywhere.md, "Triangles"). This repeats the floating-point operations of ``solve``,
+    so that both obtain the same numbers. Privacy does not depend on the result, because the gradients themselves are
     checked in integers.
 
     Args:
@@ -218,12 +218,12 @@ def _from_to(a: Point, b: Point) -> tuple[float, float]:
 
 
 def _squared_gradients(sides: list[tuple[float, float]], lengths: list[float], along: list[float]) -> list[float]:
-    """Return candidates for the largest square of twice a triangle's area times |grad z| / min z.
+    """Return values whose maximum is the largest possible (2 area |grad z| / min z)^2 in a triangle.
 
-    Let the smallest weight be z at corner i of the triangle, and let the weights be (1 + p) z at corner j and (1 + q) z
-    at corner k. Weights differ by at most the factor 1 + ``along`` along each side, so the allowed points (p, q) form a
-    polygon. The square is a convex function of (p, q), so it is largest at a corner of the polygon
-    (docs/guide/everywhere.md, "Triangles"). The list contains 0 and the squares at these corners for every choice of i.
+    Let the weights be z at corner i, where they are smallest, (1 + p) z at corner j, and (1 + q) z at corner k. Weights
+    differ by at most the factor 1 + ``along`` along each side, so the allowed points (p, q) form a polygon. The value
+    is a convex function of (p, q), so it is largest at a corner of the polygon (docs/guide/everywhere.md, "Triangles").
+    The list contains 0 and the values at these corners, for every choice of i.
 
     Args:
         sides: The vector along the side opposite each corner.

@@ -1,4 +1,4 @@
-"""A check of the distances behind a certificate against distances computed independently of the mechanism."""
+"""A check that compares the distances behind a certificate with distances computed independently of the mechanism."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _can_compare(subject: Subject) -> str | None:
 
 @check("distances", of={"matrix", "odds"}, needs=_can_compare)
 def distances(trial: Trial) -> None:
-    """Check that no distance between a required pair of records is too large in the mechanism's data.
+    """Check that the mechanism's data contains no distance that is too large for a required pair of records.
 
     A distance d that is too large would weaken the guarantee, because the certificate allows ratios up to
     exp(epsilon d).
@@ -68,9 +68,9 @@ def _name_pairs(data: MetricData) -> Iterable[tuple[str, str, float]]:
 
 
 def _independent_distances(subject: Subject, run: Run) -> Iterable[tuple[str, str, float]]:
-    """Return the required pairs as record ids, with distances computed independently of the mechanism under test.
+    """Return the required pairs as record ids, with distances that are independent of the mechanism under test.
 
-    They come from the ``alike`` function of the mechanism's profile if it defines one. Otherwise, the kit itself reads
+    They come from the ``alike`` function of the mechanism's profile if the profile defines one. If not, the kit reads
     them from the problem file.
     """
     if subject.profile.alike is not None:

@@ -69,10 +69,10 @@ KEYS: Final = {"distance": "distance.kind", "loss": "utility.kind", "notion": "p
 
 
 def _kind_problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem]]:
-    """Return strategies for problems that use a given kind, in the order in which the caller should try them.
+    """Return strategies for problems that use a given kind, in the order in which to try them.
 
-    If the kind defines a strategy, only that one is returned. Otherwise, the strategies draw the kit's problems that
-    already use the kind, or change problems to use it. A changed problem may be invalid for the kind.
+    If the kind defines a strategy, only that strategy is returned. If not, the strategies draw those of the kit's
+    problems that use the kind, or change other problems to use it. A changed problem may be invalid for the kind.
 
     Args:
         role: "distance", "loss" or "notion".
@@ -152,8 +152,8 @@ def _check_distance(instance: MetricInstance[Any], problem: GeneratedProblem) ->
 def _check_loss(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
     """Check a kind of loss on a problem, and describe the first fault.
 
-    A loss must have a unit, and must return the same values on every call. The values are known to be finite and of the
-    right shape, because loading the problem has checked this.
+    A loss must have a unit, and must return the same values on every call. Loading the problem has already checked that
+    the values are finite and have the right shape.
 
     Args:
         instance: The loaded problem, which uses the kind under test.
@@ -175,8 +175,8 @@ def _check_loss(instance: MetricInstance[Any], problem: GeneratedProblem) -> str
 def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
     """Check a privacy notion on a problem, and describe the first fault.
 
-    The constraints that the notion adds to the linear model, its ``repair`` and its exact ``measure`` must agree with
-    each other. In addition, ``measure`` must accept a constant release and reject one that reveals the record.
+    Three parts of the notion must agree: the constraints that it adds to the linear model, its ``repair`` and its exact
+    ``measure``. In addition, ``measure`` must accept a constant release and reject a release that reveals the record.
 
     Args:
         instance: The loaded problem, which uses the notion under test.
@@ -250,8 +250,8 @@ def _loss_towards_truth(
 ) -> float:
     """Return the loss of a release after moving it as far as possible towards each record's cheapest output.
 
-    Moves are tried from the farthest to the shortest until ``measure`` accepts one. A loss below the optimum of the
-    linear model shows that ``measure`` accepts releases that the constraints of the model exclude.
+    Moves are tried in order from the farthest to the shortest, until ``measure`` accepts one. A loss below the optimum
+    of the linear model shows that ``measure`` accepts releases that the constraints of the model exclude.
 
     Args:
         constraint: The privacy notion on this problem.
@@ -312,8 +312,8 @@ def _check_release(instance: MetricInstance[Any], problem: GeneratedProblem) -> 
 def _move_to_line(problem: GeneratedProblem) -> GeneratedProblem:
     """Replace the places in a problem with four places on a line, keeping its privacy notion.
 
-    Under metric DP, the pairs of neighbouring places on a line imply all other pairs. The new problem therefore tests
-    whether a notion for which this is false is still certified for all pairs.
+    Under metric DP, the pairs of neighbouring places on a line imply all other pairs. For other notions, this may be
+    false. The new problem tests that such a notion is still certified for all pairs.
     """
     line = problem.without_key("outputs").without_key("privacy.neighbours_within")
     line = line.with_key("records", {"grid": {"rows": 1, "cols": 4, "cell_km": 1}})
@@ -346,8 +346,8 @@ def _run_kind_check(role: str, check: str, name: str, how: Effort, seed: int) ->
         seed: The seed for generating problems.
 
     Returns:
-        The result for the first strategy that yields examples. If no strategy yields any, nothing was checked, and the
-        check counts as failed.
+        The result for the first strategy that yields examples. If no strategy does, nothing was checked, and the check
+        counts as failed.
     """
 
     def example(problems: SearchStrategy[GeneratedProblem], data: st.DataObject) -> None:

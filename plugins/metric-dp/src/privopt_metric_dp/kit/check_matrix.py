@@ -19,8 +19,8 @@ __all__: list[str] = []
 def expected_loss(trial: Trial) -> None:
     """Check that the stated expected loss is the sum of prior times cost times probability over all matrix entries.
 
-    The sum is evaluated in exact rationals. The check does not apply to a mechanism that states its loss in a unit
-    other than the problem's.
+    The sum is computed in exact rationals. The check does not apply to mechanisms that state their loss in a different
+    unit from the problem's.
 
     Args:
         trial: The trial, which draws problems, runs the mechanism under test on them, and records faults.

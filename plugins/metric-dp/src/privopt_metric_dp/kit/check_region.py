@@ -32,14 +32,14 @@ NEARNESS: Final = (Fraction(1), Fraction(1, 10**3), Fraction(1, 10**9))
 
 @frozen(kw_only=True)
 class Excess:
-    """A violation of a guarantee: two points between which the probability of an output differs too much.
+    """A violation of a guarantee: two points at which the probabilities of an output differ too much.
 
     Attributes:
         first, second: The two points, each as the index of a simplex and the weights of its corners.
         output: The index of the output.
         ratio: The ratio of the larger to the smaller probability of the output at the two points.
         km: The length in km of a path between the two points.
-        over: The logarithm of the ratio minus the allowed value, which is epsilon times ``km``.
+        over: The logarithm of the ratio, minus the largest allowed value, epsilon times ``km``.
     """
 
     first: tuple[int, tuple[Fraction, ...]]
@@ -80,7 +80,8 @@ def _piece_share(reach: Fraction, steps: int, piece: int) -> Fraction:
     Args:
         reach: Epsilon times the street's length.
         steps: The number of pieces in the first half of the street.
-        piece: The index of the piece, from 0; ``steps`` for the middle of the street.
+        piece: The index of the piece, counted from 0 at the near end. If it is ``steps``, the piece starts at the
+            middle of the street.
     """
     t = reach / (2 * steps)
     return ((1 + t) ** piece - 1) / (2 * ((1 + t) ** steps - 1))
@@ -285,9 +286,9 @@ def _draw_inside_triangle(region: Plane, chance: Random, triangle: int) -> Pair:
 def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pair]:
     """Yield pairs of points on either side of a random point on the border of a triangle.
 
-    For each neighbouring triangle that contains the border point, two kinds of pairs are possible. One consists of the
-    border point twice, as part of either triangle. The other consists of points in the two triangles whose connecting
-    line passes through the border point.
+    Each neighbouring triangle that contains the border point can yield two kinds of pairs. In the first kind, both
+    points are the border point, once as part of each triangle. In the second kind, the points lie in different
+    triangles, and the line between them passes through the border point.
 
     Args:
         region: The triangulated plane.
@@ -411,7 +412,7 @@ def _takes_regions(subject: Subject) -> str | None:
 
 @check("every-point", of={"matrix", "odds"}, needs=_takes_regions, min_examples=20)
 def every_point(trial: Trial) -> None:
-    """Check on random pairs of points that a guarantee between any two points in a region is satisfied.
+    """Check that a guarantee that covers any two points in a region holds for random pairs of points.
 
     The probability of each output may change by at most the factor exp(epsilon d) between two points at distance d. The
     check applies if a release for a problem with ``privacy.everywhere`` claims this guarantee.
@@ -468,7 +469,7 @@ def _describe_point(records: Any, region: Any, point: tuple[int, Sequence[Fracti
 
 
 def _nearest_rows(data: Any, rows: list[list[int]]) -> tuple[int, int]:
-    """Return the indices of the closest two records that form a required pair and have different rows.
+    """Return the indices of the two closest records that form a required pair and have different rows.
 
     Args:
         data: The data of the problem.

@@ -71,7 +71,7 @@ class MetricCase:
 
     @property
     def ids(self) -> list[str]:
-        """The ids of all points in the space, either the given names or the default ids for the kind of places.
+        """The ids of all points in the space: the given names, or the default ids for the kind of places.
 
         The default ids for a distance matrix number both records and outputs from 0, so a record and an output may
         have the same id.
@@ -115,12 +115,12 @@ class MetricCase:
         return GeneratedProblem(toml=to_toml(tables), files=files, facts={"case": self})
 
     def _places_table(self, which: range, name: str, files: dict[str, bytes]) -> dict[str, Any]:
-        """Return the ``[records]`` or ``[outputs]`` table of the problem file, and add its file of points to ``files``.
+        """Return the ``[records]`` or ``[outputs]`` table, and add its points file, if any, to ``files``.
 
         Args:
-            which: The indices in the space of the points to list.
+            which: The points to list, as indices in the space.
             name: The name for the file of points, if the table needs one.
-            files: The contents of all files by name, to which this file is added.
+            files: The contents of all files by name. The points file is added.
         """
         space = self.space
         # A grid and a distance table have default ids. Other ids need a file that lists them.
@@ -138,10 +138,10 @@ class MetricCase:
         return {"points": name}
 
     def _utility_table(self, files: dict[str, bytes]) -> dict[str, Any]:
-        """Return the ``[utility]`` table of the problem file, and add the files that it names to ``files``.
+        """Return the ``[utility]`` table, and add the files that it names to ``files``.
 
         Args:
-            files: The contents of all files by name, to which costs, prior and targets are added.
+            files: The contents of all files by name. Costs, prior and targets are added.
         """
         utility: dict[str, Any] = {"kind": self.utility}
         ids = self.ids
@@ -165,7 +165,9 @@ def _optional_priors(records: int) -> st.SearchStrategy[tuple[float, ...]]:
 
 @lru_cache
 def _record_counts(points: int) -> st.SearchStrategy[int]:
-    """Draw how many of a space's points are records. Examples shrink to all points, which are then the outputs too."""
+    """Draw how many of a space's points are records. Examples shrink to all points, so that the outputs are the
+    records.
+    """
     return st.integers(1, points).map(lambda n: points + 1 - n)
 
 
@@ -316,7 +318,7 @@ def _in_other_units(lengths: Sequence[str]) -> Callable[[GeneratedProblem, rando
     """
 
     def rescale(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-        """Return the rescaled problem, or None if the kit did not generate it or its distances cannot be scaled.
+        """Return the rescaled problem, or None if its distances cannot be scaled or the kit did not generate it.
 
         Distances on the globe cannot be scaled, because the radius of the earth is fixed. ``chance`` is unused.
         """
@@ -351,7 +353,9 @@ def _in_other_units(lengths: Sequence[str]) -> Callable[[GeneratedProblem, rando
 
 
 def _halve_epsilon(problem: GeneratedProblem) -> GeneratedProblem | None:
-    """Return the problem with epsilon halved, which cannot lower the optimal loss; None if it has no epsilon."""
+    """Return the problem with epsilon halved, which cannot lower the optimal loss, or None if the problem has no
+    epsilon.
+    """
     epsilon = problem.get("privacy.epsilon")
     return None if epsilon is None else problem.with_key("privacy.epsilon", Decimal(str(epsilon)) / 2)
 
@@ -371,7 +375,7 @@ def _without_neighbours(problem: GeneratedProblem) -> GeneratedProblem | None:
 
 
 def _best_known(problem: MetricInstance[Any], result: Result) -> float | None:
-    """Return the loss of a mechanism that the kit has certified, which no valid lower bound exceeds.
+    """Return the loss of a mechanism that the kit itself has certified. No valid lower bound exceeds this loss.
 
     Args:
         problem: The loaded problem.
@@ -420,7 +424,7 @@ def metric_profile(
             strategy uses it.
         lengths: The keys in the mechanism's tables whose values are lengths, such as ``"acme.radius"``. The ``units``
             check scales them together with all distances.
-        monotone: When the kit checks that the loss does not rise with epsilon: ``"always"`` (for optimal mechanisms),
+        monotone: When to check that a larger epsilon does not increase the loss: ``"always"`` (for optimal mechanisms),
             ``"distance"`` (only if the loss is the distance) or ``"never"``.
         others: Values for other fields of :class:`Profile`, which replace the defaults.
     """
@@ -445,8 +449,8 @@ def metric_profile(
 def default_profile(problem_class: type) -> Profile | None:
     """Return the default profile for a problem class, or None if the class's plugin must define a profile.
 
-    The plugin must define one for a subclass of MetricProblem with additional required keys, and for any class that is
-    not a subclass.
+    A profile must be defined for every subclass of MetricProblem that has additional required keys, and for every class
+    that is not a subclass of MetricProblem.
     """
     if not issubclass(problem_class, MetricProblem):
         return None

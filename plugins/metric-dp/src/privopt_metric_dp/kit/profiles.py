@@ -1,4 +1,4 @@
-"""Profiles for the mechanisms in this package that need problems other than those of the default profile."""
+"""Profiles for the mechanisms in this package for which the default profile's problems are unsuitable."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ programs for two values of epsilon allow different matrices.
 def _with_matrix(problem: GeneratedProblem) -> GeneratedProblem:
     """Add a matrix for the "given" mechanism to a problem, with entries in row i proportional to exp(-d_ik).
 
-    Entries at an infinite distance are 0, so the matrix satisfies metric DP for no epsilon if the space is
-    disconnected.
+    Entries at an infinite distance are 0. In a disconnected space, the matrix therefore does not satisfy metric DP for
+    any epsilon.
     """
     case: MetricCase = problem.facts["case"]
     distances = case.space.distances[: case.records]

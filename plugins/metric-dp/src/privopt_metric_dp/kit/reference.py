@@ -14,9 +14,9 @@ __all__ = ["best_loss", "optimum"]
 
 
 def best_loss(data: MetricData) -> float:
-    """Return the smallest expected loss among a few mechanisms that are known to satisfy metric DP.
+    """Return the smallest expected loss of a few mechanisms that satisfy metric DP.
 
-    These are the constant mechanisms, which always report the same output, and the optimum of a linear program if it
+    They are the constant mechanisms, which always report the same output, and the optimum of a linear program if that
     can be repaired and certified. A mechanism under test may have a smaller loss, but no valid lower bound exceeds the
     returned loss.
 
@@ -33,7 +33,7 @@ def best_loss(data: MetricData) -> float:
 
 
 def _repaired_optimum(data: Any, weighted: NDArray[np.float64]) -> float | None:
-    """Solve the linear program for metric DP, repair its optimum to integers, and return the loss of the result.
+    """Solve the linear program for metric DP, repair the optimum to integers, and return its loss.
 
     Args:
         data: The data of a small metric problem.

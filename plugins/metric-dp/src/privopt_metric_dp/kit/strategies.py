@@ -80,7 +80,7 @@ def _draw_path(draw: st.DrawFn, max_points: int) -> MetricSpace:
 
 @st.composite
 def _draw_islands(draw: st.DrawFn, max_points: int) -> MetricSpace:
-    """Draw two chains of points with roads of 1 km and no road between the chains, for :func:`metric_spaces`."""
+    """Draw two separate chains of points, each connected by roads of 1 km, for :func:`metric_spaces`."""
     first_size = draw(st.integers(1, max(1, max_points - 1)))
     second_size = draw(st.integers(1, max(1, max_points - first_size)))
     # This is a path over all points, without the edge between the two rows.
@@ -115,11 +115,11 @@ def _draw_table(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
 def metric_spaces(max_points: int = 5, shapes: Sequence[str] = SHAPES) -> st.SearchStrategy[MetricSpace]:
     """Draw finite metric spaces of various shapes.
 
-    The shapes with coordinates are a regular "grid", "points" on a lattice in the plane, and points on a "globe".
-    "twins" are points of which two are only 1e-3 to 1e-9 km apart, and "coincident" are points of which two have
-    distance 0. Roads connect the points of a "path", and the points within each of two "islands". The other shapes are
-    distance matrices: equal distances in a "clique", short distances within "clusters" and long ones between them, and
-    "general" small integers that satisfy the triangle inequality.
+    The shapes with coordinates are a regular "grid", "points" on a lattice in the plane, and points on a "globe". In
+    "twins", two points are only 1e-3 to 1e-9 km apart. In "coincident", two points have distance 0. Roads connect the
+    points of a "path", and the points within each of two "islands". The other shapes are distance matrices: equal
+    distances in a "clique", short distances within "clusters" and long ones between them, and "general" small integers
+    that satisfy the triangle inequality.
 
     Args:
         max_points: The maximum number of points.

@@ -1,4 +1,4 @@
-"""Functions that load and check the files of a metric problem once, and return their contents as arrays."""
+"""Load and check the files of a metric problem, and return their contents as arrays."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class _Gather:
 def load(problem: MetricProblem, file: str) -> MetricData:
     """Load and check all files that a metric problem names.
 
-    All independent steps run before an error is raised, so that it can report many faults.
+    All independent steps run before an error is raised, so that one error can report many faults.
 
     Args:
         problem: The parsed problem file.
@@ -189,7 +189,7 @@ def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space
 
     Returns:
         The records and outputs for which losses are computed, the declared records, and the region or None. If there is
-        a region, its vertices replace the records in the first value. They begin with the declared records.
+        a region, the records in the first value are its vertices, beginning with the declared records.
 
     Raises:
         InputError: Faults have been recorded that prevent the next step from running.
@@ -242,7 +242,7 @@ def _make_edge_metric(problem: MetricProblem, ground: RegionVertices, spaces: Sp
 
 
 def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
-    """Record a fault for each key that contradicts another key or requires a missing one. No files are read.
+    """Record a fault for each key that contradicts another key or requires a key that is missing. Reads no files.
 
     Args:
         problem: The parsed problem file.
@@ -438,7 +438,7 @@ class MetricInstance(Generic[D]):
 
     Attributes:
         declared: The parsed problem file: a :class:`MetricProblem`, a subclass with additional keys for a mechanism, or
-            another class whose data the mechanism's ``load`` returns.
+            another class that the mechanism's own ``load`` supports.
         _data: The contents of the files as arrays, with all possible outputs.
         _chosen: A list with the data for the chosen outputs as its only item. It is empty before outputs are chosen.
     """
@@ -451,7 +451,7 @@ class MetricInstance(Generic[D]):
     def data(self) -> MetricData:
         """The contents of the files as arrays, restricted to the chosen outputs if outputs are to be chosen.
 
-        If they have not been chosen yet, records that are far apart from each other serve as outputs.
+        Until outputs are chosen, records that are far apart from each other serve as outputs.
         """
         if self._data.choose is None:
             return self._data

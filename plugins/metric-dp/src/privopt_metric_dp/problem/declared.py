@@ -183,16 +183,16 @@ class DistanceKind(ABC):
 
 @frozen(kw_only=True)
 class PerKm:
-    """The cost of a kilometre in a unit that readers know, which reports show next to the loss.
+    """The cost of a kilometre in a unit that readers know. Reports show it next to the loss.
 
-    No claim depends on it.
+    No claim depends on this cost.
     """
 
     cost: float = key(help="cost of a kilometre, in that unit", check=positive)
     unit: str = key(help='the unit, in the plural: "minutes"', check=one_line)
 
     def of(self, km: float) -> str:
-        """Format the cost of a loss in km together with its unit, for example as "3.2 minutes"."""
+        """Return what a loss in km costs, formatted with the unit, for example "3.2 minutes"."""
         return f"{format_digits(self.cost * km)} {self.unit}"
 
 
@@ -210,7 +210,7 @@ class LossKind(ABC):
             (:mod:`privopt_metric_dp.matrix.remap`).
         per_km: The cost of a kilometre of loss in another unit, or None.
         kit: The name of a Hypothesis strategy for problems with this kind; see :class:`DistanceKind`. Without one, the
-            conformance kit changes problems with other kinds to this kind.
+            conformance kit takes problems with other kinds and changes their kind to this one.
     """
 
     kind: ClassVar[str]

@@ -63,8 +63,8 @@ class Euclidean(DistanceKind):
     def way(self, records: Space) -> str:
         """Return the phrase that messages append to the unit of distance.
 
-        It is "as the crow flies" for distances in km, "between vectors" for vectors, and empty for planes in another
-        unit.
+        It is "as the crow flies" for distances in km, "between vectors" for vectors, and empty for planar points in
+        other units.
         """
         ways = {"vector": "between vectors", "planar": "as the crow flies" if records.unit == "km" else ""}
         return ways.get(records.kind, "as the crow flies")
@@ -170,7 +170,7 @@ class Table(DistanceKind):
         return "by a table of distances"
 
     def faults(self, *, own_outputs: bool) -> Iterator[tuple[str, str, str]]:
-        """Yield a fault (key, actual, expected) if ``output_matrix`` is given although the problem lists no outputs."""
+        """Yield a fault (key, actual, expected) if ``output_matrix`` is given but the problem lists no outputs."""
         if self.output_matrix is not None and own_outputs:
             yield "output_matrix", "a file without [outputs]", "[outputs], or no such key"
 

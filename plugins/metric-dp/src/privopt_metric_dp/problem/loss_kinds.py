@@ -225,7 +225,7 @@ class TravelCost(LossKind):
     def cost(self, spaces: Spaces) -> Floats:
         """Return an array of shape (N, K) with the losses c_ik = sum_l q_l |tc_il - tc_kl| (:func:`travel_cost`).
 
-        Losses are in km if ``edges`` is given, and otherwise in the problem's unit of distance.
+        Losses are in km if ``edges`` is given, or else in the problem's unit of distance.
 
         Raises:
             InputError: A target is unknown, or cannot be reached from some record or output.
@@ -268,10 +268,11 @@ class TravelCost(LossKind):
         """Compute the travel distances from records and outputs to all targets.
 
         Returns:
-            Four values. The first is a list with an array of shape (N, T) of travel distances from records, followed by
-            an array of shape (K, T) of those from outputs unless the outputs are the records. The second is an array of
-            shape (T,) with the weights of the targets. The third is the unit in km if distances are integers, and
-            otherwise None. The fourth is the problem file's key for the roads, for error messages.
+            Four values. The first is a list of one or two arrays: the travel distances from records, of shape (N, T),
+            and those from outputs, of shape (K, T). The second array is omitted if the outputs are the records. The
+            second value is an array of shape (T,) with the weights of the targets. The third is the length in km of the
+            unit of integer distances, or None if distances are not integers. The fourth is the problem file's key for
+            the roads, for error messages.
 
         Raises:
             InputError: A target is unknown, or cannot be reached from some record or output.
@@ -311,12 +312,12 @@ class TravelCost(LossKind):
         return tables, weights, unit, where
 
     def unit(self, distance: str) -> str:
-        """Return "km" if ``utility.edges`` is given, and otherwise the plural of the unit of distance."""
+        """Return "km" if ``utility.edges`` is given, or else the plural of the unit of distance."""
         return plural_unit(distance) if self.edges is None else "km"
 
     @property
     def measures_outputs(self) -> bool:
-        """Whether the loss depends on the problem's distances to outputs, which is so if ``edges`` is omitted."""
+        """Whether the loss depends on the problem's distances to outputs: True if ``edges`` is omitted."""
         return self.edges is None
 
     def faults(self) -> Iterator[tuple[str, str, str]]:
@@ -328,7 +329,7 @@ class TravelCost(LossKind):
         """Return the roads along which travel is measured, and the targets with their weights.
 
         Args:
-            records: The records. Without a file of targets, they are the targets, with equal weights.
+            records: The records. If there is no file of targets, all records are targets with equal weights.
             metric: The metric that [distance] declares, whose roads are used if ``utility.edges`` is omitted.
 
         Returns:

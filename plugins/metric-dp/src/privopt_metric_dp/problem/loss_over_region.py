@@ -5,7 +5,7 @@ reports output k with probability z_ck. With the cost c(X, k) of reporting k at 
 k of C_ck z_ck, where C_ck = E[lambda_c(X) c(X, k)]. It is linear in the matrix z, as with a prior over records.
 
 A prior over the vertices would understate the loss. On a segment, for example, let the probability of an output fall as
-z = 1 - x while its cost grows as x. The product of the two is 0 at both ends, but its mean is 1/6.
+z = 1 - x while its cost grows as x. Their product is 0 at both ends, but its mean is 1/6.
 
 If the loss is a function of distances, c(X, k) is computed at X. Other losses are known only at the vertices, and are
 interpolated linearly on each simplex.
@@ -78,7 +78,7 @@ class Spread:
         return np.bincount(self.corners.ravel(), masses, minlength=size).astype(np.float64)
 
     def sum_costs(self, size: int, cost: Callable[[slice], Floats]) -> Floats:
-        """Return the mean of snapping probability times cost for each vertex and output, as an array of shape (N, K).
+        """Return the mean product of snapping probability and cost for each vertex and output, shape (N, K).
 
         Entry (c, k) is E[lambda_c(X) c(X, k)] for a random position X, where lambda_c(X) is the probability that X is
         snapped to vertex c, and c(X, k) is the cost of reporting output k at X.
@@ -108,12 +108,14 @@ class Spread:
 
 
 def spread_evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
-    """Return the uniform distribution over a region, by street length or by area (on the earth if it is projected).
+    """Return the uniform distribution over a region, by street length or by area.
+
+    For a plane that is a map projection, the area is that on the earth.
 
     Each street is divided into at least 16 pieces with two Gauss points each. This is exact for costs that are linear
-    on a piece, so there is an error only in the piece in which the shortest path to an output changes direction. Each
-    triangle, or each of its equal parts, gets seven points, which is exact for polynomials of degree at most 5. The
-    mean distance from two triangles to a corner or to the centre has a relative error below 1e-7
+    on a piece, so the only error is in the piece where the shortest path to an output changes direction. Each triangle,
+    or each of its equal parts, gets seven points, which is exact for polynomials of degree at most 5. The mean distance
+    from two triangles to a corner or to the centre has a relative error below 1e-7
     (plugins/metric-dp/tests/region/test_loss.py).
 
     Args:
@@ -227,8 +229,8 @@ def expected_cost(
 ) -> Floats:
     """Return the coefficients C_ck of the expected loss for people anywhere in a region.
 
-    C_ck is the mean over positions X of the probability of snapping X to vertex c times the cost of reporting output k
-    at X. The expected loss of a matrix z is the sum over c, k of C_ck z_ck.
+    C_ck is the mean, over positions X, of two factors' product: the probability of snapping X to vertex c, and the cost
+    of reporting output k at X. The expected loss of a matrix z is the sum over c, k of C_ck z_ck.
 
     Args:
         spread: The distribution of people over the region.

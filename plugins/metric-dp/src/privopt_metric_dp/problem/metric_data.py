@@ -1,4 +1,4 @@
-"""The arrays of a metric problem, on which mechanisms operate."""
+"""The arrays of a metric problem that mechanisms work on."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MetricData:
         outputs: The places that may be released; the records if the file has no [outputs].
         metric: The distances in the privacy constraints. They are computed on request, without an N x N table. The
             constructor also accepts a function that returns the metric, which is called on first access.
-        epsilon: The exact epsilon, per ``unit``.
+        epsilon: The exact epsilon per ``unit``.
         within: The largest distance at which a pair is required; None if every pair is required.
         unit: The unit of distance.
         loss_unit: The unit of ``cost``.
@@ -120,7 +120,7 @@ class MetricData:
 
     @cached_property
     def excess(self) -> Floats:
-        """Upper bounds, one per record, on how much the costs in ``weighted`` exceed their exact values."""
+        """Upper bounds on how much the costs in ``weighted`` exceed their exact values, one bound per record."""
         # The factor 1 + 2^-40 covers the rounding of these products.
         return read_only(self.prior * (self._excess or rounding)(self.cost) * (1.0 + 2.0**-40))
 
@@ -136,12 +136,13 @@ class MetricData:
         return short
 
     def surely_required(self, pairs: Ints, distances: Floats) -> NDArray[np.bool_]:
-        """Return, for each required pair, whether its exact distance provably makes it required.
+        """Return whether each pair is provably required, judging by its exact distance.
 
-        Lower bounds use only these pairs, so that they hold for every mechanism that satisfies the declared guarantee.
+        Lower bounds on the loss use only such pairs, so that the bounds hold for every mechanism that satisfies the
+        declared guarantee.
 
         Args:
-            pairs: Array of shape (P, 2) with the record indices of required pairs.
+            pairs: Array of shape (P, 2) with the record indices of pairs that count as required.
             distances: Array of shape (P,) with the distance between the records of each pair, as doubles.
 
         Returns:
@@ -166,7 +167,7 @@ class MetricData:
     def most_pairs(self) -> int:
         """The largest number of pairs held in memory at once, for estimates of memory use.
 
-        If all pairs are required, the number is known without computing the pairs.
+        If all pairs are required, this property does not compute the pairs.
         """
         if self.region is None and self.within is None:
             implying, count = self.metric.implying(), len(self.records)
@@ -198,7 +199,7 @@ class MetricData:
         return distances if is_known else self.metric.between(pairs[:, 0], pairs[:, 1])
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return the stated distances, replacing each one that might exceed the exact distance with the computed one.
+        """Return the stated distances, replaced by computed ones where they might exceed the exact distances.
 
         Computed distances are rounded down, so they never exceed the exact ones.
 
@@ -223,8 +224,8 @@ class MetricData:
         """A subset of the required pairs that implies all others, with distances, as arrays of shape (S, 2) and (S,).
 
         An optimisation model needs constraints for these pairs only, because they imply the other required pairs
-        exactly (:mod:`privopt_metric_dp.space.pairs`). Along roads whose lengths are summed exactly, no other pair is
-        ever computed, so the N^2 pairs of a city never occupy memory.
+        exactly (:mod:`privopt_metric_dp.space.pairs`). If the lengths of roads are summed exactly, no other pairs are
+        computed, so that the N^2 pairs of a city never occupy memory.
         """
         pairs, distances = needed_pairs(self.metric, lambda: self.required, within=self.within)
         return read_only(pairs), read_only(distances)
@@ -233,9 +234,8 @@ class MetricData:
     def standing(self) -> tuple[Ints, Floats]:
         """The pairs that the certificate checks, with distances, as arrays of shape (S, 2) and (S,).
 
-        They are the pairs in :attr:`needed`, with one exception. If there are many required pairs, and the metric
-        cannot state which of them imply the others, they are all required pairs, because finding a subset would take
-        too long.
+        These are usually the pairs in :attr:`needed`. They are all required pairs if there are many of them and the
+        metric cannot tell which ones imply the others, because finding a subset would take too long.
         """
         has_implying_pairs = self.metric.implying(self.within) is not None
         return self.needed if has_implying_pairs or len(self.pairs) <= MAX_REDUCED_PAIRS else self.required
@@ -254,7 +254,7 @@ class MetricData:
     def streets(self) -> tuple[list[tuple[int, int, Fraction]], int, Ints] | None:
         """Undirected streets with exact lengths, the number of their nodes, and the node index of each record.
 
-        It is None if losses are not path lengths along streets, or if exact decimal lengths are unknown.
+        None if losses are not path lengths along streets, or if exact decimal lengths are unknown.
         """
         return self.metric.streets if self.along_streets and isinstance(self.metric, RoadMetric) else None
 

@@ -37,7 +37,7 @@ COORDINATES: Final[Mapping[Kind, tuple[str, str]]] = {
 
 @frozen(kw_only=True)
 class Columns:
-    """The names of the columns in a points file. The default name of most columns is the name of the key."""
+    """The names of the columns in a points file. Most columns are by default named like the key."""
 
     id: str | tuple[str, ...] = key("id", help='ids; several columns, joined by "/", if one is not unique')
     lat: str = key("lat", help="latitudes", unit="degrees")
@@ -153,8 +153,8 @@ def _read_geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple
         A frame of the text columns, and an array of shape (N, 2) with latitudes and longitudes in degrees.
 
     Raises:
-        InputError: The file is not GeoParquet in degrees, or geometries are not points. The error lists all rows with
-            other geometries.
+        InputError: The file is not GeoParquet in degrees, or some geometries are not points. The error lists the rows
+            with other geometries.
     """
     import polars as pl
 

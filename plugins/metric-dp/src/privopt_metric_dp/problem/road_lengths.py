@@ -1,8 +1,8 @@
 """A check that roads are at least as long as the straight lines between their ends, and seem to be in km.
 
 Overstated lengths, in minutes or metres for example, would weaken privacy, because epsilon is stated per unit of
-length. Differences that rounding can explain are accepted: a length may have been rounded or truncated at its last
-digit, and positions at the last digit that the table uses. Lengths along the ellipsoid or on a projected map also
+length. Differences that rounding can explain are accepted. A length may have been rounded or truncated at its last
+digit, and a position at the last digit that its table uses. Lengths along the ellipsoid or on a projected map also
 differ slightly from great-circle distances.
 """
 
@@ -138,7 +138,7 @@ def _find_short(lengths: _Lengths, texts: NDArray[np.str_]) -> tuple[list[int], 
 
 
 def _likely_reason(ratio: float, kind: str) -> str | None:
-    """Return the likely cause of an implausible ratio of road length to straight line, or None for a plausible ratio.
+    """Return the likely cause of an implausible ratio of road length to straight line, or None if it is plausible.
 
     Args:
         ratio: The median ratio over all roads.
@@ -206,11 +206,11 @@ def _great_circle(a: Floats, b: Floats, resolution: float) -> Floats:
 
 
 def _table_resolution(records: Space) -> float:
-    """Return the place value of the last digit in the coordinate that has the most decimal places.
+    """Return the place value of the last decimal place that any coordinate uses.
 
-    Other coordinates may have fewer digits because programs omit trailing zeros. If two coordinates were rounded or
-    truncated at this digit, the error in their difference is at most the returned value, which is in the unit of the
-    coordinates.
+    Some coordinates may have fewer digits because programs omit trailing zeros. The value is in the unit of the
+    coordinates. It bounds the error in the difference between two coordinates that were rounded or truncated at this
+    decimal place.
     """
     if records.corner is not None or records.coordinates is None:
         return 0.0  # the cells of a grid have exact positions

@@ -1,8 +1,8 @@
-"""Draw reports along traces: repeat the previous report while a private test accepts it, otherwise draw a fresh one.
+"""Draw reports along traces: repeat the previous report while a private test accepts it, and then draw a fresh one.
 
-A subject's first report is fresh. Segments follow it. A noisy threshold is drawn once per segment, and each subsequent
-position is tested against it with fresh noise. The first test that fails ends the segment with a fresh report (sparse
-vector technique). All noise consists of integers from exact distributions.
+A subject's first report is fresh, and the rest of the trace is divided into segments (sparse vector technique). Each
+segment has its own noisy threshold, and each position is tested against it with fresh noise. The first test that fails
+ends the segment with a fresh report. All noise consists of integers from exact distributions.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _NONE = -1
 
 @define
 class State:
-    """The state of the traces of S subjects, from which the next batch of rows continues.
+    """The state of S subjects' traces between two batches of rows.
 
     Attributes:
         last: Array of shape (S,), the index of the output that was reported last, or -1 before the first report.
         level: Array of shape (S,), the noisy threshold of the current segment, in the unit of :attr:`Prediction.steps`,
             or -1 if none has been drawn. Tests compare it with the distance between the subject's position and previous
             report.
-        paid: Boolean array of shape (S,). Before the first report, whether its epsilon has been charged. Later, whether
-            the epsilon of the current segment has been charged, including the fresh report at its end.
-        spent: Boolean array of shape (S,), whether a charge to each subject has been refused. Such a subject gets no
+        paid: Boolean array of shape (S,). Before the subject's first report, whether that report has been charged.
+            After it, whether the current segment has been charged, including the fresh report that ends it.
+        spent: Boolean array of shape (S,), whether a charge to the subject has been refused. Such a subject gets no
             more reports.
     """
 
@@ -76,8 +76,8 @@ class TraceReports:
     Attributes:
         outputs: Array of shape (B,), the output index of each row's report, or -1 if it has none.
         kept: Boolean array of shape (B,), whether each row's report repeats the subject's previous one.
-        spent: Boolean array of shape (B,), whether each row has no report because the subject's budget had already been
-            spent. Whether it is spent does not depend on the subject's position.
+        spent: Boolean array of shape (B,), whether the row has no report because the subject's budget was used up. This
+            never depends on the subject's position.
     """
 
     outputs: Ints
@@ -146,8 +146,8 @@ class Walker:
             charge: Function that charges epsilon, called before each subject's first report and before the first test
                 of each segment.
             source: Source of random bytes.
-            steps: Array of shape (B, K), the distances in steps from each row's position to the outputs, for use by the
-                tests. If it is None, the tests use the distances from the row's record.
+            steps: Array of shape (B, K), the distances in steps from each row's position to the outputs, which the
+                tests use. None means the distances from the row's record.
 
         Returns:
             The reports for the rows.
@@ -210,7 +210,8 @@ class Walker:
         Args:
             rows_left: Boolean array of shape (S,), whether each subject has rows that have not been processed yet.
             state: State of the subjects, whose ``paid`` and ``spent`` are updated.
-            charge: Function that returns whether each subject may spend an epsilon, and charges those who may.
+            charge: Function that charges an epsilon to each subject who may spend it, and returns whether each was
+                charged.
         """
         count = len(rows_left)
         # A subject's first charge is for its first report, and each later one is for a whole segment.
@@ -236,7 +237,7 @@ class Walker:
         return np.full(count, 1.0 / count), np.floor(-np.log1p(-middles) / rate).astype(np.int64)
 
     def renewals(self, last: int, noise: Ints) -> Floats:
-        """Return, for use by attacks, the probability for each record that a test fails and a fresh report is drawn.
+        """Return the probability that a test at each record fails, so that a fresh report is drawn. Attacks use it.
 
         Args:
             last: Index of the output that was reported last.
@@ -320,8 +321,8 @@ def _walk_subjects(  # type: ignore[no-untyped-def]
 ):
     """Draw each subject's reports up to its next charge or its last row, and return the number of words used.
 
-    If the words run out in a row, the words used for this row are not counted, and it will be drawn again from its
-    first word.
+    If the words run out while a row is being drawn, the words used for that row are not counted, and the row must be
+    drawn again.
 
     Args:
         words: Random 64-bit words.

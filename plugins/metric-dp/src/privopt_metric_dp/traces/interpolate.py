@@ -96,8 +96,8 @@ class Ways:
         """Return whether stored distances differ from those computed here only by rounding.
 
         The stored distances may come from another machine, with errors of up to MOST_OFF before they were rounded down.
-        The distances computed here may have errors of up to MOST_OFF too. The steps that are accepted are therefore at
-        most 1 + 2 MOST_OFF below and 2 MOST_OFF above the exact distances.
+        The distances computed here may have errors of up to MOST_OFF too. Accepted steps are therefore at most 1 + 2
+        MOST_OFF below and at most 2 MOST_OFF above the exact distances.
 
         Args:
             steps: Array of shape (N, K), the stored distances in integer steps.

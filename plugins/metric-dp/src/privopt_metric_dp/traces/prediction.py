@@ -5,8 +5,8 @@ report. All tests in a segment compare the distance between position and report 
 docs/guide/repeated.md, "Prediction", describes the test and its guarantee.
 
 Distances from records to outputs are integers, in steps of a grid. Rounding to the grid may increase the difference
-between the distances of two records. The increase is measured on the rounded distances, and the scale of the noise is
-increased accordingly.
+between two records' distances to an output. The increase is measured on the rounded distances, and the scale of the
+noise is increased accordingly.
 """
 
 from __future__ import annotations
@@ -170,11 +170,12 @@ class Prediction:
         return cls(steps=steps, level=level, threshold=rates[0], test=rates[1])
 
     def failures(self, data: MetricData, terms: Terms) -> list[str]:
-        """Return an error message for each fault in these parameters. Too little noise would break the guarantee.
+        """Return an error message for each fault in these parameters.
 
-        For each pair that the certificate checks and for every output, the difference in steps times the rate must be
-        at most epsilon times the distance. This is decided exactly. It extends along paths to all required pairs. At
-        most eight violations are reported.
+        Too little noise is a fault, because it would break the guarantee. For each pair that the certificate checks and
+        each output, the difference in steps times the rate must be at most epsilon times the distance. The comparison
+        is exact, and it covers all required pairs, because these pairs imply the others. At most eight violations are
+        reported.
 
         A parameter that does not follow from the problem is also reported. A different ``good_within`` or more noise
         would be as private, but is not what the problem declares.
@@ -234,7 +235,7 @@ class Prediction:
 
     @staticmethod
     def _describe_names(names: list[str]) -> list[str]:
-        """Return, for each parameter name, a message that the parameter does not follow from the problem."""
+        """Return a message for each of the named parameters, saying that it does not follow from the problem."""
         return [f"{ARTEFACT}: {name}: not what the problem implies" for name in names]
 
     def _differing_names(self, prediction: Prediction) -> list[str]:
@@ -311,8 +312,8 @@ def _choose_grid(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
     Args:
         data: The problem's data.
         terms: The epsilons for prediction.
-        stretch: Factor near 1, by which the smallest distance between two records is multiplied. `failures` varies it
-            to find the grids that other machines may choose.
+        stretch: Factor near 1 for the smallest distance between two records. `failures` varies it to find the grids
+            that other machines may choose.
     """
     _, distances = data.standing
     epsilons = float(min(terms.threshold, terms.test)), float(max(terms.threshold, terms.test))
