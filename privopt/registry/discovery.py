@@ -1,7 +1,7 @@
 """Discovery of plugins. pluggy calls each plugin's hooks when the plugin is registered.
 
-A plugin that fails is reported with the reason, and the others still work. Only the module of a plugin's entry point is
-imported; its mechanisms are imported when they are needed.
+If a plugin fails, the reason is reported, and other plugins still work. Only the module that a plugin's entry point
+names is imported. Mechanisms are imported when they are needed.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class _UnfitError(Exception):
 class _PluginLoader:
     """Registers plugins with pluggy, one at a time.
 
-    The hooks are historic, that is, pluggy calls a plugin's hooks while the plugin is registered, so that any exception
-    can be attributed to the plugin.
+    The hooks are historic: pluggy calls a plugin's hooks while it registers the plugin. Any exception can therefore be
+    attributed to that plugin.
 
     Attributes:
         manager: pluggy's manager.
@@ -76,11 +76,11 @@ class _PluginLoader:
             caller.call_historic(partial(self._add_specs, caller.name, spec_types))
 
     def load(self, point: EntryPoint, name: str) -> list[Spec]:
-        """Import a plugin, register it and return its specs. A plugin that fails is not registered.
+        """Import a plugin, register it and return its specs. If this fails, the plugin is not registered.
 
         Args:
             point: The entry point that names the plugin's module.
-            name: A name for pluggy, which must be unique: the distribution and the name of the entry point.
+            name: A unique name for pluggy: the distribution and the name of the entry point.
 
         Raises:
             _UnfitError, pluggy.PluginValidationError: The plugin has a mistake that its author must correct.
@@ -101,9 +101,10 @@ class _PluginLoader:
         return [spec for specs in self.specs_by_hook.values() for spec in specs]
 
     def _check_hooks(self, plugin: object) -> None:
-        """Raise _UnfitError if one of the plugin's hooks returned None, or is not marked with ``@hookimpl``.
+        """Raise _UnfitError if a hook of the plugin returned None or is not marked with ``@hookimpl``.
 
-        pluggy would ignore such a hook silently, and its author would not learn why it has no effect.
+        pluggy would ignore such a hook silently, so that the plugin's author would not learn why the hook has no
+        effect.
         """
         for caller in self.manager.get_hookcallers(plugin) or ():
             # pluggy does not pass on a result of None, so such a hook has no entry in specs_by_hook.
@@ -139,10 +140,10 @@ class _PluginLoader:
 
 
 def discover(points: Iterable[EntryPoint]) -> Registry:
-    """Load the plugins that entry points name, and return a registry of what they register.
+    """Load the plugins that entry points name, and return a registry of everything that they register.
 
-    The core's plugin comes first, then the project's, then others, each group sorted by name. Plugins that fail are
-    listed in the registry as broken.
+    The core's plugin comes first, then the project's other plugins, then all remaining plugins. Each group is sorted by
+    name. The registry lists plugins that fail as broken.
     """
     loader, broken, entries = _PluginLoader(), list[Broken](), list[Entry[Any]]()
     for point, plugin, version in _in_order(points, broken):
@@ -166,8 +167,8 @@ def discover(points: Iterable[EntryPoint]) -> Registry:
 def _in_order(points: Iterable[EntryPoint], broken: list[Broken]) -> list[tuple[EntryPoint, str, str]]:
     """Return entry points in order of precedence, each with its distribution's name and version.
 
-    If two distributions register the same name, the first one keeps it, so that no plugin can replace a part of the
-    project.
+    If two distributions register the same name, the first one takes precedence, so that plugins cannot replace parts of
+    the project.
 
     Args:
         points: The entry points of plugins.
@@ -188,7 +189,7 @@ def _in_order(points: Iterable[EntryPoint], broken: list[Broken]) -> list[tuple[
 
 
 def _index_entries(entries: Iterable[Entry[Any]], broken: list[Broken]) -> Registry:
-    """Return a registry with the valid entries, and add the others to ``broken``.
+    """Return a registry with the valid entries, and add the invalid ones to ``broken``.
 
     An entry is invalid if an earlier entry has the same category and name, if it is a kind for an unregistered role, or
     if it is a mechanism with an unregistered notion.
@@ -227,9 +228,9 @@ def _index_entries(entries: Iterable[Entry[Any]], broken: list[Broken]) -> Regis
 
 
 def _add_decomposers(spec: MechanismSpec, decomposers: Iterable[KindSpec]) -> MechanismSpec:
-    """Return a mechanism's spec, with a further method for each registered decomposer if it can be decomposed.
+    """Return a mechanism's spec, with an additional method per registered decomposer if the mechanism is decomposable.
 
-    Decomposers that share their name with one of the mechanism's own methods are omitted.
+    Decomposers with the same name as one of the mechanism's own methods are omitted.
     """
     if not spec.decomposes:
         return spec
@@ -245,7 +246,10 @@ _substitute: ContextVar[Registry | None] = ContextVar("registry", default=None)
 
 
 def registry() -> Registry:
-    """Return the registry of this environment, read once per process, or the substitute set by :func:`using`."""
+    """Return the registry of this environment, or the substitute set by :func:`using`.
+
+    The environment is read once per process.
+    """
     return _substitute.get() or _installed_registry()
 
 
@@ -269,7 +273,7 @@ def _installed_registry() -> Registry:
 def using(substitute: Registry) -> Iterator[None]:
     """Open a block in which :func:`registry` returns ``substitute``.
 
-    The conformance kit and tests use it to run mechanisms that are not installed.
+    The conformance kit and tests use this function to run mechanisms that are not installed.
     """
     # A context variable, so that threads and tasks outside of the block keep the installed registry.
     token = _substitute.set(substitute)

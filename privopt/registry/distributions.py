@@ -37,8 +37,8 @@ class DamagedDistribution:
     """A distribution whose entry points cannot be read.
 
     Attributes:
-        name: The distribution's name according to its metadata folder, or else the whole name of the folder.
-        reason: The reason, in one line that begins with the path.
+        name: The distribution's name, taken from the name of its metadata folder, or else the folder's whole name.
+        reason: The reason, as a single line that begins with the path.
     """
 
     name: str
@@ -60,7 +60,7 @@ class InstalledEntryPoints:
 
 @cache
 def installed_entry_points() -> InstalledEntryPoints:
-    """Return the entry points of every distribution on the path, which are read once per process."""
+    """Return the entry points of every distribution on the path. They are read once per process."""
     points: list[EntryPoint] = []
     damaged: list[DamagedDistribution] = []
     visited: set[str] = set()
@@ -107,7 +107,7 @@ def owner_of(point: EntryPoint) -> tuple[str, str]:
 
 
 def folder_name_of(point: EntryPoint) -> str:
-    """Return the name of an entry point's distribution from its metadata folder, for metadata without a name."""
+    """Return the name of an entry point's distribution, taken from the metadata folder. For metadata without a name."""
     return point.value if point.dist is None else _folder_name(point.dist)
 
 
@@ -152,12 +152,12 @@ def _distributions(damaged: list[DamagedDistribution]) -> Iterator[Distribution]
 
 
 def _path_of(distribution: Distribution) -> str:
-    """Return the path of a distribution's metadata folder, if its finder states one."""
+    """Return the path of a distribution's metadata folder if the distribution's finder states one."""
     return str(getattr(distribution, "_path", distribution))  # there is no public attribute for it
 
 
 def _folder_name(distribution: Distribution) -> str:
-    """Return the name that a distribution's metadata folder gives, which is available even if files are damaged."""
+    """Return a distribution's name from the name of its metadata folder. This works even if the files are damaged."""
     folder = PurePath(_path_of(distribution)).name
     match = _FOLDER.fullmatch(folder)
     return folder if match is None else match["name"].replace("_", "-")

@@ -25,7 +25,7 @@ _MECHANISM = "privopt.interfaces:Mechanism"
 
 
 def normalize_name(distribution: str) -> str:
-    """Return the name of a distribution in the normal form of packaging (PEP 503), in which names can be compared.
+    """Return a distribution's name in its normalized form (PEP 503), so that names can be compared.
 
     >>> normalize_name("Privopt_Metric.DP")
     'privopt-metric-dp'
@@ -62,14 +62,14 @@ def load_class(target: str, base: type) -> type[Any]:
 
 @frozen(kw_only=True)
 class Broken:
-    """A plugin, or one of its names, that the registry omits.
+    """A plugin that the registry omits, or a single omitted name from a plugin.
 
     Attributes:
         plugin: The name of the plugin's distribution.
         version: The version of the distribution.
         reason: The reason for omitting the plugin, in one line.
-        fatal: Whether the plugin's author made an error (a misspelt hook, a name that another plugin has), so that
-            ``privopt list`` ends with exit code 2.
+        fatal: Whether the cause is an error by the plugin's author, such as a misspelt hook or a name that another
+            plugin has. ``privopt list`` then ends with exit code 2.
         is_damaged: Whether the distribution's metadata cannot be read.
         clash: The category and the name that two distributions claim; None for other reasons.
     """
@@ -98,7 +98,7 @@ class Entry(Generic[S]):
 
     @property
     def key(self) -> tuple[str, str]:
-        """The entry's category and name, which together identify it in a registry."""
+        """The entry's category and name, which together identify the entry in a registry."""
         return self.spec.category, self.spec.name
 
     @property
@@ -112,7 +112,7 @@ class Entry(Generic[S]):
         return f"{self.plugin} {self.version} ({target})"
 
     def import_target(self, base: str | None = None) -> object:
-        """Import the spec's target and return it.
+        """Import and return the spec's target.
 
         Args:
             base: ``"package.module:Class"`` of the required base class; None for any object.
@@ -128,7 +128,7 @@ class Entry(Generic[S]):
             raise RegistryError(f"{self.plugin}: {self.spec.name}: {error}") from error
 
     def as_broken(self, reason: str, clash: tuple[str, str] | None = None) -> Broken:
-        """Return a record that this entry is omitted because its author made an error."""
+        """Return a record stating that this entry is omitted because of an error by the plugin's author."""
         return Broken(plugin=self.plugin, version=self.version, reason=reason, fatal=True, clash=clash)
 
 
@@ -168,7 +168,7 @@ class Registered(Entry[MechanismSpec]):
             raise RegistryError(f"{self.plugin}: {self.spec.name}: {error}") from error
 
     def expect(self, method: str, value: object, expected_type: type) -> None:
-        """Raise RegistryError if a value that one of the mechanism's methods returned has the wrong type.
+        """Check the type of a value that one of the mechanism's methods returned.
 
         Args:
             method: The name of the method, for the message.
@@ -214,10 +214,10 @@ class Registry:
     """The installed mechanisms, kinds, commands and other entries.
 
     Attributes:
-        entries: The entries by category and name, the core's first. Categories are ``"mechanism"``, the roles that
-            kinds fill (``"notion"``, ``"solver"``, ...), ``"role"``, ``"command"``, ``"name"`` (in the ``privopt``
-            package), ``"template"`` (for ``privopt new``), ``"trait"`` or ``"check"`` (for the kit), and ``"check of
-            each ROLE"``.
+        entries: The entries by category and name, with the core's entries first. Categories are ``"mechanism"``, the
+            roles that kinds fill (``"notion"``, ``"solver"``, ...), ``"role"``, ``"command"``, ``"name"`` (in the
+            ``privopt`` package), ``"template"`` (for ``privopt new``), ``"trait"`` or ``"check"`` (for the kit), and
+            ``"check of each ROLE"``.
         broken: The plugins that could not be loaded, and the names that are omitted.
         observers: The implementations of the ``privopt_released`` hook.
         handle_hook: pluggy's caller for the ``privopt_handle`` hook; None if no plugins are loaded.
@@ -238,27 +238,27 @@ class Registry:
         return cast("dict[str, Registered]", dict(sorted(self.of(MechanismSpec.category).items())))
 
     def get(self, name: str) -> Registered:
-        """Return the mechanism called ``name``; if there is none, raise an error as :meth:`find` does."""
+        """Return the mechanism called ``name``. Raises the same errors as :meth:`find`."""
         return cast("Registered", self.find(MechanismSpec.category, name))
 
     def names(self, role: str) -> tuple[str, ...]:
-        """Return the names of the kinds that can fill a role, the core's own first."""
+        """Return the names of the kinds that can fill a role, with the core's own kinds first."""
         return tuple(self.of(role))
 
     def kind(self, role: str, name: str) -> Kind:
         """Return the kind called ``name`` for a role, such as ``"solver"``, with the base class that the role requires.
 
         Raises:
-            UnknownNameError: There is no such role or no such kind. The message names similar or known ones.
+            UnknownNameError: There is no such role or no such kind. The message suggests similar or known names.
             UsageError, RegistryError: See :meth:`find`.
         """
         base: str = self.find(RoleSpec.category, role).spec.base
         return evolve(cast("Kind", self.find(role, name)), base=base)
 
     def import_entry(self, category: str, name: str) -> object:
-        """Import and return what an entry in a category stands for: a command, a Python object or a check.
+        """Import and return the target of an entry: a command, a Python object or a check.
 
-        If there is no such entry, an error is raised as by :meth:`find`.
+        Raises the same errors as :meth:`find` if there is no such entry.
         """
         return self.find(category, name).import_target()
 
@@ -266,9 +266,9 @@ class Registry:
         """Return the entry with a given category and name.
 
         Raises:
-            UnknownNameError: There is no such entry. The message names similar or known ones.
-            UsageError: There is no such entry, and some plugins are broken or distributions of the project are missing.
-                The message names these as well.
+            UnknownNameError: There is no such entry. The message suggests similar or known names.
+            UsageError: There is no such entry, but plugins are broken or distributions of the project are missing. The
+                message names them as well.
             RegistryError: Two distributions claim the name.
         """
         # Checked first, because the entry of the first distribution may still be registered under a clashing name.
@@ -300,7 +300,7 @@ class Registry:
 
         Args:
             release: The release.
-            base: The base class of handles, which is returned if no plugin has a class for this release.
+            base: The base class of handles. It is returned if no plugin has a class for this release.
 
         Raises:
             RegistryError: The class is not a subclass of ``base``.
@@ -313,10 +313,10 @@ class Registry:
         return handle_class
 
     def notify_released(self, release: object, problem: object) -> list[str]:
-        """Call every plugin's ``privopt_released`` hook (an observer), and return the errors that occur as warnings.
+        """Call every plugin's ``privopt_released`` hook (an observer), and return any errors as warnings.
 
         Args:
-            release: The certified release, whose verified folder is in its final place.
+            release: The certified release. Its folder has been verified and is in its final place.
             problem: The problem that the release solves.
         """
         complaints = []

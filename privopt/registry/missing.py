@@ -20,12 +20,12 @@ _REQUIREMENT: Final = re.compile(r"([\w.-]+).*;.*\bextra\s*==\s*['\"]([\w.-]+)['
 
 
 def project_distributions() -> tuple[str, ...]:
-    """Return the names of the project's distributions other than the core; empty if the core's metadata is damaged."""
+    """Return the names of the project's distributions except the core, or () if the core's metadata is damaged."""
     return tuple(name for name, extra in _optional_requirements() if extra == EXTRA)
 
 
 def describe_missing_library(error: ModuleNotFoundError) -> str | None:
-    """Return a sentence with the command that installs a missing library; None unless it is an extra of the core.
+    """Return a sentence with the command that installs a missing library, or None if no extra of the core requires it.
 
     Args:
         error: The error that importing the library raised.
@@ -47,7 +47,7 @@ def _optional_requirements() -> tuple[tuple[str, str], ...]:
 
 
 def describe_missing_distributions() -> list[str]:
-    """Return a list with one sentence that names the project's missing distributions; empty if none is missing."""
+    """Return a one-sentence list that names the project's missing distributions. It is empty if nothing is missing."""
     missing = [name for name in project_distributions() if not _is_installed(name)]
     if not missing:
         return []

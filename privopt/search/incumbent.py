@@ -1,12 +1,12 @@
-"""The incumbent of a search: untrusted offers from solvers, and certified releases, which can be published.
+"""The incumbent of a search: untrusted offers from solvers, and certified releases that can be published.
 
 While a solver works, it offers candidates and bounds. A mechanism's :class:`Certifier` turns a candidate into a
 certified release, and multipliers into a proof of a bound. An :class:`Incumbent` stores the best offer from each
 method, the best certified release and the best proved bound. A wrong offer can waste time, but cannot make the result
 wrong.
 
-A promised value or bound is one that a solver states and that has not been checked. An offer is firm if its candidate
-keeps its value when it is repaired. A candidate from a relaxation is not firm, because repair raises its value.
+A promised value or bound is one that a solver states and nobody has checked. An offer is firm if its candidate keeps
+its value when it is repaired. A candidate from a relaxation is not firm, because repair raises its value.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ class Answer(Generic[R]):
 class Incumbent(Offers[C, P], Generic[C, P, R]):
     """The best offer from each method, the best certified release and the best proved bound.
 
-    Its methods can be called from any thread. Certifying and proving run in the caller's thread, one at a time. A
-    solver's own code (a :class:`~privopt.search.offers.Later`) and the certifier run without holding the lock on the
-    tables, so offers and queries never wait for them. Privacy does not depend on the locks, because a matrix that a
-    solver changes meanwhile is repaired and certified like any other.
+    Its methods can be called from any thread. Certifying and proving run in the caller's thread, one at a time. Code
+    from solvers (a :class:`~privopt.search.offers.Later`) and the certifier run without holding the lock on the tables,
+    so offers and queries never wait for them. Privacy does not depend on the locks: if a solver changes a matrix in the
+    meantime, the changed matrix is repaired and certified like any other.
 
     Attributes:
         certifier: The object that certifies candidates and proves bounds.
@@ -127,13 +127,12 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             ends.
         closing_time: The time scope for proofs, inside ``scope``. :meth:`begin_closing` sets its end.
         step_seconds: The longest duration of "certify" and "prove" so far in this run. A duration that includes
-            compilation is used only until a step has run without compilation, because a first run without the compile
-            cache takes a few seconds longer.
+            compilation is a few seconds too long. It is replaced once the step has run without compilation.
         cold_steps: The steps whose only measurement includes compilation.
-        ended_steps: The steps that the end of a time scope interrupted. They are not started again.
+        ended_steps: The steps that were interrupted at the end of a time scope. They are not started again.
         changed: An event that every offer sets.
-        best_certified: The best certified release. Its value is infinite before the first one.
-        best_proved: The best proved bound. It is minus infinity before the first one.
+        best_certified: The best certified release. Its value is infinite until a release has been certified.
+        best_proved: The best proved bound. It is minus infinity until a bound has been proved.
         path: The steps of the search so far, in words.
         details: Statistics that the methods reported so far, by name.
         _best_offers: The best offer from each method.
@@ -158,7 +157,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             gap: The relative gap that solvers aim for.
             final_gap: The relative gap that the certified and proved values must reach; ``gap`` if None. It is larger
                 than ``gap`` if the repair of a candidate may increase its value.
-            noise: Differences of up to this size are attributed to rounding.
+            noise: The largest difference that is attributed to rounding.
             progress: A function that is called with each offer.
         """
         super().__init__(gap, progress=progress)
@@ -212,7 +211,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         self._show_progress()
 
     def _show_progress(self) -> None:
-        """Report the last offer, and the closing step that runs beside the solver, with the best bound and value."""
+        """Report the last offer, the best bound and value, and the closing step that is running, if any."""
         if self._progress is not None:
             origin, offer_count = self._last_offer
             phase = ", ".join(filter(None, [origin, self._running_step]))
@@ -222,10 +221,10 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             self._progress(phase, 0 if self._running_step else offer_count, *finite_ends)
 
     def _replaces(self, offer: Offer[C, P], previous: Offer[C, P] | None) -> bool:
-        """Return whether an offer replaces the previous one from the same method.
+        """Return whether an offer replaces the previous offer from the same method.
 
-        A firm offer (whose candidate keeps its value when repaired) always replaces one that is not firm, and is never
-        replaced by one.
+        A firm offer is one whose candidate keeps its value when repaired. It always replaces an offer that is not firm,
+        and is never replaced by such an offer.
         """
         # The value of a relaxation rises when it is repaired, so values of the two kinds cannot be compared.
         if previous is None or offer.firm != previous.firm:
@@ -251,7 +250,10 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         return is_within_gap(self.promised_value, self.promised_bound, self.gap, self.noise)
 
     def note(self, step: str, **figures: object) -> None:
-        """Record a step of the search (none if ``""``) in the answer's path, and named statistics in its details."""
+        """Record a step of the search in the answer's path, and named statistics in its details.
+
+        If ``step`` is ``""``, only the statistics are recorded.
+        """
         with self._lock:
             if step:
                 self.path.append(step)
@@ -263,12 +265,13 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         """Run a closing step (certifying or proving) in the caller's thread, and measure its duration.
 
         Args:
-            step: "certify" or "prove". Certifying runs in :attr:`scope` and proving in :attr:`closing_time`, so that
-                neither ends with the scope of a search that calls it.
+            step: "certify" or "prove". Certifying runs in :attr:`scope` and proving in :attr:`closing_time`, so that a
+                step does not end with the scope of the search that calls it.
             work: A function that performs the step.
 
         Returns:
-            The result of ``work``, or None if the step's scope ended first, now or in an earlier call.
+            The result of ``work``, or None if the step's scope ended before it finished, in this call or an earlier
+            one.
         """
         if step in self.ended_steps:
             return None
@@ -305,7 +308,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             failure: The value to return if the offer is faulty.
 
         Returns:
-            The result of ``work``, ``failure``, or None if there was no time for the step.
+            The result of ``work``; ``failure`` if the offer is faulty; or None if there was no time for the step.
         """
 
         def work_or_failure() -> T:
@@ -322,10 +325,10 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
 
     @contextmanager
     def _closing_turn(self) -> Iterator[bool]:
-        """Wait until no other thread certifies or proves, and yield whether it is this thread's turn.
+        """Wait until no other thread is certifying or proving, and yield whether it is this thread's turn.
 
-        Once a release is certified, the wait ends with :attr:`closing_time`, because the other thread's result is not
-        needed.
+        If a release has already been certified, the wait ends with :attr:`closing_time`, because the other thread's
+        result is not needed.
         """
         has_release = self.best_certified.release is not None
         seconds = min(self.closing_time.left, threading.TIMEOUT_MAX) if has_release else threading.TIMEOUT_MAX
@@ -340,11 +343,11 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         """Certify the most promising untried offer: repair its candidate, and compute its exact value.
 
         If the certified value is higher than promised (because the promise was wrong, or because repair increased the
-        value), the offer keeps the certified value. An offer that cannot be certified is dropped. In both cases the
+        value), the offer keeps the certified value. An offer that cannot be certified is dropped. In both cases, the
         next call tries the best remaining offer.
 
         Returns:
-            Whether an offer was tried. False if no offer promises an improvement, or if there is no time left.
+            True if an offer was tried; False if no offer promises an improvement or no time is left.
         """
         with self._closing_turn() as has_turn:
             offer = self._most_promising_offer() if has_turn else None
@@ -381,7 +384,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             return True
 
     def _most_promising_offer(self) -> Offer[C, P] | None:
-        """Return the offer with the lowest promised value among those worth certifying, or None if there is none."""
+        """Return the promising offer with the lowest promised value, or None if no offer is promising."""
         with self._lock:
             promising = [
                 (_promised_value(offer), origin)
@@ -402,10 +405,10 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         return is_new and improves
 
     def prove(self) -> bool:
-        """Evaluate the multipliers of the highest promised bound exactly, and store the bound that they prove.
+        """Evaluate exactly the multipliers with the highest promised bound, and store the bound that they prove.
 
         Returns:
-            Whether multipliers were tried. False if none promise an improvement, or if there is no time left.
+            True if multipliers were tried; False if no multipliers promise an improvement or no time is left.
         """
         with self._closing_turn() as has_turn:
             with self._lock:
@@ -439,7 +442,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             return True
 
     def has_unproved_bound(self, min_gain: float) -> bool:
-        """Return whether an offered but unproved bound would close at least a given part of the remaining gap.
+        """Return whether a promised bound, once proved, would close at least a given part of the remaining gap.
 
         Args:
             min_gain: The required part, as a fraction of the difference between the best certified value and the best
@@ -452,15 +455,16 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         return proved == -math.inf or promised > proved + min_gain * max(0.0, value - proved)
 
     def prove_late(self, seconds: float) -> bool:
-        """Prove the best bound within a number of seconds, even if the time for proofs is up; see :meth:`prove`."""
+        """Call :meth:`prove` with a time limit of its own, even if the time for proofs is up."""
         self.begin_closing(seconds)
         self.ended_steps.discard("prove")
         return self.prove()
 
     def confirm(self) -> bool:
-        """Certify and prove offers until the final gap is reached or no offer promises to reach it.
+        """Certify and prove offers until the final gap is reached, or until no offer promises to reach it.
 
-        An offer that fails no longer counts towards :attr:`has_reached_gap`, so that the methods tried next continue.
+        An offer that fails no longer counts towards :attr:`has_reached_gap`, so that other methods can continue the
+        search.
 
         Returns:
             Whether the certified value and the proved bound are within the final gap.
@@ -479,8 +483,8 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     def closing_seconds(self) -> float:
         """The number of seconds to reserve for certifying, proving and writing, based on their durations so far.
 
-        Writing includes reading the release back and certifying and proving it again, so it is expected to take as long
-        as both steps.
+        Writing includes reading the release back, and certifying and proving it again. It is therefore expected to take
+        as long as both steps together.
         """
         certify_seconds, prove_seconds = self.step_seconds["certify"], self.step_seconds["prove"]
         # Compilation happens only once, so a duration that includes it says nothing about writing.
@@ -488,7 +492,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         return CLOSING_TIME_FACTOR * (certify_seconds + prove_seconds + write_seconds)
 
     def begin_closing(self, seconds: float) -> None:
-        """Set the end of all proofs, including one that is being evaluated, to the given number of seconds from now."""
+        """Let all proofs end in the given number of seconds, including a proof that is being evaluated."""
         self.closing_time.end = self.closing_time.now() + seconds
 
     def answer(self, *, stopped: bool) -> Answer[R]:

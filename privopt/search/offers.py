@@ -1,6 +1,6 @@
 """A solver's view of a search: the solver offers candidates and bounds, possibly for part of a larger problem.
 
-A promised value or bound is one that the solver states. The search checks it later.
+A promised value or bound is one that the solver states. The search checks promises later.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ P2 = TypeVar("P2")
 
 
 class Later(Generic[T]):
-    """A value that is computed on request. Its arguments are bound at creation and must not change afterwards.
+    """A value that is computed on request. The arguments are bound at creation and must not change afterwards.
 
     >>> Later(max, 3, 5).value()
     5
@@ -38,7 +38,7 @@ class Later(Generic[T]):
 
 
 def evaluate(value: T | Later[T]) -> T:
-    """Return a value, computed now if it is a :class:`Later`."""
+    """Return a value. If it is a :class:`Later`, compute it now."""
     return value.value() if isinstance(value, Later) else value
 
 
@@ -49,7 +49,7 @@ def is_within_gap(value: float, bound: float, gap: float, noise: float = 0.0) ->
         value: The value of a candidate; infinite if there is none.
         bound: A lower bound; minus infinity if there is none.
         gap: The largest difference relative to the value.
-        noise: An absolute difference up to this is attributed to rounding, and counts as within the gap.
+        noise: The largest absolute difference that is attributed to rounding and counts as within the gap.
     """
     # Unknown values and bounds are infinite. Their difference would be NaN, or would satisfy the gap by accident.
     return max(abs(value), abs(bound)) < math.inf and value - bound <= max(gap * abs(value), noise)
@@ -86,10 +86,10 @@ class BestOffer(Generic[C, P]):
     """The best candidate and the best bound from one solver, which the solver can read back.
 
     Attributes:
-        candidate: The candidate with the lowest promised value; None before the first one.
-        value: The promised value of this candidate; infinite before the first one.
-        proof: The data that prove the highest bound; None before the first one.
-        bound: The highest bound; minus infinity before the first one.
+        candidate: The candidate with the lowest promised value; None before the first candidate.
+        value: The promised value of this candidate; infinite before the first candidate.
+        proof: The data that prove the highest bound; None before the first bound.
+        bound: The highest bound; minus infinity before the first bound.
     """
 
     candidate: C | Later[C] | None = None
@@ -98,7 +98,7 @@ class BestOffer(Generic[C, P]):
     bound: float = -math.inf
 
     def take(self, offer: Offer[C, P]) -> bool:
-        """Store an offer's candidate and bound, each only if it is better, and return whether either was."""
+        """Store the offer's candidate if it is better, and likewise its bound. Return whether anything was stored."""
         improved = False
         if offer.candidate is not None and offer.value is not None and offer.value < self.value:
             self.candidate, self.value, improved = offer.candidate, offer.value, True
@@ -108,13 +108,13 @@ class BestOffer(Generic[C, P]):
 
 
 class Offers(Generic[C, P]):
-    """The part of a search that a solver sees. This class by itself certifies nothing.
+    """The part of a search that a solver sees. This class does not certify anything itself.
 
     Values are minimised, so a solver that maximises must offer negated values.
 
     Attributes:
         gap: The relative gap to reach.
-        noise: Differences of up to this size are attributed to rounding.
+        noise: The largest difference that is attributed to rounding.
         best: The best candidate and the best bound offered so far.
         offer_count: The number of offers made so far.
     """
@@ -146,17 +146,17 @@ class Offers(Generic[C, P]):
         """Offer a candidate, a bound, or both, from any thread.
 
         Args:
-            origin: The name of the method. The best offer from each method is stored, so a wrong offer does not
-                displace another method's.
-            candidate: A candidate that is not changed afterwards, or a :class:`Later` that computes one.
-            value: The candidate's value as the method knows it. It only decides which candidate is certified next.
-            bound: A bound as the method knows it. ``proof`` is evaluated before any bound is stated.
+            origin: The name of the method. The best offer from each method is stored, so that a wrong offer does not
+                displace those of other methods.
+            candidate: A candidate that will not change afterwards, or a :class:`Later` that computes one.
+            value: The candidate's value according to the method. It only decides which candidate is certified next.
+            bound: The bound according to the method. ``proof`` is evaluated before any bound is stated.
             proof: The data that prove the bound, or a :class:`Later` that computes them.
-            firm: False for a candidate from a relaxation, whose value rises when it is repaired. Such an offer does not
-                count towards the gap, and any firm offer from the same origin replaces it.
+            firm: False for a candidate from a relaxation, because its value rises when it is repaired. Such an offer
+                does not count towards the gap, and any firm offer from the same origin replaces it.
 
         Raises:
-            OutOfTime: The time is up. The offer was stored nevertheless.
+            OutOfTime: The time is up. The offer was stored anyway.
         """
         self.offer_count += 1
         # Stored before the clock is checked: the last offer of a solver is often its best.
@@ -176,7 +176,7 @@ class Offers(Generic[C, P]):
         return is_within_gap(self.best.value, self.best.bound, self.gap, self.noise)
 
     def confirm(self) -> bool:
-        """Return whether the gap is reached. In an :class:`Incumbent` this method certifies and proves offers first."""
+        """Return whether the gap is reached. An :class:`Incumbent` certifies and proves offers first."""
         # Nothing is certified here, so promises count.
         return self.has_reached_gap
 
@@ -208,7 +208,7 @@ class Offers(Generic[C, P]):
 class View(Offers[C, P]):
     """A view of a search for a smaller problem. Offers made to the view are passed on as offers for the whole problem.
 
-    A candidate is lifted (converted to one of the whole problem) only when the search evaluates it.
+    A candidate is lifted (converted to a candidate for the whole problem) only when the search evaluates it.
 
     Attributes:
         has_own_gap: Whether the gap is computed from the offers made to the view, because the whole problem does not
@@ -261,11 +261,11 @@ class View(Offers[C, P]):
 
     @property
     def has_reached_gap(self) -> bool:
-        """Whether the gap is reached: the view's own gap if it has one, otherwise that of the whole problem."""
+        """Whether the gap is reached: the view's own gap, or that of the whole problem if the view has none."""
         return super().has_reached_gap if self.has_own_gap else self._outer.has_reached_gap
 
     def confirm(self) -> bool:
-        """Return whether the gap is reached, after certifying and proving offers unless the view has its own gap."""
+        """Return whether the gap is reached. Unless the view has its own gap, offers are certified and proved first."""
         return self.has_reached_gap if self.has_own_gap else self._outer.confirm()
 
     def note(self, step: str, **figures: object) -> None:
@@ -274,5 +274,5 @@ class View(Offers[C, P]):
 
 
 def _lift(lift: Callable[[T], Any], value: T | Later[T]) -> Any:
-    """Apply ``lift`` to a value, which is computed now if it is a :class:`Later`."""
+    """Apply ``lift`` to a value. If the value is a :class:`Later`, compute it now."""
     return lift(evaluate(value))

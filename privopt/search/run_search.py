@@ -1,7 +1,7 @@
-"""Run a search in a thread, certify its candidates meanwhile, and end the search in time to write the best release.
+"""Run a search in a thread, certify candidates in the meantime, and stop in time to write the best release.
 
-A search makes offers to an :class:`~privopt.search.incumbent.Incumbent`: candidates and bounds, with promised values
-that are checked when the incumbent certifies a candidate or proves a bound (the closing steps).
+A search offers candidates and bounds to an :class:`~privopt.search.incumbent.Incumbent`. Their promised values are
+checked when the incumbent certifies a candidate or proves a bound (the closing steps).
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ def run_search(
 ) -> Answer[R]:
     """Run a search until it ends, or until the remaining time is needed for certifying, proving and writing.
 
-    Certification continues past the end of the search's time, whereas proofs end with the time reserved for closing.
-    Without a limit nothing is certified during the search, so that runs are exactly reproducible. An interrupt ends the
-    search, and a second one ends certification.
+    Certification may continue after the search's time is up, but proofs end with the time reserved for closing. If
+    there is no limit, nothing is certified during the search, so that runs are exactly reproducible. A first interrupt
+    ends the search, and a second one ends certification.
 
     Args:
         search: A function that makes offers to the incumbent. If it does not end when its time is up, its thread is
             abandoned.
         incumbent: The incumbent, which certifies and proves offers. It must have been created outside ``search_time``.
         search_time: The time scope of the search.
-        first_offers: Functions that each make an offer quickly before the search.
-        begins_held: Whether the search begins with work that must be waited for past the end of its time
-            (:meth:`Clock.keep_waiting`), even if the time is up already.
+        first_offers: Functions that each make a quick offer before the search.
+        begins_held: Whether the search begins with work that the caller must wait for (:meth:`Clock.keep_waiting`),
+            even if the search's time is up.
 
     Returns:
         The best certified release and the best proved bound.
@@ -116,21 +116,21 @@ def _certify_during(
     has_limit: bool,
     earlier_holds: int | None,
 ) -> None:
-    """Wait for a search. Under a limit, certify and prove its offers if that takes at most a tenth of the time.
+    """Wait for a search. If there is a limit, certify and prove offers whenever that takes at most a tenth of the time.
 
     Args:
         call: The running search.
         incumbent: The incumbent to which the search makes its offers.
-        search_time: The time scope of the search, whose end must leave time for the incumbent's closing steps.
-        has_limit: Whether ``search_time`` ends; without a limit the function only waits.
-        earlier_holds: If the caller must wait until the search begins a hold of its own, the number of holds on
-            ``search_time`` that had begun before the search; otherwise None.
+        search_time: The time scope of the search. Its end must leave time for the incumbent's closing steps.
+        has_limit: Whether ``search_time`` has an end. If not, the function only waits.
+        earlier_holds: The number of holds on ``search_time`` that began before the search, if the caller must wait
+            until the search begins its own hold. None means that the caller need not wait.
     """
     last_time = start = search_time.now()
     cpu_start, granted_seconds = process_time(), search_time.granted_seconds
 
     def is_awaited() -> bool:
-        """Return whether the search is doing work that is known to be short, or has yet to begin such work."""
+        """Return whether the search is doing work that is known to be short, or is about to begin such work."""
         # Work that takes more CPU time than this is not short, whatever was counted: it may ignore the clock.
         if process_time() - cpu_start > MAX_HELD_FACTOR * granted_seconds:
             return False
@@ -168,15 +168,15 @@ def _certify_during(
 
 
 def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bool) -> bool:
-    """Certify the best offer, then further offers and proofs while time is left; return whether there was enough time.
+    """Certify the best offer, then close further offers while time is left. Return whether there was enough time.
 
-    The first candidate is certified even if the time is up, since without one there is no release.
+    The first candidate is certified even if the time is up, because there would otherwise be no release.
 
     Args:
         incumbent: The incumbent with the offers of the search.
-        search_time: The time scope of the search, whose remaining time is used for closing.
-        begins_held: Whether the search began with work that is known to be short. If so, its proof is short too, and
-            is allowed more time in case the machine is busy.
+        search_time: The time scope of the search. Its remaining time is used for closing.
+        begins_held: Whether the search began with work that is known to be short. If so, the proof is short too, and
+            gets more time in case the machine is busy.
     """
     incumbent.begin_closing(max(search_time.left, incumbent.closing_seconds, MIN_CLOSING_SECONDS))
 

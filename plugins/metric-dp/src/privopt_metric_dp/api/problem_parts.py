@@ -1,7 +1,7 @@
 """Functions that build a metric problem in memory from records, distances, losses and a prior.
 
-Most functions return a part (:class:`privopt.declare.problems_in_memory.Part`), which consists of keys for a problem
-file and the contents of the files that these keys name. :func:`metric_problem` combines parts into a problem.
+Most functions return a part (:class:`privopt.declare.problems_in_memory.Part`): keys for a problem file, with the
+contents of the files that these keys name. :func:`metric_problem` combines parts into a problem.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def records(
         id: The column with ids, or several columns whose values are joined by "/".
         lat, lon: The columns with latitudes and longitudes in degrees.
         x, y: The columns with planar coordinates in km.
-        geometry: The column with points, either the geometry of a GeoDataFrame or bytes in the WKB format (well-known
+        geometry: The column with points: the geometry of a GeoDataFrame, or bytes in the WKB format (well-known
             binary).
 
     Raises:
@@ -106,7 +106,7 @@ def grid(rows: int, cols: int, cell_km: float, *, south_west: tuple[float, float
     Args:
         rows, cols: The numbers of rows and columns.
         cell_km: The side of a cell in km.
-        south_west: The latitude and longitude in degrees of the centre of cell "r0c0". By default, the grid is planar.
+        south_west: The centre of cell "r0c0" as (latitude, longitude) in degrees. By default, the grid is planar.
     """
     cells: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell_km}
     if south_west is not None:
@@ -206,7 +206,7 @@ def travel_cost(
 
     Args:
         targets: A table of targets with their weights. By default, all records are targets with equal weights.
-        id: The column with the ids of the targets, each of which must be the id of a record.
+        id: The column with the ids of the targets. Every target must be a record.
         weight: The column with the weights of the targets.
         edges: A table of roads with the columns ``from``, ``to`` and ``km``. By default, travel is measured by the
             problem's distance.
@@ -305,7 +305,7 @@ def metric_problem(
             ``"500 m"``. By default, the guarantee covers every pair.
         everywhere: Whether the guarantee covers any two points in the region between the records rather than only the
             records.
-        split_km: The maximum length of a street or triangle side. Longer ones are divided. It requires ``everywhere``.
+        split_km: The maximum length of a street or triangle side. Longer ones are divided. Requires ``everywhere``.
         notion: The name of the privacy notion.
         tables: Tables for individual mechanisms, such as ``lr_geo={"users": "all", ...}``.
 
@@ -387,7 +387,7 @@ def _parse_amount(value: object, name: str, *, rate: bool, has_unit: bool) -> ob
         has_unit: Whether distances are in km. If so, a string may use another unit of length.
 
     Returns:
-        A number in the problem's unit. If the conversion rounds, it rounds in favour of privacy.
+        A number in the problem's unit. Any rounding is in favour of privacy.
 
     Raises:
         UsageError: The value is neither a number nor a string with a number and a unit, or the unit does not fit the
@@ -423,9 +423,9 @@ def _parse_amount(value: object, name: str, *, rate: bool, has_unit: bool) -> ob
 def _from_numpy(value: np.integer[Any] | np.floating[Any], *, rate: bool) -> object:
     """Convert a NumPy number to a Python number.
 
-    A number in single precision may stand for its exact value or for its shortest decimal representation. The more
-    private of the two is returned. For example, ``np.float32(0.2)`` is about 0.200000003. As an epsilon, it becomes
-    0.2. As a distance within which records are protected, it becomes the exact value.
+    A single-precision number may stand for its exact value or for its shortest decimal representation. The more private
+    of the two is returned. For example, ``np.float32(0.2)`` is about 0.200000003. If it is an epsilon, the result is
+    0.2. If it is a distance within which records are protected, the result is the exact value.
 
     Args:
         value: The number.
@@ -445,7 +445,7 @@ def _decimal_below(exact: Fraction) -> Decimal:
 
 
 def _prior_csv(prior: object, places: Part) -> bytes:
-    """Convert a prior to the contents of a CSV file with the columns ``id`` and ``p``, which sums to 1.
+    """Convert a prior to the contents of a CSV file with the columns ``id`` and ``p``. The probabilities sum to 1.
 
     Args:
         prior: A mapping from ids to weights, an array of weights in the order of the records, or a table.

@@ -1,8 +1,8 @@
 """A maximum-likelihood attack on many reports from one place.
 
-The attack runs on fresh reports, each of which is drawn independently, and on sticky reports, which repeat the first
-one. If the release can draw reports along a trace, the attack also runs on these, for which a random test decides
-whether the previous report is repeated. Reports are simulated from public data with a fixed seed, so the results for a
+The attack runs on fresh reports, which are drawn independently, and on sticky reports, which repeat the first report.
+If the release can draw reports along a trace, the attack also runs on those. Along a trace, a random test decides
+whether to repeat the previous report. Reports are simulated from public data with a fixed seed, so the results for a
 release are always the same.
 """
 
@@ -67,7 +67,7 @@ def simulate_reports(release: MatrixRelease, places: Ints, count: int, seed: int
         seed: The seed of the random generator.
 
     Returns:
-        The reports by kind, which is "fresh", "sticky" (the first report is repeated) or "predicted" (along a trace).
+        The reports by kind: "fresh", "sticky" (the first report is repeated) or "predicted" (along a trace).
     """
     fresh = _simulate_fresh(release, places, count, seed)
     reports = {"fresh": fresh, "sticky": _repeat_first_report(fresh)}
@@ -93,17 +93,17 @@ def _simulate_fresh(release: MatrixRelease, places: Ints, count: int, seed: int)
 
 
 def _repeat_first_report(fresh: ObservedReports) -> ObservedReports:
-    """Return sticky reports, which repeat the first fresh report from each place at all later times."""
+    """Return sticky reports, which repeat each place's first fresh report at all later times."""
     outputs = np.broadcast_to(fresh.outputs[:, :1], fresh.outputs.shape)
     is_repeated = np.broadcast_to(np.arange(outputs.shape[1]) > 0, outputs.shape)
     return ObservedReports(outputs=outputs, kept=is_repeated)
 
 
 def _simulate_predicted(release: MatrixRelease, places: Ints, count: int, seed: int) -> ObservedReports:
-    """Draw reports along traces, each of which stays at one place.
+    """Draw reports along traces. Each trace stays at one place.
 
     Args:
-        release: The release from which reports are drawn, which must support traces.
+        release: The release from which reports are drawn. It must support traces.
         places: Array of shape (M,) with the index of the record at each place.
         count: The number of reports to draw for each place.
         seed: The seed of the random generator.
@@ -128,8 +128,7 @@ def over_time(release: MatrixRelease, data: MetricData, *, max_reports: int = MA
 
     Returns:
         A mapping with the unit of distance, the number of places, the numbers of reports and, for each kind of report,
-        the medians and the 95th percentiles of the errors. The result is None if the release does not have exactly one
-        row per record.
+        the medians and the 95th percentiles of the errors. None unless the release has exactly one row per record.
     """
     if len(release.records) != data.shape[0]:
         return None
@@ -207,10 +206,10 @@ def guess_records(logs: Floats, walker: Walker | None, observed: ObservedReports
 
 
 def _log_probability_of_tests(walker: Walker, outputs: Ints, kept_steps: Bools) -> Floats:
-    """Return the log-likelihood of each record, given the outcomes of all tests along a trace at one place.
+    """Return the log-likelihood of each record, given the outcomes of all tests along a trace that stays at one place.
 
-    A test decides whether the previous report is repeated. All tests in a segment, which is a fresh report with its
-    repetitions, share a noisy threshold. The attacker does not know the noise, so probabilities are averaged over it
+    A test decides whether the previous report is repeated. A segment is a fresh report with its repetitions. All tests
+    in a segment share a noisy threshold. The attacker does not know the noise, so probabilities are averaged over it
     before the logarithm is taken.
 
     Args:
@@ -248,9 +247,9 @@ def _last_change(values: Sequence[float]) -> int:
 
 
 def describe_attack(attack: Mapping[str, Any], noun: str = "place") -> str:
-    """Return a sentence that states the attacker's errors after one report, and after many reports.
+    """Return a sentence that states the attacker's errors after one report and after many reports.
 
-    It also states the smallest number of reports after which the errors no longer change.
+    The sentence also states the smallest number of reports after which the errors no longer change.
 
     Args:
         attack: The result of :func:`over_time`.

@@ -1,7 +1,7 @@
 """Metrics for the audit of a matrix: achieved epsilon, violations, and a lower bound on epsilon from samples.
 
-The audit relies on none of the claims in a release. It computes with probabilities as doubles (weights / 2**63), so its
-results are approximate. Only the certificate decides whether the guarantee is satisfied.
+The audit does not rely on any claim in a release. It uses probabilities as doubles (weights / 2**63), so its results
+are approximate. Only the certificate decides whether the guarantee is satisfied.
 """
 
 from __future__ import annotations
@@ -102,12 +102,13 @@ def pair_blocks(
 def achieved_epsilon(probabilities: Floats, blocks: Iterable[PairBlock]) -> float:
     """Return the largest |log(z_ik / z_jk)| / d over the given pairs and all outputs.
 
-    It is infinite if only one of the two probabilities is 0, or if two records at distance 0 have different rows.
+    The result is infinite if exactly one of the two probabilities is 0, or if two records at distance 0 have different
+    rows.
 
     Args:
         probabilities: Array of shape (N, K) with the probabilities z.
-        blocks: Blocks of pairs and their distances d. They should include pairs that no guarantee covers, because an
-            attacker can compare their records too.
+        blocks: Blocks of pairs and their distances d. They should include pairs that the guarantee does not cover,
+            because an attacker can compare the records in those pairs too.
     """
     greatest = 0.0
     for pairs, distances in blocks:
@@ -160,8 +161,8 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 
     ``epsilon.achieved`` covers all pairs of records, required or not, and is stated per unit of distance. ``gv``
     (:class:`Violations`) covers the pairs that the certificate checks. If the guarantee covers a region,
-    ``epsilon.achieved`` covers any two points in it, which are snapped to random vertices before reports are drawn, and
-    ``gv`` covers the edges between vertices.
+    ``epsilon.achieved`` covers any two points in the region, and ``gv`` covers the edges between vertices. Points are
+    snapped to random vertices before reports are drawn.
 
     Args:
         release: The release, with a row for every record.
@@ -195,10 +196,10 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 
 
 def _attack_by_samples(release: MatrixRelease) -> dict[str, Any] | None:
-    """Return, for the audit, a lower bound on epsilon that is estimated from sampled reports of two records.
+    """Return a lower bound on epsilon, estimated from sampled reports of two records, for the audit.
 
-    The two records are those whose rows differ most relative to their distance, among at most about
-    ``MAX_CHOSEN_PAIRS`` pairs. The result is None if no pair has a positive distance.
+    About ``MAX_CHOSEN_PAIRS`` pairs at most are considered. The two records are those whose rows differ most relative
+    to their distance. None if no pair has a positive distance.
     """
     separate_pairs = np.flatnonzero(release.distances > 0)
     if not separate_pairs.size:

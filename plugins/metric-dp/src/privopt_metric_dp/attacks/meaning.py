@@ -1,4 +1,4 @@
-"""Explanations of what a metric DP guarantee means in practice, since even a valid guarantee may protect little.
+"""Explanations of what a metric DP guarantee means in practice. Even a valid guarantee may protect little.
 
 Epsilon is stated per unit of distance. Whether the factor exp(epsilon d) between neighbours is 1.2 or 20,000 depends on
 the distances between the records. The guarantee is therefore explained at the distance to the nearest neighbour,
@@ -75,7 +75,8 @@ def interpret_guarantee(
     Args:
         release: The release, with a row for each record or for each element of ``rows_of``.
         data: The data of the problem.
-        by_distance: Whether the privacy notion bounds odds by exp(epsilon d). If not, the sentences state no distances.
+        by_distance: Whether the privacy notion bounds odds by exp(epsilon d). If it does not, the sentences do not
+            mention distances.
         rows_of: Array of shape (M,) with the record index of each row, if the rows belong to M equally likely senders;
             None if there is a row for each record, in which case senders are distributed by the prior.
 
@@ -158,7 +159,7 @@ def guess_rates(release: MatrixRelease, data: MetricData, rows_of: Ints | None =
 
 
 def describe_error(data: MetricData, objective: Objective, kind: str) -> str:
-    """Return a sentence that states the expected loss, as the average error of a report or as its cost.
+    """Return a sentence that states the expected loss, either as the average error of a report or as a cost.
 
     Args:
         data: The data of the problem.
@@ -200,7 +201,7 @@ def noun_of(space: Space) -> str:
 
 
 def _warn_of_isolated_records(data: MetricData, pairs: Ints) -> Iterator[str]:
-    """Yield a warning if some records have no neighbour, in which case the guarantee does not protect them.
+    """Yield a warning if some records have no neighbour, because the guarantee does not protect such records.
 
     Args:
         data: The data of the problem.
@@ -225,12 +226,12 @@ def _average_by_record(release: MatrixRelease, data: MetricData, rows_of: Ints |
     Args:
         release: The release, whose rows are averaged.
         data: The data of the problem.
-        rows_of: The record index of each row, or None if there is a row for each record, in which case the share of a
-            record is its prior.
+        rows_of: The record index of each row. None means one row for each record, so that the share of a record is its
+            prior.
 
     Returns:
-        Array of shape (M, K) with the mean rows of the M records that have rows, and array of shape (M,) with their
-        shares.
+        Array of shape (M, K) with the mean row of each of the M records that have rows, and array of shape (M,) with
+        the shares of these records.
     """
     if rows_of is None:
         return release.probabilities, data.prior
@@ -253,7 +254,7 @@ def costs_in_words(data: MetricData, objective: Objective) -> tuple[str, ...]:
 
 
 def in_readers_unit(data: MetricData, objective: Objective, value: float) -> str:
-    """Format a loss or bound in km after converting it to the unit of ``per_km``, for example as "3.2 minutes".
+    """Convert a loss or bound in km to the unit of ``per_km`` and format it, for example as "3.2 minutes".
 
     Args:
         data: The data of the problem.
@@ -267,7 +268,7 @@ def in_readers_unit(data: MetricData, objective: Objective, value: float) -> str
 
 
 def _format_factor(exponent: float) -> str:
-    """Format exp(exponent), an upper bound, by rounding it up to a readable number of digits.
+    """Format the upper bound exp(exponent), rounded up to a readable number of digits.
 
     >>> [_format_factor(exponent) for exponent in (0.0, 0.004, 1.5, 9.5, 25.0, 1000.0, 1e300)]
     ['1', '1.01', '4.49', '13,360', '7.21e+10', '10^435', '10^(4.35e+299)']
@@ -298,7 +299,7 @@ def _times_in_100(rate: float) -> str:
 
 
 def _format_percent(share: float) -> str:
-    """Format a share as a percentage. A share above 0 is never shown as 0 %, nor one below 1 as 100 %."""
+    """Format a share as a percentage. Only a share of 0 is shown as 0 %, and only a share of 1 as 100 %."""
     # Small shares get two significant digits. Others get as many decimals as it takes to keep a share below 1 from
     # being shown as 100 %.
     if 0.0 < share < 0.01:

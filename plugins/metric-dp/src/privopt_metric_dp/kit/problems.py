@@ -165,9 +165,7 @@ def _optional_priors(records: int) -> st.SearchStrategy[tuple[float, ...]]:
 
 @lru_cache
 def _record_counts(points: int) -> st.SearchStrategy[int]:
-    """Draw how many of a space's points are records. Examples shrink to all points, so that the outputs are the
-    records.
-    """
+    """Draw the number of a space's points that are records. Examples shrink to all points (no separate outputs)."""
     return st.integers(1, points).map(lambda n: points + 1 - n)
 
 
@@ -353,9 +351,7 @@ def _in_other_units(lengths: Sequence[str]) -> Callable[[GeneratedProblem, rando
 
 
 def _halve_epsilon(problem: GeneratedProblem) -> GeneratedProblem | None:
-    """Return the problem with epsilon halved, which cannot lower the optimal loss, or None if the problem has no
-    epsilon.
-    """
+    """Return the problem with epsilon halved, or None if it has no epsilon. The optimal loss cannot become smaller."""
     epsilon = problem.get("privacy.epsilon")
     return None if epsilon is None else problem.with_key("privacy.epsilon", Decimal(str(epsilon)) / 2)
 

@@ -21,20 +21,20 @@ __all__ = ["Matrix"]
 
 @frozen(kw_only=True, eq=False)
 class Matrix:
-    """A candidate matrix, as returned by :meth:`MetricMechanism.matrix`, with dual information that proves a bound.
+    """A candidate matrix and dual multipliers that prove a bound, as returned by :meth:`MetricMechanism.matrix`.
 
     Attributes:
         z: Array of shape (N, K) with probabilities that satisfy the guarantee up to the solver's tolerance.
-        multipliers: The dual multipliers of the privacy constraints, from which a rigorous bound is computed; None for
-            no bound.
+        multipliers: The dual multipliers of the privacy constraints, from which a rigorous bound is computed. None
+            means no bound.
         over: The pairs to which the multipliers belong and their distances, as arrays of shape (S, 2) and (S,); None
             for all required pairs.
         bound: An estimate of the lower bound that the multipliers prove; None if unknown.
         solver: The name, version and iterations of the solver, for result.json.
         details: Additional values for result.json.
         stopped: Whether a limit stopped the solver before it finished.
-        release: Integer weights that are released unchanged if they satisfy the notion. Otherwise, or if this is None,
-            ``z`` is repaired.
+        release: Integer weights that are released unchanged if they satisfy the notion. If they do not, or if this is
+            None, ``z`` is repaired and released.
     """
 
     z: Floats

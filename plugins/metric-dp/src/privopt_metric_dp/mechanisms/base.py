@@ -58,7 +58,7 @@ __all__ = ["MatrixWords", "MetricMechanism", "make_first_offers"]
 
 
 class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
-    """The methods by which a metric DP mechanism describes a release. Subclasses add the search for a release."""
+    """The methods with which a metric DP mechanism describes a release. Subclasses add the search for one."""
 
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """Return sentences that explain the guarantee of a release.
@@ -86,7 +86,7 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return interpret_guarantee(release, problem.data, by_distance=by_distance)
 
     def channel(self, problem: MetricInstance[D], release: MatrixRelease) -> Channel:
-        """Return the matrix as a channel, which states the probability of each output given each input.
+        """Return the matrix as a channel: the probability of each output given each input.
 
         Attacks and estimates use the channel. If the release contains a row for each record, the channel includes the
         prior, the distances and the places.
@@ -96,9 +96,9 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     def audit(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Mapping[str, Any]:
         """Return the privacy and utility metrics that ``privopt audit`` shows.
 
-        They are the epsilon achieved over all pairs, the share and extent of violated privacy constraints (the
-        geo-indistinguishability violations of LR-Geo, Equations (34) and (35)), the Bayes error, the entropy, the
-        expected loss, and a lower bound on epsilon from samples.
+        They include the epsilon achieved over all pairs, the Bayes error, the entropy, the expected loss, and a lower
+        bound on epsilon from samples. They also include the share and extent of violated privacy constraints (the
+        geo-indistinguishability violations of LR-Geo, Equations (34) and (35)).
         """
         from privopt_metric_dp.attacks.matrix_figures import audit_matrix
 
@@ -109,9 +109,8 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     ) -> Mapping[str, Any] | None:
         """Return how accurately an attacker can locate a person from up to ``reports`` reports about one place.
 
-        The attacker guesses the record with the largest likelihood given all reports. The result states quantiles of
-        the distance from the guess to the true place; it is None if the release does not have exactly one row per
-        record.
+        The attacker guesses the record with the largest likelihood given all reports. The result contains quantiles of
+        the distance from the guess to the true place. It is None unless the release has exactly one row per record.
         """
         from privopt_metric_dp.attacks.many_reports import over_time
 
@@ -119,16 +118,15 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 
 
 def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: bool) -> list[Callable[[], None]]:
-    """Return functions, each of which offers a private matrix that needs no search.
+    """Return functions that each offer a private matrix that takes no search to find.
 
-    The first matrix reports the same output for all records, which is private whatever the distances. The second is the
-    exponential mechanism with half of epsilon in its exponents, and is included only if distances to outputs are known.
+    The first matrix reports the same output for all records, so it is private for any distances. The second is the
+    exponential mechanism with half of epsilon in its exponents. It is included only if distances to outputs are known.
 
     Args:
         data: The data of the problem.
         incumbent: The search that receives the offers.
-        bounds: Whether to offer a trivial lower bound as well, which is the loss if each record reports its cheapest
-            output.
+        bounds: Whether to offer a trivial lower bound as well: the loss if each record reports its cheapest output.
     """
     # Neither matrix needs a solver, so a run under a time limit has a certified release almost from the start.
     weighted, (records, outputs) = data.weighted, data.shape
@@ -180,9 +178,9 @@ and for the rounding of the bound."""
 class MetricMechanism(MatrixWords[D]):
     """Base class for mechanisms on a :class:`MetricProblem` that release a :class:`MatrixRelease`.
 
-    A mechanism with additional keys in a class ``AcmeProblem`` is a ``MetricMechanism[AcmeProblem]``, and finds the
-    values of these keys in ``problem.declared``. If ``AcmeProblem`` is not a subclass of :class:`MetricProblem`, the
-    mechanism must override :meth:`load`, which returns the data, and :meth:`privacy`, which returns the notion.
+    A mechanism whose problem file has additional keys declares them in a class ``AcmeProblem``, subclasses
+    ``MetricMechanism[AcmeProblem]``, and reads the keys from ``problem.declared``. If ``AcmeProblem`` is not a subclass
+    of :class:`MetricProblem`, the mechanism must override :meth:`load` and :meth:`privacy`.
     """
 
     problem_class: ClassVar[type] = MetricProblem
@@ -244,7 +242,8 @@ class MetricMechanism(MatrixWords[D]):
     def reopen(self, declared: D, file: str, folder: Path) -> tuple[MetricInstance[D], MatrixRelease]:
         """Load the problem and the release from a release folder.
 
-        Their sizes are compared before anything else is computed, because the folder may have been tampered with.
+        The sizes of the two are compared before anything else is computed, because the folder may have been tampered
+        with.
 
         Args:
             declared: The parsed problem file from the folder.
@@ -273,7 +272,7 @@ class MetricMechanism(MatrixWords[D]):
         return problem, release.following(problem.data) if is_matrix_only else self.release_class.read(folder, problem)
 
     def matrix(self, problem: MetricInstance[D], context: SolveContext) -> Matrix:
-        """Compute a matrix, which the caller repairs and certifies.
+        """Compute a matrix. The caller repairs and certifies it.
 
         Subclasses must override this method or :meth:`search`.
 
@@ -290,13 +289,15 @@ class MetricMechanism(MatrixWords[D]):
     def choose(self, problem: MetricInstance[D], context: SolveContext) -> None:
         """Choose outputs among the records, and pass them to :meth:`MetricInstance.choose`.
 
-        It is called only if the problem requests chosen outputs. The base implementation does nothing.
+        Called only if the problem requests chosen outputs. The base implementation does nothing.
         """
 
     def prove_over_all(
         self, problem: MetricInstance[D], release: MatrixRelease, context: SolveContext
     ) -> tuple[Proof, float] | None:
-        """Prove a lower bound for all mechanisms that may report any record, after outputs have been chosen.
+        """Prove a lower bound for all mechanisms whose reports may be any records.
+
+        Called after outputs have been chosen.
 
         Args:
             problem: The problem with the chosen outputs.
@@ -401,7 +402,7 @@ class MetricMechanism(MatrixWords[D]):
         return make_first_offers(problem.data, incumbent, bounds=not solves_program(self)) if has_offers else ()
 
     def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Offer matrices and dual multipliers to a search. The base implementation offers the result of :meth:`matrix`.
+        """Offer matrices and dual multipliers. The base implementation offers the result of :meth:`matrix`.
 
         Args:
             problem: The loaded problem.
@@ -409,8 +410,8 @@ class MetricMechanism(MatrixWords[D]):
             context: The method, solver, gap and limits of the run.
 
         Raises:
-            ModelError: The result contains multipliers although the loss is not an :class:`ExpectedLoss`, for which
-                they prove no bound.
+            ModelError: The result contains multipliers, but the loss is not an :class:`ExpectedLoss`. They prove no
+                bound on other losses.
             OutOfTime: The time limit has passed. Earlier offers remain valid.
         """
         answer = self.matrix(problem, context)
@@ -446,8 +447,8 @@ class MetricMechanism(MatrixWords[D]):
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return the entries of an outcome that describe the solver and the details of the search.
 
-        If the search used :meth:`matrix`, its result names the solver. Otherwise, the solver is the origin of the best
-        offer.
+        If the best offer is the result of :meth:`matrix`, that result names the solver. In all other cases, the solver
+        is the origin of the best offer.
         """
         matrix: Matrix | None = answer.details.get("matrix")
         if matrix is None:
@@ -458,7 +459,7 @@ class MetricMechanism(MatrixWords[D]):
     def memory_advice(self, problem: MetricInstance[D]) -> str:
         """Return a phrase that proposes fewer outputs, for the error message of a run that needs too much memory.
 
-        It is an empty string unless all records are outputs, there are many of them, and the mechanism can choose among
+        The phrase is empty unless all records are outputs, there are many of them, and the mechanism can choose among
         them.
         """
         records, outputs = problem.shape
@@ -474,7 +475,7 @@ class MetricMechanism(MatrixWords[D]):
         return matrix_bytes(*problem.shape, problem.whole.most_pairs)
 
     def verify(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> list[str]:
-        """Compare the records, outputs, pairs and distances of a release with those recomputed from the problem.
+        """Compare a release's records, outputs, pairs and distances with those recomputed from the problem.
 
         Returns:
             A sentence about each difference. The list is empty if the release belongs to the problem.
@@ -496,7 +497,7 @@ class MetricMechanism(MatrixWords[D]):
     def proved_bound(
         self, problem: MetricInstance[D], release: MatrixRelease, result: Result, folder: Path
     ) -> float | None:
-        """Re-evaluate the proof in a release folder, and return the lower bound on the loss that it proves.
+        """Re-evaluate the proof in a release folder, and return the lower bound on the loss.
 
         The result is None if the folder contains no proof. It is also None if the notion is not metric DP or the loss
         is not an :class:`ExpectedLoss`, because multipliers prove nothing in these cases.
@@ -516,7 +517,7 @@ class MetricMechanism(MatrixWords[D]):
 
 
 def _begins_held(mechanism: MetricMechanism[D], problem: MetricInstance[D], context: SolveContext) -> bool:
-    """Return whether the search begins with a closed form, which is fast enough to be exempt from time limits."""
+    """Return whether the search begins with a closed form. Closed forms are fast, and exempt from time limits."""
     if context.method not in mechanism.closed_forms:
         return False
     from privopt_metric_dp.solvers.auto import begins_with_star

@@ -39,7 +39,7 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
         """Run the checks of the base class, and compare the weights with those recomputed from the problem.
 
         Returns:
-            A sentence about each fault. The list is empty if there are none.
+            A sentence about each fault.
         """
         lines = super().verify(problem, release, result)
         if lines:
@@ -63,7 +63,7 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
         Args:
             problem: The loaded problem.
             release: The release to check.
-            context: The context that names the method, with the gap of the run.
+            context: The context, with the method to use and the gap of the run.
         """
         z, remap = self.matrix(problem, context).z, problem.data.remap
         # The repair does not change a matrix that is private once it has been rounded to integers. This is compared
@@ -78,7 +78,7 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
 
 
 def _has_weights(weights: Unsigned, release: MatrixRelease) -> bool:
-    """Return whether a release has the given weights, up to differences that rounding in exp and log can cause.
+    """Return whether a release has the given weights, apart from rounding errors in exp and log.
 
     Args:
         weights: Array of shape (N, K) with integer weights.
@@ -94,7 +94,7 @@ def _has_weights(weights: Unsigned, release: MatrixRelease) -> bool:
 class Exponential(_ClosedForm):
     """A mechanism with probabilities proportional to exp(-s epsilon d), for distances d from record to output.
 
-    The share s is 1/2 or, for the method "calibrated", the largest share for which the mechanism is private.
+    The share s is 1/2. For the method "calibrated", it is the largest share for which the mechanism is private.
     """
 
     kit = "privopt_metric_dp.kit.profiles:EXPONENTIAL"
@@ -103,10 +103,10 @@ class Exponential(_ClosedForm):
     def first_offers(
         self, problem: MetricInstance[MetricProblem], incumbent: MatrixIncumbent, context: SolveContext
     ) -> Sequence[Callable[[], None]]:
-        """Return a sequence with a function that offers the exponential mechanism with half of epsilon (s = 1/2).
+        """Return at most one function, which offers the exponential mechanism with half of epsilon (s = 1/2).
 
-        Its matrix is released if a time limit ends the search. The sequence is empty if there is no limit, or if the
-        requested method itself uses half of epsilon.
+        The offered matrix is released if a time limit ends the search. If there is no limit, or if the requested method
+        itself uses half of epsilon, the sequence is empty.
         """
         # The first of the offers, one output for all records, is left out, because it is not an exponential mechanism
         # and verify() would refuse it.
@@ -114,7 +114,7 @@ class Exponential(_ClosedForm):
         return make_first_offers(problem.data, incumbent, bounds=False)[1:] if may_stop_early else ()
 
     def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
-        """Return the matrix for s = 1/2 or, if the method is "calibrated", for the largest share s that is private.
+        """Return the matrix for s = 1/2, or for the largest private share s if the method is "calibrated".
 
         The entries are proportional to exp(-s epsilon d), where d is the distance from record to output.
         """
@@ -141,7 +141,7 @@ class PlanarLaplace(_ClosedForm):
     def takes(self, role: str, name: str) -> bool:
         """Return whether the mechanism supports a registered kind.
 
-        Of the kinds of distance, it supports only straight-line and great-circle distances.
+        The only kinds of distance that it supports are straight-line and great-circle distances.
 
         Args:
             role: "distance", "loss" or "notion".
@@ -198,7 +198,7 @@ class ConstOptProblem(MetricProblem):
 
 
 class ConstOptimal(MetricMechanism[ConstOptProblem]):
-    """A mechanism that optimises the entries within a radius of each record, and uses exponential forms beyond it.
+    """A mechanism that optimises the entries within a radius of each record. Other entries have an exponential form.
 
     Source: Imola et al., UAI 2022.
     """
@@ -208,7 +208,7 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
     kit = "privopt_metric_dp.kit.profiles:CONST_OPT"
 
     def search(self, problem: MetricInstance[ConstOptProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Offer the exponential mechanism at the largest private share of epsilon, then the solution of the LP.
+        """Offer the exponential mechanism with the largest private share of epsilon, then the solution of the LP.
 
         If the LP does not fit into memory, record a note instead of solving it.
         """

@@ -1,4 +1,4 @@
-"""The trusted code of metric DP mechanisms, which repairs and certifies candidates and proves lower bounds."""
+"""The trusted code of metric DP mechanisms. It repairs and certifies candidates, and proves lower bounds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Candidate = Floats | MatrixRelease
 
 @frozen(eq=False)
 class Dual:
-    """Dual multipliers, from which a lower bound on the loss can be proved.
+    """Dual multipliers that can prove a lower bound on the loss.
 
     Attributes:
         multipliers: The multipliers of the privacy constraints.
@@ -88,7 +88,7 @@ class MatrixCertifier:
         """Turn a candidate into a certified release.
 
         Returns:
-            The loss, which is negated if it is to be maximised, and the release.
+            The loss (negated if it is to be maximised), and the release.
 
         Raises:
             CertificationError: The repair failed, or the loss cannot be evaluated.
@@ -107,7 +107,7 @@ class MatrixCertifier:
         return (-value if self.loss.maximise else value), CertifiedRelease(release, details)
 
     def _certify_release(self, candidate: Candidate) -> MatrixRelease:
-        """Return the candidate unchanged if it is a release that satisfies the notion, and otherwise its repair.
+        """Return the candidate unchanged if it is a release that satisfies the notion, or else repair it.
 
         Raises:
             CertificationError: The repair failed.

@@ -1,4 +1,4 @@
-"""Functions behind ``privopt certify``: they measure how private a matrix is, and make a certified release from it."""
+"""Functions behind ``privopt certify``, which measure how private a matrix is and make a certified release from it."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class CertifiedMatrix:
 
     Attributes:
         epsilon: The smallest epsilon that the matrix satisfies for all required pairs, rounded up to a double; infinite
-            if it satisfies none. It may exceed ``asked`` even if ``holds`` is True, because ``asked`` is rounded to
-            nearest.
+            if it satisfies no epsilon. This value may exceed ``asked`` even if ``holds`` is True, because ``asked`` is
+            rounded to nearest.
         asked: The problem's epsilon, as the nearest double.
         holds: Whether the matrix satisfies the problem's epsilon, decided exactly.
         pair: The ids of the two records that attain ``epsilon``, beginning with the record that has the larger
@@ -89,12 +89,12 @@ class CertifiedMatrix:
     problem: Problem = field(repr=False, eq=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object that ``privopt certify --json`` prints. Infinite numbers in it remain floats."""
+        """Return the JSON object that ``privopt certify --json`` prints. Infinite numbers remain floats."""
         fields = ("epsilon", "asked", "holds", "pair", "output", "loss", "lower_bound")
         return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in fields}
 
     def sentences(self) -> list[str]:
-        """Return lines that state the least epsilon, whether the requested one is satisfied, the loss and any bound."""
+        """Return lines on the least epsilon, whether the requested epsilon is satisfied, the loss and any bound."""
         min_epsilon, target = self._format_epsilons()
         satisfied = "no epsilon at all" if self.epsilon == np.inf else f"epsilon {min_epsilon} {self.unit}"
         where = "" if self.pair is None else f", reached by {self.pair[0]} against {self.pair[1]} at {self.output}"
@@ -111,10 +111,10 @@ class CertifiedMatrix:
     def _format_epsilons(self) -> tuple[str, str]:
         """Return the least and the requested epsilon as strings.
 
-        If the requested epsilon is satisfied, the least one does not exceed it. Their doubles may be in the opposite
-        order, because the least epsilon is rounded up and the requested one to nearest. The smaller double is then
-        shown as the least epsilon. If the requested epsilon is not satisfied, the two strings differ, with more than
-        twelve digits if necessary.
+        If the requested epsilon is satisfied, it is at least as large as the least epsilon. Rounding may reverse the
+        order of the two doubles, because only the least epsilon is rounded up. In this case, the smaller double is
+        shown as the least epsilon. If the requested epsilon is not satisfied, the strings have enough digits to differ,
+        which may be more than twelve.
         """
         min_epsilon = min(self.epsilon, self.asked) if self.holds else self.epsilon
         twelve = f"{min_epsilon:.12g}", f"{self.asked:.12g}"
@@ -144,8 +144,8 @@ def certify(
     (False, ('r0c0', 'r0c1'), 1.098612)
 
     Args:
-        matrix: Array of shape (N, K), or the path to a ``.npy`` file with one. It contains probabilities, whose rows
-            are divided by their exact sums, or uint64 weights, whose rows must sum to 2**63.
+        matrix: Array of shape (N, K), or the path to a ``.npy`` file with one. It contains probabilities or uint64
+            weights. Rows of probabilities are divided by their exact sums, and rows of weights must sum to 2**63.
         problem: A problem in memory, or the path to a problem file.
         gap: The relative optimality gap at which the search for a lower bound on the loss ends; None for no bound.
         time_limit: The time limit in seconds for the whole call; None for no limit.
@@ -153,7 +153,7 @@ def certify(
 
     Raises:
         UsageError: An argument has an unsupported type, such as a DataFrame.
-        InputError: The matrix or the problem contains errors. Each of them is reported as a fault.
+        InputError: The matrix or the problem contains errors. Each error is reported as a fault.
         StoppedError: The arrays do not fit into memory, or the time limit has passed.
     """
     for name, value, kinds, expectation in (
@@ -180,8 +180,8 @@ def measure(matrix: File, source: File, options: Options) -> CertifiedMatrix:
     Args:
         matrix: The ``.npy`` file.
         source: The problem file.
-        options: The options, of which only ``gap`` (None for no bound), ``time_limit``, ``memory``, ``solver`` and
-            ``progress`` are used.
+        options: The options. Only ``gap`` (None for no bound), ``time_limit``, ``memory``, ``solver`` and ``progress``
+            are used.
 
     Raises:
         UsageError: The solver is unknown, or the gap is out of range.
@@ -265,10 +265,10 @@ def _search_bound(
         loss: The loss of the given matrix.
 
     Returns:
-        The proved bound, or None if there is none, and whether a limit ended the search.
+        Two values: the proved bound, or None if no bound was proved; and whether a limit ended the search.
 
     Raises:
-        InputError: The privacy notion is not metric DP, the only one for which bounds can be proved.
+        InputError: The privacy notion is not metric DP, the only notion for which bounds can be proved.
     """
     privacy = mechanism.privacy(problem, BOUNDED)
     if not isinstance(privacy, MetricDP):
@@ -309,7 +309,7 @@ class _GivenLoss:
 
 
 def repair(certified: CertifiedMatrix, out: Path, options: Options) -> SolveOutcome:
-    """Write a certified release of a measured matrix, repairing the matrix unless it satisfies the problem's epsilon.
+    """Write a certified release of a measured matrix. The matrix is repaired unless it satisfies the problem's epsilon.
 
     Args:
         certified: The result of :func:`measure`.

@@ -6,14 +6,14 @@ satisfy the privacy constraints for every required pair and output:
 
 - full: g_ik = exp(-eps d_ik), which satisfies them by the triangle inequality. This form is much better unless eps
   times the distance between records is small. However, there may be no weights for which all rows sum to one.
-- half: g_ik = exp(-eps d_ik / 2) / sum_l exp(-eps d_il / 2), the exponential mechanism. With weights of 1, this form is
-  a mechanism by itself, so the program is always feasible. The optimum is at least as good as the exponential
+- half: g_ik = exp(-eps d_ik / 2) / sum_l exp(-eps d_il / 2), the exponential mechanism. This form alone, with weights
+  of 1, is a mechanism, so the program is always feasible. The optimum is at least as good as the exponential
   mechanism, apart from the entries that STEEPEST cuts off. The release is at least as good, because the exponential
   mechanism is offered too.
 
 Weighted sums of forms satisfy the constraints as well, so the program uses both forms at once. No privacy constraint is
-needed between two tied entries. A free entry needs two constraints, which bound it from above and from below by all of
-its tied neighbours.
+needed between two tied entries. A free entry needs only two constraints with all of its tied neighbours together, an
+upper and a lower bound.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ class TiedForm:
     Attributes:
         free: Boolean array of shape (N, K) that is True for free entries. All other entries are tied, that is, sums of
             forms times weights.
-        exponents: Array of shape (F, N, K) with log g_fik, shifted for each form and output such that the largest tied
-            exponent is 0. A weight is then the largest probability that the form contributes to a tied entry for the
-            output.
+        exponents: Array of shape (F, N, K) with log g_fik, shifted for each form and output so that the largest
+            exponent of a tied entry is 0. A weight is therefore the most that the form contributes to the probability
+            of the output in any tied entry.
         upper_exponents: Array of shape (F, N, K) with exponents u_f, such that a free entry must be at most sum_f
             exp(u_f) y_f. They are inf if the record forms no required pair with a record whose entry is tied.
         lower_exponents: Array of shape (F, N, K) with exponents l_f, such that a free entry must be at least sum_f
             exp(l_f) y_f. They are -inf if the record forms no required pair with a record whose entry is tied.
-        rows: Array of shape (R, 3) with records i and j and outputs k for which both entries are free and must satisfy
-            z_ik <= exp(eps d_ij) z_jk.
+        rows: Array of shape (R, 3) with the indices i, j and k of the constraints z_ik <= exp(eps d_ij) z_jk in which
+            both entries are free.
     """
 
     free: npt.NDArray[np.bool_]
@@ -105,7 +105,7 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
             inequality together with a pair, forms use shortest path lengths along the pairs instead. These are the
             largest distances that satisfy the inequality and do not exceed the given ones.
         epsilon: Epsilon per unit of distance.
-        radius: The largest distance at which entries are free, compared with ``<=`` as doubles.
+        radius: The largest distance at which entries are free. Distances are compared with it as doubles, by ``<=``.
         pairs: Array of shape (P, 2) with the required pairs, or with a subset that implies the others.
         pair_distances: Array of shape (P,) with the distance between the records of each pair.
 
@@ -154,8 +154,8 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
 def const_opt_model(form: TiedForm, data: MetricData) -> dsl.Model:
     """Return the const-opt linear program in the modelling language.
 
-    Its variables are the free entries z of shape (N, K), and the weights y of shape (F, K), which determine the tied
-    entries.
+    The variables are the free entries z of shape (N, K) and the weights y of shape (F, K). The weights determine the
+    tied entries.
 
     Args:
         form: The arrays of the model.

@@ -42,8 +42,8 @@ class GivenMatrix:
     """A matrix from another program, before any repair.
 
     Attributes:
-        values: Array of shape (N, K). It contains uint64 weights, whose rows sum to 2**63, or doubles. Doubles stand
-            for the probabilities that result from dividing each row by its exact sum.
+        values: Array of shape (N, K). It contains uint64 weights, with rows that sum to 2**63, or doubles. Doubles
+            become probabilities when each row is divided by its exact sum.
     """
 
     values: NDArray[Any] = field(repr=False)
@@ -53,8 +53,8 @@ class GivenMatrix:
         """Read a matrix from a ``.npy`` file and check every entry.
 
         Args:
-            file: The file, which contains uint64 weights or other numbers of at most 64 bits. The latter are converted
-                to doubles.
+            file: The file, which contains uint64 weights or other numbers of at most 64 bits. Numbers other than uint64
+                are converted to doubles.
             shape: The expected shape (N, K).
 
         Raises:
@@ -73,8 +73,8 @@ class GivenMatrix:
         """Create an instance from an array, after checking every entry.
 
         Args:
-            array: The matrix, which contains uint64 weights or other numbers of at most 64 bits. The latter are
-                converted to doubles.
+            array: The matrix, which contains uint64 weights or other numbers of at most 64 bits. Numbers other than
+                uint64 are converted to doubles.
             shape: The expected shape (N, K).
             name: The name of the matrix in faults.
 
@@ -127,8 +127,8 @@ class GivenMatrix:
     ) -> LeastEpsilon:
         """Return the smallest epsilon that the matrix satisfies for all required pairs, and the pair that attains it.
 
-        The unrounded values are measured, with exact distances. In a region or under a notion other than metric DP, the
-        integer weights are measured instead, as in a certificate.
+        The values are measured without rounding, with exact distances. For a region or a notion other than metric DP,
+        the integer weights are measured instead, as in a certificate.
 
         Args:
             data: The data of the problem.
@@ -215,7 +215,7 @@ class GivenProblem(MetricProblem):
 
 
 class Given(MetricMechanism[GivenProblem]):
-    """A mechanism that certifies a matrix from another program, repairing it unless it satisfies epsilon.
+    """A mechanism that certifies a matrix from another program, and repairs it unless it satisfies epsilon.
 
     Integer weights that satisfy epsilon are released unchanged. The method "bounded" also searches for a lower bound on
     the loss.
@@ -236,9 +236,10 @@ class Given(MetricMechanism[GivenProblem]):
         GivenMatrix.read(problem.declared.given.matrix, problem.data.shape)
 
     def matrix(self, problem: MetricInstance[GivenProblem], context: SolveContext) -> Matrix:
-        """Return the matrix unchanged, with the least epsilon that it satisfies in the details.
+        """Return the matrix unchanged. The details contain the least epsilon that it satisfies.
 
-        Integer weights are also returned as a release, which is published unchanged if it satisfies the privacy notion.
+        Integer weights are also returned as a release. That release is published unchanged if it satisfies the privacy
+        notion.
         """
         data = problem.data
         given_matrix = GivenMatrix.read(problem.declared.given.matrix, data.shape)

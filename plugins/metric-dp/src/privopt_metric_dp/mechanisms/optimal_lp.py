@@ -35,9 +35,9 @@ def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityL
     """Return the LP that minimises the expected loss over all matrices that satisfy a notion (Bordenabe et al. 2014).
 
     It minimises sum_ik p_i c_ik z_ik over z >= 0 with rows that sum to 1, subject to the privacy constraints of the
-    notion. If these add up along paths (:attr:`MatrixConstraint.along_paths`), pairs that other pairs imply are
-    omitted. A pair is implied if a path of other pairs is, in exact arithmetic, no longer than its distance. The
-    release is certified for all required pairs in any case.
+    notion. If constraints add up along paths (:attr:`MatrixConstraint.along_paths`), pairs implied by other pairs are
+    omitted. A pair is implied if a path of other pairs between its records is no longer than its distance, in exact
+    arithmetic. The release is always certified for all required pairs.
 
     Args:
         data: The data of the problem.
@@ -101,10 +101,10 @@ def whole_program(
 
 
 def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext) -> Matrix:
-    """Solve a program with the requested solver or, if it fails, with another registered solver.
+    """Solve a program with the requested solver. If that fails, try another registered solver.
 
     Args:
-        solve: A function that solves the program with the solver that its argument names.
+        solve: A function that takes a context and solves the program with the solver that the context names.
         context: The context that names the requested solver.
 
     Raises:
@@ -130,12 +130,12 @@ def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext
 
 
 def search_structured(data: MetricData, offers: MatrixOffers, context: SolveContext, *, method: str = "auto") -> None:
-    """Run structured solvers, which offer matrices and dual multipliers to a search.
+    """Run structured solvers that offer matrices and dual multipliers to a search.
 
     Args:
         data: The data of the problem.
         offers: The search, which receives the offers and determines the gap to reach.
-        context: The context of the run, whose free memory limits the solvers.
+        context: The context of the run. Solvers are limited by its free memory.
         method: The name of a structured solver, or "auto" to run all that suit the problem in sequence. Later solvers
             then use the results of earlier ones.
 
@@ -179,7 +179,7 @@ class Optimal(MetricMechanism[D], Generic[D]):
         return whole_program(problem.data, self.privacy(problem, "full"), self.utility(problem, "full"), context)
 
     def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Solve the whole LP if it is requested and fits into memory. Otherwise, run structured solvers.
+        """Solve the whole LP if it is requested and fits into memory, or else run structured solvers.
 
         For a privacy notion other than metric DP, the whole LP is solved even if it does not seem to fit.
         """
@@ -199,10 +199,11 @@ MIN_ADVANTAGE: Final = 0.02
 
 
 def _compare_with_noise(problem: MetricInstance[MetricProblem], result: Result) -> Sequence[str]:
-    """Return a sentence if noise at the true position, with remapped outputs, would have a smaller loss than the mesh.
+    """Return a sentence if planar noise at the true position would have a smaller loss than the mesh.
 
-    The two are compared only in a triangulated plane, if the loss is the distance and outputs are not remapped. If they
-    are not compared, or if the noise is not better, an empty sequence is returned.
+    The outputs of the noise are remapped for this comparison. It is made only in a triangulated plane, if the loss is
+    the distance and the problem does not remap outputs. If there is no comparison, or if the noise is not better, an
+    empty sequence is returned.
     """
     from privopt_metric_dp.problem.loss_kinds import DistanceLoss
     from privopt_metric_dp.region.region import Plane
@@ -229,12 +230,12 @@ class OptimalLP(Optimal[MetricProblem]):
     chooses = True
 
     def meaning(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """Return the sentences from the base class, and another one if noise without a mesh would lose less."""
+        """Return the sentences from the base class, plus one if noise without a mesh would have a smaller loss."""
         sentences = super().meaning(problem, release, result)
         return (*sentences, *_compare_with_noise(problem, result))
 
     def choose(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> None:
-        """Choose as outputs the records that a rough solution for a sample of records reports most often."""
+        """Choose the outputs: the records that are reported most often in a rough solution for a sample of records."""
         from privopt_metric_dp.solvers.choose_outputs import choose_outputs
 
         time = Clock(CHOICE_TIME_SHARE * context.search_time.left, clock())
@@ -245,9 +246,9 @@ class OptimalLP(Optimal[MetricProblem]):
     ) -> tuple[Proof, float] | None:
         """Prove a lower bound for mechanisms that may report any point on the streets.
 
-        This is possible if losses are path lengths along streets with few junctions. Only some records are priced, that
-        is, have dual multipliers: junctions, dead ends and records that divide long streets. All other records lie on a
-        piece of street between two priced records (docs/reference/proof.md, "Over all streets").
+        This is possible if losses are path lengths along streets with few junctions. Only junctions, dead ends and
+        records that divide long streets are priced, that is, have dual multipliers. All other records lie on a piece of
+        street between two priced records (docs/reference/proof.md, "Over all streets").
 
         Returns:
             The proof and its bound, or None if the conditions are not met or no multipliers were found in time.

@@ -1,4 +1,4 @@
-"""The ``predictive`` mechanism for traces, which combines an optimal matrix with a private test for repeats."""
+"""The ``predictive`` mechanism for traces: an optimal matrix combined with a private test for repeating reports."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ __all__ = ["Predictive"]
 class Predictive(MetricMechanism[PredictiveProblem]):
     """A mechanism that repeats a report until a private test finds it too far off, and then draws a fresh one.
 
-    It follows Chatzikokolakis et al. (PETS 2014), but tests reports with the sparse vector technique, so that any
-    number of tests before a fresh report costs the same epsilon.
+    The mechanism follows Chatzikokolakis et al. (PETS 2014), except that it tests reports with the sparse vector
+    technique. Any number of tests before a fresh report therefore costs the same epsilon.
     """
 
     problem_class = PredictiveProblem
@@ -75,7 +75,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     def meaning(
         self, problem: MetricInstance[PredictiveProblem], release: MatrixRelease, result: Result
     ) -> Sequence[str]:
-        """Return the sentences from the base class, and one about the epsilon that the first and later reports cost."""
+        """Return the sentences from the base class, plus one on the epsilon that the first and later reports cost."""
         terms, unit = problem.declared.terms(problem.data), problem.data.unit
         afford = ""
         if terms.total is not None:
@@ -95,11 +95,11 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         method: str,
         recorded: Mapping[str, Any],
     ) -> Mapping[str, Any]:
-        """Return, for result.json, the parameters of the test that decides whether to repeat the previous report.
+        """Return the parameters of the test that decides whether to repeat the previous report, for result.json.
 
         They are the largest distance at which a report is still good, and the mean absolute noise in the threshold and
-        in each test. The noise is about 1 / epsilon of the threshold or test. All values are in the unit of distance,
-        and depend only on the problem.
+        in each test. The mean noise is about 1 / epsilon, with the epsilon of the threshold or of the test. All values
+        are in the unit of distance, and depend only on the problem.
         """
         terms = problem.declared.terms(problem.data)
         return {

@@ -1,4 +1,4 @@
-"""Metric DP for traces: the guarantee for a subject's sequence of reports, some of which repeat the previous one."""
+"""Metric DP for traces: the guarantee for a subject's sequence of reports, in which reports may repeat."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class TraceRelease(MatrixRelease):
 
 @frozen(kw_only=True)
 class TraceDP(MetricDP):
-    """The notion of metric DP for fresh reports, and for whole traces with an epsilon that is summed over segments.
+    """Metric DP for fresh reports and for whole traces. The epsilon of a trace is summed over its segments.
 
     A segment is a fresh report with its repetitions. The guarantee is proved in docs/guide/repeated.md, "Prediction".
 
@@ -129,7 +129,7 @@ class TraceDP(MetricDP):
 
     @classmethod
     def keys(cls) -> None:
-        """Declare no keys: problem files name metric DP, for which mechanisms for traces substitute this notion."""
+        """Declare no keys. Problem files name metric DP, and mechanisms for traces replace it with this notion."""
 
     @classmethod
     def promise(cls, result: Result) -> str:
@@ -140,13 +140,13 @@ class TraceDP(MetricDP):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return sentences about the parts of the guarantee that ``verify`` checks, and about those that it does not.
+        """Return sentences about what ``verify`` checks of the guarantee and what it does not check.
 
-        The sentences for metric DP come first. Others follow about the noise in tests, and about the number and times
-        of reports, which are public.
+        The sentences for metric DP come first. They are followed by sentences about the noise in tests, and about the
+        number and times of reports, which are public.
 
         Returns:
-            The sentences about what is checked, and the sentences about what is not.
+            The sentences about what is checked, then those about what is not.
         """
         checked, unchecked = super().limits(result)
         checked.append("The noise of every test against how much distances to every output can differ, in rationals.")
