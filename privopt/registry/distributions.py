@@ -107,7 +107,7 @@ def owner_of(point: EntryPoint) -> tuple[str, str]:
 
 
 def folder_name_of(point: EntryPoint) -> str:
-    """Return the name of an entry point's distribution, taken from the metadata folder. For metadata without a name."""
+    """Return an entry point's distribution name from its metadata folder, for use if the metadata has no name."""
     return point.value if point.dist is None else _folder_name(point.dist)
 
 

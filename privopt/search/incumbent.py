@@ -5,8 +5,9 @@ certified release, and multipliers into a proof of a bound. An :class:`Incumbent
 method, the best certified release and the best proved bound. A wrong offer can waste time, but cannot make the result
 wrong.
 
-A promised value or bound is one that a solver states and nobody has checked. An offer is firm if its candidate keeps
-its value when it is repaired. A candidate from a relaxation is not firm, because repair raises its value.
+A promised value or bound is one that a solver states and that has not been checked yet. An offer is firm if its
+candidate keeps its value when it is repaired. A candidate from a relaxation is not firm, because repair raises its
+value.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             ends.
         closing_time: The time scope for proofs, inside ``scope``. :meth:`begin_closing` sets its end.
         step_seconds: The longest duration of "certify" and "prove" so far in this run. A duration that includes
-            compilation is a few seconds too long. It is replaced once the step has run without compilation.
+            compilation may be a few seconds too long. It is replaced once the step has run without compilation.
         cold_steps: The steps whose only measurement includes compilation.
         ended_steps: The steps that were interrupted at the end of a time scope. They are not started again.
         changed: An event that every offer sets.
@@ -455,7 +456,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         return proved == -math.inf or promised > proved + min_gain * max(0.0, value - proved)
 
     def prove_late(self, seconds: float) -> bool:
-        """Call :meth:`prove` with a time limit of its own, even if the time for proofs is up."""
+        """Call :meth:`prove` with a new time limit of ``seconds``, even if the time for proofs is up."""
         self.begin_closing(seconds)
         self.ended_steps.discard("prove")
         return self.prove()
@@ -492,7 +493,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         return CLOSING_TIME_FACTOR * (certify_seconds + prove_seconds + write_seconds)
 
     def begin_closing(self, seconds: float) -> None:
-        """Let all proofs end in the given number of seconds, including a proof that is being evaluated."""
+        """Set the deadline for all proofs, including one being evaluated, to the given number of seconds from now."""
         self.closing_time.end = self.closing_time.now() + seconds
 
     def answer(self, *, stopped: bool) -> Answer[R]:

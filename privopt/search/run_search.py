@@ -130,7 +130,7 @@ def _certify_during(
     cpu_start, granted_seconds = process_time(), search_time.granted_seconds
 
     def is_awaited() -> bool:
-        """Return whether the search is doing work that is known to be short, or is about to begin such work."""
+        """Return whether the search is doing work that is known to be short, or is expected to begin such work."""
         # Work that takes more CPU time than this is not short, whatever was counted: it may ignore the clock.
         if process_time() - cpu_start > MAX_HELD_FACTOR * granted_seconds:
             return False
@@ -168,7 +168,7 @@ def _certify_during(
 
 
 def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bool) -> bool:
-    """Certify the best offer, then close further offers while time is left. Return whether there was enough time.
+    """Certify the best offer, then certify and prove others while time is left. Return whether there was enough time.
 
     The first candidate is certified even if the time is up, because there would otherwise be no release.
 

@@ -69,7 +69,7 @@ def records(
         id: The column with ids, or several columns whose values are joined by "/".
         lat, lon: The columns with latitudes and longitudes in degrees.
         x, y: The columns with planar coordinates in km.
-        geometry: The column with points: the geometry of a GeoDataFrame, or bytes in the WKB format (well-known
+        geometry: The column with points, as the geometry of a GeoDataFrame or as bytes in the WKB format (well-known
             binary).
 
     Raises:

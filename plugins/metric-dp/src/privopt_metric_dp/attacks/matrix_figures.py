@@ -198,8 +198,8 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 def _attack_by_samples(release: MatrixRelease) -> dict[str, Any] | None:
     """Return a lower bound on epsilon, estimated from sampled reports of two records, for the audit.
 
-    About ``MAX_CHOSEN_PAIRS`` pairs at most are considered. The two records are those whose rows differ most relative
-    to their distance. None if no pair has a positive distance.
+    The two records are those whose rows differ most relative to their distance, among about ``MAX_CHOSEN_PAIRS`` pairs
+    at most. The result is None if no pair has a positive distance.
     """
     separate_pairs = np.flatnonzero(release.distances > 0)
     if not separate_pairs.size:

@@ -78,7 +78,7 @@ def interpret_guarantee(
         by_distance: Whether the privacy notion bounds odds by exp(epsilon d). If it does not, the sentences do not
             mention distances.
         rows_of: Array of shape (M,) with the record index of each row, if the rows belong to M equally likely senders;
-            None if there is a row for each record, in which case senders are distributed by the prior.
+            None means a row for each record, with senders distributed by the prior.
 
     Notes:
         This takes one pass over the required pairs and one over the matrix.
@@ -149,7 +149,7 @@ def guess_rates(release: MatrixRelease, data: MetricData, rows_of: Ints | None =
         release: The release, with a row for each record or for each element of ``rows_of``.
         data: The data of the problem.
         rows_of: Array of shape (M,) with the record index of each row, if the rows belong to M equally likely senders;
-            None if there is a row for each record, in which case senders are distributed by the prior.
+            None means a row for each record, with senders distributed by the prior.
 
     Returns:
         The probability after one report, and the probability without a report.

@@ -143,7 +143,7 @@ class _Growth:
         return {j: d for j, d in distances.items() if j != i and d <= self.limit}
 
     def _neighbours(self) -> list[list[tuple[int, int]]]:
-        """Return the neighbours of each record in its required pairs, with upper bounds on their distances.
+        """Return each record's neighbours (the others in its required pairs), with upper bounds on their distances.
 
         The lists are computed on the first call and then reused.
         """

@@ -43,7 +43,7 @@ class Losses:
         unit: The unit of costs.
         measured: Whether costs are distances.
         given: Whether the problem states a prior.
-        remap: Whether each output must be the best guess of the record for an observer who sees the output.
+        remap: Whether each output must be an observer's best guess of the record, given that output.
     """
 
     prior: list[int]

@@ -180,7 +180,7 @@ class Metric:
         self._measure_pairs(ready, way)
 
     def _measure_pairs(self, ready: Callable[[Any], Any], way: Callable[[Any, Any], int]) -> None:
-        """Define ``own`` and ``ends`` by a function of two places. Each place's coordinates are prepared only once.
+        """Define ``own`` and ``ends`` from a function of two places. Each place's coordinates are prepared only once.
 
         Args:
             ready: A function that prepares the coordinates of a place.

@@ -110,7 +110,7 @@ class Network:
         return {name: self._round_down(lengths[name]) for name in lengths if name in stops and name != start}
 
     def pieces(self, priced: list[str]) -> dict[str, tuple[int, int, int, int]]:
-        """Locate the nodes strictly between the ends of pieces of street, where each piece joins two priced nodes.
+        """Locate each node that lies strictly inside a piece of street between two priced nodes.
 
         No street branches off inside a piece. Roads must be two-way.
 

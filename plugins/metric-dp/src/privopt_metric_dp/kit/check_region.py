@@ -39,7 +39,7 @@ class Excess:
         output: The index of the output.
         ratio: The ratio of the larger to the smaller probability of the output at the two points.
         km: The length in km of a path between the two points.
-        over: The logarithm of the ratio, minus the largest allowed value, epsilon times ``km``.
+        over: The logarithm of the ratio, minus its largest allowed value (epsilon times ``km``).
     """
 
     first: tuple[int, tuple[Fraction, ...]]

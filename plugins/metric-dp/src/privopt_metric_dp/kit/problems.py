@@ -244,7 +244,7 @@ def _without_cells(space: MetricSpace) -> MetricSpace:
 
 
 def _relabel(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return a variant of a problem with new random ids for all places. Its loss must be the same.
+    """Return a variant of a problem with new random ids for all places. The loss must not change.
 
     Args:
         problem: The problem to change.
@@ -264,7 +264,7 @@ def _relabel(problem: GeneratedProblem, chance: random.Random) -> Variant | None
 
 
 def _reorder(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return a variant of a problem with records and outputs in random order. Its loss must be the same.
+    """Return a variant of a problem with records and outputs in random order. The loss must not change.
 
     Args:
         problem: The problem to change.

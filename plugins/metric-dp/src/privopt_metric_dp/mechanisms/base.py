@@ -118,7 +118,7 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 
 
 def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: bool) -> list[Callable[[], None]]:
-    """Return functions that each offer a private matrix that takes no search to find.
+    """Return functions that each offer a private matrix found without a search.
 
     The first matrix reports the same output for all records, so it is private for any distances. The second is the
     exponential mechanism with half of epsilon in its exponents. It is included only if distances to outputs are known.
@@ -395,8 +395,8 @@ class MetricMechanism(MatrixWords[D]):
     ) -> Sequence[Callable[[], None]]:
         """Return functions that offer candidates for the release before the search begins.
 
-        They need little time, so that a run that is stopped early still has a release. The sequence is empty unless
-        :attr:`falls_back` is True and the notion is metric DP.
+        These functions need little time, so that a run that is stopped early still has a release. The sequence is empty
+        unless :attr:`falls_back` is True and the notion is metric DP.
         """
         has_offers = self.falls_back and isinstance(self.privacy(problem, context.method), MetricDP)
         return make_first_offers(problem.data, incumbent, bounds=not solves_program(self)) if has_offers else ()

@@ -1,4 +1,4 @@
-"""Functions behind ``privopt certify``, which measure how private a matrix is and make a certified release from it."""
+"""Measure how private a matrix is, and make a certified release from it, for ``privopt certify``."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ class GivenMatrix:
     """A matrix from another program, before any repair.
 
     Attributes:
-        values: Array of shape (N, K). It contains uint64 weights, with rows that sum to 2**63, or doubles. Doubles
-            become probabilities when each row is divided by its exact sum.
+        values: Array of shape (N, K). It contains either uint64 weights, with rows that sum to 2**63, or doubles.
+            Doubles become probabilities when each row is divided by its exact sum.
     """
 
     values: NDArray[Any] = field(repr=False)

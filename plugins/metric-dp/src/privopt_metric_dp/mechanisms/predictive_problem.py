@@ -85,9 +85,9 @@ class PredictiveProblem(MetricProblem):
 def _part_of_epsilon(report: Fraction, data: MetricData) -> Fraction:
     """Return the default epsilon of the threshold and of each test, as a share of a fresh report's epsilon.
 
-    The share is a multiple of 1/8 from 1/2 to 1. It is the smallest one for which the default of ``good_within`` is at
-    most the mean distance from the records to the best single output, because a previous report that is farther away is
-    no better than that output. If no share satisfies this, 1 is returned.
+    The share is a multiple of 1/8 from 1/2 to 1. It is the smallest such share for which the default of ``good_within``
+    is at most the mean distance from the records to the best single output. A previous report that is farther away is
+    no better than that output. If no share is large enough, 1 is returned.
 
     Args:
         report: The epsilon of a fresh report, per unit of distance.

@@ -122,7 +122,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     prior = np.concatenate([prior, np.zeros(len(records) - len(declared_records))])
 
     def choose_rows(rows: Ints) -> MetricData:
-        """Return the data of the problem with the records whose indices are ``rows`` as outputs."""
+        """Return the problem's data with the given records as outputs. ``rows`` contains their indices."""
         # The outputs are now only some of the records, so the metric must measure distances to these.
         outputs, metric = declared_records.select(rows), spaces.metric.towards(rows)
         return make_data(evolve(spaces, outputs=outputs, own=False, metric=metric))
@@ -292,8 +292,8 @@ def _compute_cost(
     Args:
         problem: The parsed problem file, which declares the kind of loss.
         spaces: The N records and K outputs.
-        ground: The region if the guarantee covers all of its points, in which case the records are its vertices;
-            otherwise None.
+        ground: The region if the guarantee covers all of its points, with the records as its vertices; None for other
+            problems.
         spread: The distribution of people over the region; None if there is a prior over the records.
 
     Returns:

@@ -403,7 +403,7 @@ def _check_places(value: Places) -> str | None:
     """Check that the keys of ``[records]`` or ``[outputs]`` are consistent.
 
     Returns:
-        None if they are, or a description of valid tables for a message of the form "expected ...".
+        None if the keys are consistent, or else a description of valid tables for a message of the form "expected ...".
     """
     given_keys = [name for name in _GIVEN if getattr(value, name) is not None]
     if len(given_keys) != 1:

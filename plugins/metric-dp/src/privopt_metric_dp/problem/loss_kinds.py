@@ -270,9 +270,9 @@ class TravelCost(LossKind):
         Returns:
             Four values. The first is a list of one or two arrays: the travel distances from records, of shape (N, T),
             and those from outputs, of shape (K, T). The second array is omitted if the outputs are the records. The
-            second value is an array of shape (T,) with the weights of the targets. The third is the length in km of the
-            unit of integer distances, or None if distances are not integers. The fourth is the problem file's key for
-            the roads, for error messages.
+            second value is an array of shape (T,) with the weights of the targets. The third is the unit in km if
+            distances are integers, or else None. The fourth is the problem file's key for the roads, for error
+            messages.
 
         Raises:
             InputError: A target is unknown, or cannot be reached from some record or output.

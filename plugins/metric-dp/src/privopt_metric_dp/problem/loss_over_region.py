@@ -110,7 +110,7 @@ class Spread:
 def spread_evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
     """Return the uniform distribution over a region, by street length or by area.
 
-    For a plane that is a map projection, the area is that on the earth.
+    If the plane is a map projection, areas on the earth are used.
 
     Each street is divided into at least 16 pieces with two Gauss points each. This is exact for costs that are linear
     on a piece, so the only error is in the piece where the shortest path to an output changes direction. Each triangle,
@@ -229,8 +229,8 @@ def expected_cost(
 ) -> Floats:
     """Return the coefficients C_ck of the expected loss for people anywhere in a region.
 
-    C_ck is the mean, over positions X, of two factors' product: the probability of snapping X to vertex c, and the cost
-    of reporting output k at X. The expected loss of a matrix z is the sum over c, k of C_ck z_ck.
+    C_ck is a mean over positions X: the probability of snapping X to vertex c, times the cost of reporting output k at
+    X. The expected loss of a matrix z is the sum over c, k of C_ck z_ck.
 
     Args:
         spread: The distribution of people over the region.

@@ -37,7 +37,7 @@ COORDINATES: Final[Mapping[Kind, tuple[str, str]]] = {
 
 @frozen(kw_only=True)
 class Columns:
-    """The names of the columns in a points file. Most columns are by default named like the key."""
+    """The names of the columns in a points file. By default, most columns have the same name as the key."""
 
     id: str | tuple[str, ...] = key("id", help='ids; several columns, joined by "/", if one is not unique')
     lat: str = key("lat", help="latitudes", unit="degrees")

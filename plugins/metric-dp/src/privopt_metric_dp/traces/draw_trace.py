@@ -205,7 +205,7 @@ class Walker:
         return TraceReports(outputs=outputs, kept=is_kept, spent=spent)
 
     def _charge_due(self, rows_left: Bools, state: State, charge: Charge) -> None:
-        """Charge each subject with remaining rows for its next report or segment, unless this has already been charged.
+        """Charge each subject with remaining rows for its next report or segment, unless this charge was made before.
 
         Args:
             rows_left: Boolean array of shape (S,), whether each subject has rows that have not been processed yet.
@@ -328,8 +328,8 @@ def _walk_subjects(  # type: ignore[no-untyped-def]
         words: Random 64-bit words.
         rows: Array of shape (B,), the record index of each row, or -1 if it has no position.
         order: Array of shape (B,), the row indices, subject by subject, in chronological order.
-        positions, stops: Arrays of shape (S,), indices into ``order``: each subject's next row, which advances, and the
-            end of its rows.
+        positions, stops: Arrays of shape (S,), indices into ``order``: the position of each subject's next row, which
+            advances, and the position after its last row.
         state: Three arrays of shape (S,), which are updated: the outputs reported last, the levels, and whether the
             next report has been charged.
         steps, step_rows: Array of shape (n, K), the distances to the outputs in steps; and array of shape (B,), the

@@ -174,8 +174,8 @@ class Prediction:
 
         Too little noise is a fault, because it would break the guarantee. For each pair that the certificate checks and
         each output, the difference in steps times the rate must be at most epsilon times the distance. The comparison
-        is exact, and it covers all required pairs, because these pairs imply the others. At most eight violations are
-        reported.
+        is exact, and it covers all required pairs, because the checked pairs imply all others. At most eight violations
+        are reported.
 
         A parameter that does not follow from the problem is also reported. A different ``good_within`` or more noise
         would be as private, but is not what the problem declares.
@@ -327,7 +327,7 @@ def _choose_grid(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
 
 
 def _max_step_difference(steps: Ints, pairs: Ints) -> Ints:
-    """Return, for each pair of records, the largest difference in steps between their distances to any output.
+    """Return the largest difference in steps between the distances of each pair of records to the same output.
 
     Args:
         steps: Array of shape (N, K), the distances to the outputs in steps.
