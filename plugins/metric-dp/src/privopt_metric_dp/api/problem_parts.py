@@ -362,7 +362,7 @@ def _check_type(name: str, value: object, kinds: type | UnionType, expectation: 
         expectation: A description of valid values, for the error message.
 
     Raises:
-        UsageError: The value has another type.
+        UsageError: The value has a different type.
     """
     if not isinstance(value, kinds):
         raise UsageError(f"{name} must be {expectation}, got {type(value).__name__}")

@@ -178,7 +178,7 @@ def metric_problems(
     every_pair: bool = False,
     extra: Callable[[MetricCase], Tables] | None = None,
 ) -> GeneratedProblem:
-    """Draw a metric problem on a space of at most 5 points, stored as a :class:`MetricCase` in ``facts["case"]``.
+    """Draw a metric problem on a space of at most 5 points. Its ``facts["case"]`` is the :class:`MetricCase`.
 
     Args:
         draw: The function that Hypothesis supplies to draw values.

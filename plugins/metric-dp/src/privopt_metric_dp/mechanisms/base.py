@@ -214,8 +214,8 @@ class MetricMechanism(MatrixWords[D]):
     def takes(self, role: str, name: str) -> bool:
         """Return whether the mechanism supports a registered kind.
 
-        It supports all kinds of distance and loss. It supports notions other than metric DP if one of its methods
-        supports any notion.
+        All kinds of distance and loss are supported. Notions other than metric DP are supported if the mechanism has a
+        method for arbitrary notions.
 
         Args:
             role: "distance", "loss" or "notion".
@@ -316,7 +316,7 @@ class MetricMechanism(MatrixWords[D]):
         return constraint
 
     def notion(self, problem: MetricInstance[D], method: str) -> str | None:
-        """Return the name of the notion in ``[privacy]`` if the method supports any notion; otherwise None."""
+        """Return the name of the notion in ``[privacy]`` if the method supports arbitrary notions, or else None."""
         return cast("MetricProblem", problem.declared).privacy.kind if method in self.any_notion else None
 
     def utility(self, problem: MetricInstance[D], method: str) -> UtilityLoss[MatrixRelease]:

@@ -239,7 +239,7 @@ class TravelCost(LossKind):
 
         A loss is a sum of differences between path lengths. Differences between integer lengths are exact
         (:attr:`privopt_metric_dp.space.roads.Roads.integer_roads`). Other lengths have rounding errors, which matter
-        most in differences between similar lengths. The metric states bounds on them.
+        most in differences between similar lengths. The metric states bounds on these errors.
 
         Args:
             spaces: The N records and K outputs.

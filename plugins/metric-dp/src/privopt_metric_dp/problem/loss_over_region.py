@@ -2,7 +2,8 @@
 
 A person's position X is uniform over the region. The mechanism snaps X to vertex c with probability lambda_c(X), and
 reports output k with probability z_ck. With the cost c(X, k) of reporting k at X, the expected loss is the sum over c,
-k of C_ck z_ck, where C_ck = E[lambda_c(X) c(X, k)]. It is linear in the matrix z, as with a prior over records.
+k of C_ck z_ck, where C_ck = E[lambda_c(X) c(X, k)]. This sum is linear in the matrix z, like the expected loss under a
+prior over records.
 
 A prior over the vertices would understate the loss. On a segment, for example, let the probability of an output fall as
 z = 1 - x while its cost grows as x. Their product is 0 at both ends, but its mean is 1/6.

@@ -34,7 +34,7 @@ class MetricData:
         records: The places that are secret.
         outputs: The places that may be released; the records if the file has no [outputs].
         metric: The distances in the privacy constraints. They are computed on request, without an N x N table. The
-            constructor also accepts a function that returns the metric, which is called on first access.
+            constructor also accepts a function that returns the metric. The function is called on first access.
         epsilon: The exact epsilon per ``unit``.
         within: The largest distance at which a pair is required; None if every pair is required.
         unit: The unit of distance.
@@ -43,7 +43,7 @@ class MetricData:
             snapped to each vertex.
         cost: Array of shape (N, K) with the loss from releasing output k for record i, in ``loss_unit``. The loss at a
             vertex of a region is a mean over the positions that are snapped to it. The constructor also accepts a
-            function that returns the array, which is called on first access and may raise InputError.
+            function that returns the array. The function is called on first access and may raise InputError.
         file: The name of the problem file, for error messages.
         excess: Array of shape (N,) with upper bounds on how much each record's costs, multiplied by its prior, exceed
             the exact values. The constructor takes a function that computes the bounds before this multiplication, from

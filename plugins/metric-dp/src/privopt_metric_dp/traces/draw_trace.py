@@ -86,7 +86,7 @@ class TraceReports:
 
 
 class Limit:
-    """An in-memory :data:`Charge` that refuses any charge that would raise a subject's total epsilon above a limit.
+    """An in-memory :data:`Charge` with a limit on each subject's total epsilon. Charges beyond the limit are refused.
 
     Attributes:
         spent: The total epsilon charged to each subject so far.
@@ -139,8 +139,8 @@ class Walker:
 
         Args:
             rows: Array of shape (B,), the record index of each row, or -1 if the row has no position and therefore gets
-                no report. In a problem with a region, it is the index of the vertex to which the position was randomly
-                snapped. A fresh report is drawn from the matrix row with this index.
+                no report. In a problem with a region, this is the index of the vertex to which the position was
+                randomly snapped. A fresh report is drawn from the matrix row with this index.
             subjects: Array of shape (B,), the index of each row's subject.
             state: State of the subjects, which is updated.
             charge: Function that charges epsilon, called before each subject's first report and before the first test

@@ -178,7 +178,7 @@ class Prediction:
         are reported.
 
         A parameter that does not follow from the problem is also reported. A different ``good_within`` or more noise
-        would be as private, but is not what the problem declares.
+        would be just as private, but is not what the problem declares.
 
         Args:
             data: The problem's data.
