@@ -1,4 +1,4 @@
-"""Checks that compare a linear programming solver's answers on small random models with SciPy's and with dual bounds.
+"""Checks of linear programming solvers: their answers on small random models must agree with SciPy's and dual bounds.
 
 By weak duality, the multipliers at an optimum prove its value, regardless of the solver that found them. Each check has
 the same interface as checks from plugins: it takes the name of a registered solver, an effort and a seed.
@@ -98,7 +98,7 @@ def check_optimum(solve: Solve, form: StandardForm, tolerance: float = SOLVER_TO
         tolerance: The allowed error, relative to the numbers in the model.
 
     Raises:
-        CheckFailedError: One of these conditions is violated. The message shows the model.
+        CheckFailedError: The solver does not meet one of these conditions. The message shows the model.
     """
     original_form = deepcopy(form)
     result, second_result = solve(form), solve(form)
@@ -169,7 +169,7 @@ def _solve_by_scipy(form: StandardForm) -> float:
 
 
 def check_infeasible(solve: Solve, form: StandardForm, columns: Sequence[int], excess: int) -> None:
-    """Add a row that no point in a model's box satisfies, and check that a solver reports the result as infeasible.
+    """Make a model infeasible by adding a row, and check that a solver reports it as infeasible.
 
     Args:
         solve: The solver under test.
@@ -191,9 +191,9 @@ def check_infeasible(solve: Solve, form: StandardForm, columns: Sequence[int], e
 
 
 def _raise_failure(message: str, form: StandardForm) -> None:
-    """Raise a CheckFailedError with a finding and the model that shows it, written out row by row.
+    """Raise a CheckFailedError whose message states a finding and writes out the model, row by row.
 
-    Hypothesis reports the failure for the smallest example that it found, so the message calls the model the smallest.
+    The message calls the model the smallest one, because Hypothesis reports the smallest failing example.
 
     Args:
         message: The finding.
@@ -261,7 +261,7 @@ def _make_solve(name: str) -> Solve:
     backend = get(name)
 
     def solve(form: StandardForm) -> Result:
-        """Solve a model, and fail if dual multipliers that the solver declares are missing from the result."""
+        """Solve a model, and fail if the result lacks dual multipliers that the solver declares."""
         result = backend.solve(form)
         # Without rows there are no multipliers, and with integer columns they do not prove an optimum.
         must_give_duals = backend.capabilities.duals and form.shape[0] and not form.is_mip

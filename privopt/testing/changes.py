@@ -92,10 +92,10 @@ def _array_changes(first: NDArray[Any], second: NDArray[Any], path: str) -> Iter
 
 
 def _named_parts(value: Any) -> dict[str, Any] | None:
-    """Return a mapping from suffixes for messages, such as ``"[0]"`` or ``".name"``, to an object's parts.
+    """Return an object's parts by the suffixes that name them in messages, such as ``"[0]"`` or ``".name"``.
 
-    The parts are a mapping's values, a sequence's elements, or any other object's class name and attributes. Return
-    None if the object is compared as a whole.
+    The parts are a mapping's values, a sequence's elements, or any other object's class name and attributes. The result
+    is None if the object is compared as a whole.
     """
     if isinstance(value, WHOLE):
         return None

@@ -138,10 +138,10 @@ def table(results: Sequence[CheckResult]) -> str:
 
 
 def judge_skips(results: Sequence[CheckResult]) -> list[CheckResult]:
-    """Return the results, with the status of each check that was skipped without a stated reason changed to failed.
+    """Mark each check as failed that was skipped without a stated reason, and return all results.
 
-    This implements ``privopt check --fail-on-skip``, without which a check that tested nothing would look like a
-    success. Results of checks that are not applicable are unchanged.
+    This implements ``privopt check --fail-on-skip``, so that a check that tested nothing does not look like a success.
+    Results of checks that are not applicable are unchanged.
     """
     return [
         evolve(result, status="failed", reason=f"skipped: {result.reason}") if result.missed else result

@@ -1,4 +1,4 @@
-"""Checks on code that ``solve`` never calls: abilities for other commands, and hooks in the mechanism's distribution.
+"""Checks on code that ``solve`` never calls: abilities for other commands, and hooks of the mechanism's package.
 
 An ability is an optional interface of a mechanism, such as ``Plans`` for the ``plan`` command.
 """
@@ -51,7 +51,7 @@ REPORTS_OVER_TIME: Final = 2
 
 @check("abilities", needs=default_method_only, share=0.04, min_examples=1)
 def abilities(trial: Trial) -> None:
-    """Check that the abilities that ``solve`` does not use raise no error and return what the commands expect.
+    """Check abilities that ``solve`` does not use: they must raise no error, and return what the commands expect.
 
     These abilities serve the commands ``plan``, ``audit``, ``curve``, ``describe``, ``init`` and ``solve --copy-to``.
     The privacy notion's descriptions of the release are checked too.
@@ -112,13 +112,13 @@ def _expect_text(value: object) -> str | None:
 
 
 def _find_wrong_method(trial: Trial, name: object) -> str | None:
-    """Return a complaint unless the method that a mechanism chose for a problem is one of its methods, or None."""
+    """Return a complaint if ``name``, the method that a mechanism chose, is neither one of its methods nor None."""
     names = [method.name for method in trial.subject.spec.methods]
     return None if name is None or name in names else f"expected one of {', '.join(names)}, or None; got {name!r}"
 
 
 def _find_wrong_epsilon(trial: Trial, mechanism: VariesEpsilon[Any], problem: Any) -> str | None:
-    """Ask ``at_epsilon`` for half of a problem's epsilon, and return a complaint if it returns a different epsilon.
+    """Return a complaint if ``at_epsilon``, given half of a problem's epsilon, returns a problem with another epsilon.
 
     Args:
         trial: One example of the check.
@@ -173,7 +173,7 @@ def _find_wrong_draft(trial: Trial, mechanism: Drafts, problem: GeneratedProblem
     Args:
         trial: One example of the check.
         mechanism: The mechanism.
-        problem: A problem from whose tables, in addition to :data:`INDIVIDUALS`, drafts are made.
+        problem: A problem. Drafts are made from its tables and from :data:`INDIVIDUALS`.
     """
     tables = {name: contents for name, contents in problem.files.items() if name.endswith(".csv")}
     for name, contents in {"individuals.csv": INDIVIDUALS, **tables}.items():
@@ -239,12 +239,12 @@ def _find_wrong_copies(trial: Trial, mechanism: CopiesFiles, problem: GeneratedP
 
 @check("hooks", needs=default_method_only, share=0.04, min_examples=1)
 def hooks(trial: Trial) -> None:
-    """Check that everything that the mechanism's distribution registers can be loaded, and that its hooks work.
+    """Check that everything registered by the mechanism's package can be loaded, and that the package's hooks work.
 
-    Every entry that the distribution registers is imported and used as privopt would use it. The ``privopt_handle``
-    hooks of this distribution and of privopt's own are called, and must return a class that opens a release, or None.
-    This distribution's ``privopt_released`` hook is called with a release. Hooks of other authors' distributions are
-    not called, since the mechanism is not responsible for them.
+    Every entry that the package registers is imported and used as privopt would use it. The ``privopt_handle`` hooks of
+    this package and of privopt's own packages are called. They must return a class that opens a release, or None. This
+    package's ``privopt_released`` hook is called with a release. Hooks of other authors' packages are not called, since
+    the mechanism is not responsible for them.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -276,7 +276,7 @@ def hooks(trial: Trial) -> None:
 def _find_wrong_handle(trial: Trial, run: Run) -> str | None:
     """Return a complaint if a ``privopt_handle`` hook returns neither a class nor None for a release.
 
-    Only the hooks of the mechanism's distribution and of privopt's own distributions are called.
+    Only the hooks of the mechanism's package and of privopt's own packages are called.
 
     Args:
         trial: One example of the check.
@@ -299,7 +299,7 @@ def _find_wrong_handle(trial: Trial, run: Run) -> str | None:
 
 
 def _owner_of(plugin_name: str) -> str:
-    """Return the distribution from a plugin name in pluggy, which has the form "distribution:entry point"."""
+    """Return the package's name from a plugin name in pluggy, which has the form "package:entry point"."""
     return plugin_name.partition(":")[0]
 
 

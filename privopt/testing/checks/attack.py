@@ -97,8 +97,8 @@ NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
 def _can_attack(subject: Subject) -> str | None:
     """Return why the attack cannot run on the method under trial, ``subject``; None if it can.
 
-    The attack needs a notion that bounds odds, possibly except for events of probability delta (tails). It also needs
-    draws: either samples from a matrix or sampler, or releases for neighbouring problems.
+    The attack needs a notion that bounds odds; the bound may fail with probability delta (tails). It also needs draws:
+    either samples from a matrix or sampler, or releases for neighbouring problems.
     """
     if not subject.traits & {"odds", "tails"}:
         return Elsewhere(missing_traits()["odds"])
@@ -111,7 +111,9 @@ def _can_attack(subject: Subject) -> str | None:
 
 @check("epsilon-attack", version=7, needs=_can_attack, share=0.3, min_examples=4)
 def epsilon_attack(trial: Trial) -> None:
-    """Check, using Clopper-Pearson bounds, that samples for two inputs distinguish them no better than epsilon allows.
+    """Check that two inputs cannot be distinguished by their samples better than epsilon allows.
+
+    The check uses Clopper-Pearson bounds.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -182,17 +184,17 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
 def _most_telling_pairs(
     pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: float, *, symmetric: bool
 ) -> dict[tuple[int, int], float]:
-    """Select pairs that cover every secret with a partner at a finite distance, and return them with their distances.
+    """Select the most informative pairs that together cover all secrets, and return them with their distances.
 
-    Pairs for which epsilon times the distance is nearest to 1 are preferred, because draws for them are the most
-    informative. If pairs are ordered, a secret that occurs first in some pair and second in another is covered in both
-    positions.
+    Draws are the most informative for pairs at which epsilon times the distance is near 1. Secrets without a partner at
+    a finite distance are not covered. If pairs are ordered, a secret that occurs first in some pair and second in
+    another is covered in both positions.
 
     Args:
         pairs: Array of shape (P, 2), the indices of the two secrets in each pair.
         distances: Array of shape (P,), the distance between the secrets in each pair.
         epsilon: The claimed epsilon per unit of distance.
-        symmetric: Whether the order within a pair does not matter.
+        symmetric: Whether pairs are unordered.
     """
     distance_by_pair: dict[tuple[int, int], float] = {}
     covered: set[tuple[int, bool]] = set()
@@ -215,7 +217,7 @@ def _most_telling_pairs(
 def _attach_numbers(output: str) -> tuple[object, ...]:
     """Return a tuple of an output and the numbers that occur in it, so that the judge can also compare magnitudes.
 
-    Because of the cache, equal outputs share one tuple, and the judge reads each object only once.
+    Results are cached, so equal outputs share one tuple, and the judge reads each object only once.
     """
     return output, *map(float, NUMBER.findall(output))
 
@@ -231,8 +233,8 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
 
     Args:
         trial: One example of the check.
-        problem: A problem. Without ``Profile.draws``, each draw requires a solve, and further generated problems are
-            candidates too.
+        problem: A problem. Without ``Profile.draws``, each draw requires a solve, and pairs from other generated
+            problems are candidates as well.
     """
     subject = trial.subject
     is_slow = subject.profile.draws is None
@@ -338,7 +340,7 @@ def _distance_from_zero(trial: Trial, problem: GeneratedProblem) -> float:
 def _check_fresh(trial: Trial, loaded: Any, problem: GeneratedProblem) -> None:
     """Fail if ``Profile.draws`` returns the same draws on each call.
 
-    Events are chosen using some draws and tested on others. If both were the same, the test would only confirm the
+    Events are chosen on some draws and tested on others. If these draws were the same, the test would only confirm the
     choice.
 
     Args:
@@ -356,7 +358,7 @@ def _check_fresh(trial: Trial, loaded: Any, problem: GeneratedProblem) -> None:
 
 
 def _promised_log_ratio(trial: Trial, pair: tuple[GeneratedProblem, GeneratedProblem], count: int) -> float:
-    """Estimate, from a few draws, the greatest log ratio that a test on two neighbours may reveal.
+    """Estimate the greatest log ratio that a test on two neighbours may reveal, using a few draws.
 
     The estimate only ranks pairs. No failure is based on it.
 
@@ -371,12 +373,15 @@ def _promised_log_ratio(trial: Trial, pair: tuple[GeneratedProblem, GeneratedPro
 
 
 def draw_outcomes(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:
-    """Return independent draws of the m numbers that the profile observes in a release, an array of shape (count, m).
+    """Return independent draws of the numbers that the profile observes in a release.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
         loaded: The loaded problem.
         count: The number of draws. Without ``Profile.draws``, each draw requires a solve.
+
+    Returns:
+        Array of shape (count, m) for m observed numbers.
     """
     subject = trial.subject
     if subject.profile.draws is not None:

@@ -50,7 +50,7 @@ class Elsewhere(str):
 
 
 class LeftOut(str):
-    """The reason, stated by the plugin's author in ``Profile.skip``, why an applicable check is left out."""
+    """The plugin author's reason for leaving out an applicable check, as given in ``Profile.skip``."""
 
 
 def default_method_only(subject: Subject) -> str | None:
@@ -66,7 +66,7 @@ def default_method_only(subject: Subject) -> str | None:
 
 @frozen
 class Check:
-    """A check, which is also a decorator that registers a function as this check in :data:`CHECKS`.
+    """A check, used as a decorator: it registers the decorated function in :data:`CHECKS`.
 
     Attributes:
         name: The name in reports, in lists of expected failures and in ``Profile.skip``.
@@ -96,7 +96,7 @@ class Check:
         """Register a function as this check, and return the function.
 
         Raises:
-            RegistryError: Another module has registered a check with the same name, which this one would replace.
+            RegistryError: Another module has registered a check with the same name.
         """
         earlier = CHECKS.get(self.name)
         # A module that is imported again, in a test or a notebook, replaces its own check.
@@ -159,7 +159,7 @@ CHECKS: Final[dict[str, Check]] = {}
 
 
 def require_field(field: str) -> Callable[[Subject], str | None]:
-    """Return a function for :attr:`Check.needs` that returns a reason to skip a check if a profile field is None."""
+    """Return a :attr:`Check.needs` function that gives a reason to skip the check if a profile field is None."""
     return lambda subject: None if getattr(subject.profile, field) is not None else f"the profile has no `{field}`"
 
 
@@ -182,7 +182,7 @@ class History:
         solved: The identities (hashable keys) of the problems that the pipeline solved.
         cannot: The last stored reason why an example could not run or show a fault (:meth:`note_reason`).
         rejected: The number of discarded examples.
-        idle: The number of examples among ``examples`` that could not have shown a fault (:meth:`Trial.be_idle`).
+        idle: How many of these examples could not have shown a fault (:meth:`Trial.be_idle`).
     """
 
     start: float
@@ -200,7 +200,7 @@ class History:
     def note_reason(self, why: str) -> None:
         """Store why an example could not run or show a fault.
 
-        A reason why the check does not apply (:class:`Elsewhere`) does not replace a reason of another type. Otherwise
+        A reason why the check does not apply (:class:`Elsewhere`) does not replace a reason of another type. If it did,
         the last example alone would decide whether a skipped check counts as missed.
         """
         if why and (not isinstance(why, Elsewhere) or isinstance(self.cannot, Elsewhere) or not self.cannot):
@@ -310,7 +310,7 @@ class Trial:
         return problem, self.run(problem)
 
     def be_idle(self, why: str = "") -> None:
-        """Exclude this example from the number of problems in the result, because it could not have shown a fault.
+        """Leave this example out of the result's number of problems, because it could not have shown a fault.
 
         Args:
             why: The reason, as a clause. If all examples are excluded, the check is skipped with one of their reasons

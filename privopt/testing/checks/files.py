@@ -13,8 +13,7 @@ from privopt.testing.checks.base import Trial, check, require_field
 def round_trip(trial: Trial) -> None:
     """Check that a release is unchanged when it is read back from its folder, and that verify finds no fault.
 
-    The release's loss must be unchanged as well. When the release is written again, every file must have the same
-    bytes.
+    The release's loss must be unchanged as well. Writing the release again must produce the same bytes in every file.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -47,7 +46,7 @@ def round_trip(trial: Trial) -> None:
 
 @check("oracle", needs=require_field("oracle"))
 def oracle(trial: Trial) -> None:
-    """Check that the release meets the conditions that the profile's ``oracle`` checks with independent code.
+    """Check that the release passes the profile's ``oracle``, which is code that is independent of the mechanism.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

@@ -72,7 +72,7 @@ class Forgery:
 
 @check("verify-catches", share=0.3)
 def verify_catches(trial: Trial) -> None:
-    """Check that verify detects that 1000 was added to a number in a table, although the checksums were updated.
+    """Check that verify detects a change to a table even if the checksums were updated: 1000 is added to one number.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -110,7 +110,7 @@ def _raise_last_number(run: Run) -> Forgery | None:
 
 
 def _add_thousand(text: str) -> str | None:
-    """Add 1000 to a number that is given as a string, keeping integers integer; return None if it is not a number."""
+    """Add 1000 to the number in a string, keeping integers integer; return None if the string is not a number."""
     number = number_in(text)
     if number is None:
         return None
@@ -157,7 +157,7 @@ def _try_use(use: Callable[[Path], Any], folder: Path) -> Any:
 
 
 def _measure_seconds(work: Callable[[], Any]) -> float:
-    """Call a function, and return the CPU seconds that it takes, even if it refuses its input with an error."""
+    """Call a function, and return the CPU seconds that it took, even if it refused its input with an error."""
     start = time.process_time()
     with suppress(PrivoptError, ArithmeticError, ValueError):
         work()
@@ -204,9 +204,9 @@ def _make_forgeries(run: Run) -> Iterator[Forgery]:
 
 
 def _make_long_numbers(run: Run) -> Iterator[Forgery]:
-    """Yield forgeries of a run's files in which one of the release's rationals is replaced by a very long number.
+    """Yield forgeries of a run's files that replace a rational in the release by a very long number.
 
-    The number is written with few characters, but has millions of digits (:data:`LONG_NUMBER`).
+    That number has millions of digits, but is written with few characters (:data:`LONG_NUMBER`).
     """
     values = attrs.asdict(run.release, recurse=False).values()
     listed = chain.from_iterable(value if isinstance(value, (list, tuple)) else (value,) for value in values)
@@ -217,7 +217,7 @@ def _make_long_numbers(run: Run) -> Iterator[Forgery]:
 
 
 def _replace_last_word(run: Run, name: str, change: Callable[[str], str | None]) -> Iterator[Forgery]:
-    """Yield forgeries of a file, in which the last word for which ``change`` returns a replacement is replaced.
+    """Yield forgeries of a file that replace its last replaceable word, which is one that ``change`` does not keep.
 
     In an archive, only the last element of each string array is tried, with one forgery per array.
 

@@ -1,4 +1,4 @@
-"""A check that each call draws new samples, made on an input whose samples vary enough to reveal a repetition."""
+"""A check that each call draws new samples. It uses an input whose samples vary enough to reveal a repetition."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ def fresh_samples(trial: Trial) -> None:
 
 
 def _most_varied_input(trial: Trial, run: Run) -> tuple[str, list[str]]:
-    """Return an input whose samples can reveal a repetition or, if there is none, vary the most, with its samples.
+    """Return an input and its samples: one whose samples can reveal a repetition, or else the one that varies most.
 
     Args:
-        trial: One example of the check. It is discarded if the release has no inputs.
+        trial: One example of the check. The example is discarded if the release has no inputs.
         run: The run of the pipeline that produced the release.
     """
     names = required_pairs(trial.subject, run).names
@@ -103,14 +103,14 @@ def _most_varied_input(trial: Trial, run: Run) -> tuple[str, list[str]]:
 
 
 def _max_share(samples: Sequence[str]) -> float:
-    """Return the share of the most frequent output among samples, or 1 if there are none."""
+    """Return the share of samples that are the most frequent output, or 1 if there are no samples."""
     return max(Counter(samples).values(), default=1) / max(1, len(samples))
 
 
 def _sample_in_child(release: Any, name: str) -> list[str]:
-    """Draw samples for one input in a forked process, and return them.
+    """Draw samples for one input in a forked process, and return the samples.
 
-    A generator that was seeded before the fork would give two child processes the same samples.
+    If a generator was seeded before the fork, two child processes would get the same samples.
 
     Args:
         release: The release from which samples are drawn.

@@ -42,10 +42,10 @@ class FaultyProblem:
     Attributes:
         problem: The problem with the fault.
         what: A description of the fault.
-        names: The names of keys or files, of which the error message must contain at least one. The first is the faulty
-            key or file.
-        certain: Whether the problem is certainly invalid, so that it must be refused. Otherwise it may also be solved,
-            but must not cause a crash.
+        names: Names of keys or files. The error message must contain at least one of them. The first is the faulty key
+            or file.
+        certain: Whether the problem is certainly invalid, so that it must be refused. If it is not, the problem may
+            also be solved, but must not cause a crash.
     """
 
     problem: GeneratedProblem
@@ -78,8 +78,8 @@ def bad_input(trial: Trial) -> None:
 def _select_cases(cases: Sequence[FaultyProblem]) -> list[FaultyProblem]:
     """Return at most :data:`FAULTS_PER_PROBLEM` of the cases, spread evenly over the keys and files.
 
-    The first case for each key comes before the second case for any key. Files are favoured by two turns, because there
-    are far more keys than files.
+    The first case for each key comes before the second case for any key. Files get two more turns than keys, because
+    there are far more keys than files.
     """
     counts_by_name: Counter[str] = Counter()
     turns: list[tuple[int, int]] = []
@@ -144,8 +144,8 @@ def make_faulty_problems(
 def _break_file(name: str, contents: bytes, secret: bool) -> Iterator[tuple[str, bytes, bool]]:
     """Yield corruptions of a file as triples: a description, the new contents, and whether they are certainly invalid.
 
-    An empty ``.txt`` file can be valid. So can a secret table without rows, because refusing it would reveal that
-    nobody is in it.
+    An empty ``.txt`` file can be valid. A secret table without rows can be valid too, because refusing it would reveal
+    that the table is empty.
 
     Args:
         name: The name of the file.
@@ -177,7 +177,7 @@ def _break_file(name: str, contents: bytes, secret: bool) -> Iterator[tuple[str,
 
 
 def _break_cells(name: str, lines: list[bytes]) -> Iterator[tuple[str, bytes, bool]]:
-    """Yield corruptions of a table in which a number in the last row is replaced, as :func:`_break_file` does.
+    """Yield corruptions that replace a number in a table's last row, in the same form as :func:`_break_file`.
 
     Args:
         name: The name of the CSV file.

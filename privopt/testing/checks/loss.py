@@ -57,7 +57,7 @@ def objective_reported(trial: Trial) -> None:
 def lower_bound(trial: Trial) -> None:
     """Check that the stated bound does not contradict the loss of a private release that the profile finds.
 
-    A lower bound above such a loss is false. If the objective is maximised, so is an upper bound below it.
+    A lower bound above such a loss is false. If the objective is maximised, an upper bound below such a value is false.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -88,8 +88,8 @@ def lower_bound(trial: Trial) -> None:
 def loss_tolerance(subject: Subject, *values: float) -> float:
     """Return the largest allowed difference between two losses that should be equal.
 
-    The result covers both solves' optimality gaps, the profile's relative tolerance, and rounding errors. It is in the
-    unit of the losses, which are given as ``values``.
+    The result covers both solves' optimality gaps, the profile's relative tolerance, and rounding errors. It has the
+    same unit as the losses, which are given as ``values``.
     """
     # Each solve can miss the optimum by the method's relative gap, hence the factor 2.
     return (2 * max(subject.method.gap, 1e-6) + subject.profile.tolerance) * max(map(abs, values)) + SUM_TOLERANCE
@@ -106,8 +106,8 @@ def _has_stricter(subject: Subject) -> str | None:
 def loss_monotone(trial: Trial) -> None:
     """Check that the loss does not increase if less privacy is requested.
 
-    The profile's ``stricter`` returns the same problem with more privacy. Any release for that problem also satisfies
-    the original problem's guarantee, so the original problem's loss must not be higher.
+    The profile's ``stricter`` returns a version of a problem that requests more privacy. Any release for that version
+    also satisfies the original problem's guarantee, so the original problem's loss must not be higher.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -185,7 +185,7 @@ def _check_agreement(trial: Trial, problem: GeneratedProblem, variant: Variant, 
 
 
 def _check_variant(name: str, summary: str, min_examples: int = 15) -> None:
-    """Register a check that one of the profile's variants, an equivalent problem, has the same objective.
+    """Register a check on one of the profile's variants: this equivalent problem must have the same objective.
 
     Args:
         name: The name of the variant in ``Profile.variants``, which is also the check's name.

@@ -40,8 +40,8 @@ def solve_with_weights(trial: Trial) -> tuple[GeneratedProblem, Run, list[list[i
 def compare_log_ratio(x: int, y: int, allowed: Fraction) -> tuple[float, bool]:
     """Return log(x / y) for two positive integers, and whether the exact logarithm is at most ``allowed``.
 
-    The comparison is made in doubles unless the logarithm is within 1e-9 of the limit (relative to the logarithm if
-    that is above 1). In that case it is made with 60 digits.
+    The comparison is made in doubles. If the logarithm is within 1e-9 of the limit (relative to the logarithm if that
+    is above 1), the comparison is made with 60 digits instead.
     """
     import mpmath
 
@@ -102,10 +102,10 @@ def zeros_on_both_sides(trial: Trial) -> None:
 
 @check("epsilon-achieved", version=3, of={"matrix", "odds"}, needs=states_direction)
 def epsilon_achieved(trial: Trial) -> None:
-    """Check, with the kit's own code, that the weights satisfy the privacy constraint for every required pair.
+    """Check that the weights satisfy the privacy constraint for every required pair, using the kit's own code.
 
     For two records at distance d, the ratio of an output's probabilities must be at most exp(epsilon d). Under a notion
-    that is not symmetric, only the first record's probability divided by the second's is bounded.
+    that is not symmetric, the bound applies only to the first record's probability divided by the second's.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -208,9 +208,9 @@ def channel_of_weights(trial: Trial) -> None:
 
 @check("verify-catches-rows", of={"matrix"}, share=0.3)
 def verify_catches_rows(trial: Trial) -> None:
-    """Check that verify rejects a matrix in which a record's row was changed to give one output with certainty.
+    """Check that verify rejects a matrix in which one record's row was changed to give one output with certainty.
 
-    The row's neighbour in a required pair is unchanged, so the forged pair violates the privacy constraint.
+    The other row of a required pair is unchanged, so the pair violates the privacy constraint.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

@@ -70,7 +70,7 @@ def neighbours_of(trial: Trial, problem: GeneratedProblem, limit: int = MAX_NEIG
 
 
 def format_changes(problem: GeneratedProblem, neighbour: GeneratedProblem) -> str:
-    """Return, for messages, the first six lines at which a neighbour differs from its problem.
+    """Return the first six lines in which a neighbour differs from its problem, for messages.
 
     If no corresponding lines differ, for instance because lines were only added, the whole neighbour is returned.
     """
@@ -82,7 +82,7 @@ def format_changes(problem: GeneratedProblem, neighbour: GeneratedProblem) -> st
 def queries_of(subject: Subject, problem: object) -> Sequence[Query]:
     """Return the queries to which a method adds noise for a loaded problem, with their true values and noise scales.
 
-    The queries are those that the profile states or, if it states none, the noise calls recorded during a solve.
+    The profile may state the queries. If it does not, the noise calls of a solve are recorded and returned.
     """
     if subject.profile.queries is not None:
         return subject.profile.queries(problem, subject.method.name)
@@ -158,8 +158,8 @@ def _check_shifted_budget(
 ) -> None:
     """Fail if the privacy loss exceeds the budget when one noise call returns values far from the true ones.
 
-    A mechanism could, for instance, draw again if a value looks implausible, and so spend more budget. Neighbours get
-    the same noisy values as the problem, so the losses in the calls add up (adaptive composition).
+    A mechanism could, for instance, draw again if a value looks implausible, and thereby spend more budget. Neighbours
+    get the same noisy values as the problem, so the losses in the calls add up (adaptive composition).
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -253,8 +253,8 @@ def _privacy_loss(
         others: The noise calls for the second input, as many as in ``calls``.
 
     Returns:
-        The sum of the losses in the unit of the notion's budget (epsilon or rho), and a list of pairs. Each pair
-        consists of a line for messages, and whether this line states a fault regardless of the sum.
+        The sum of the losses in the unit of the notion's budget (epsilon or rho), and a list of pairs. Each pair has a
+        line for messages, and whether that line states a fault regardless of the sum.
     """
     # By basic composition, the losses in the calls add up, in the unit in which the notion measures its budget.
     total, lines = Fraction(0), []
@@ -288,9 +288,10 @@ def _to_fraction(value: Any) -> Fraction:
 def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificate) -> Fraction:
     """Return the fraction of the privacy budget that a run used, in (0, 1].
 
-    The result is 1 if the certificate states that more than half was used. Otherwise it is the certified fraction or,
-    if greater, the largest privacy loss for a few neighbours as a fraction of the budget. The own-scale check needs
-    this fraction because a mechanism that spends less than its budget can still be private at half the noise scale.
+    If the certificate states that more than half was used, the result is 1. If it states less, the result is the
+    greater of two fractions of the budget: the certified one, and the largest privacy loss for a few neighbours. The
+    own-scale check needs the fraction because a mechanism that spends less than its budget can still be private at half
+    the noise scale.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -365,7 +366,7 @@ def _has_distribution(subject: Subject) -> str | None:
 
 @check("exact-epsilon", version=2, of={"odds"}, needs=_has_distribution, share=4.0, min_examples=40)
 def exact_epsilon(trial: Trial) -> None:
-    """Check that, between neighbours, no probability that the profile states changes by a factor above exp(epsilon).
+    """Check that the profile's stated probabilities differ between neighbours by a factor of at most exp(epsilon).
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -400,7 +401,7 @@ def exact_epsilon(trial: Trial) -> None:
 
 
 def stated_distribution(subject: Subject, loaded: object) -> NDArray[np.float64]:
-    """Return the probabilities that a profile states for a mechanism's m outcomes, an array of shape (m,).
+    """Return the probabilities that a profile states for the m outcomes of a mechanism, as an array of shape (m,).
 
     Raises:
         UsageError: The stated numbers are not a probability distribution.
@@ -424,14 +425,14 @@ def excess(
     *,
     symmetric: bool = True,
 ) -> tuple[int, str] | None:
-    """Return the output at which two distributions differ most, with a sentence; None if the difference is allowed.
+    """Find the output at which two distributions differ most, if they differ by more than is allowed.
 
     Args:
         first: The outputs' probabilities for one input.
         second: The outputs' probabilities for the other input.
         allowed: The largest allowed log ratio.
         delta: The claimed delta. If it is not 0, it is compared with the hockey-stick divergence over all outputs.
-        symmetric: Whether the bound applies in both directions. Otherwise it bounds only the first input's
+        symmetric: Whether the bound applies in both directions. If False, it bounds only the first input's
             probabilities in terms of the second's.
 
     Returns:

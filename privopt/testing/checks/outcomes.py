@@ -1,4 +1,4 @@
-"""A check that a mechanism which chooses an outcome draws it from the distribution that its profile states."""
+"""A check for mechanisms that choose an outcome: drawn outcomes must follow the distribution that the profile states."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _can_draw(subject: Subject) -> str | None:
 
 @check("drawn-as-stated", version=4, of={"odds"}, needs=_can_draw, share=0.3, min_examples=4)
 def drawn_as_stated(trial: Trial) -> None:
-    """Check that outcomes occur as often as the profile's distribution says, with a binomial test for each outcome.
+    """Check that outcomes occur as often as the profile's distribution states, using a binomial test for each outcome.
 
     A problem counts only if the test would detect a mechanism that draws at some multiple of epsilon. If one outcome is
     nearly certain, or all are equally likely, another epsilon gives nearly the same distribution.
@@ -134,7 +134,7 @@ def _distribution_at(subject: Subject, problem: GeneratedProblem, factor: float)
 
 
 def _visible_multiple(trial: Trial, problem: GeneratedProblem, probabilities: NDArray[np.float64]) -> float:
-    """Return the smallest of :data:`FACTORS` that the test would detect in nine cases out of ten; infinity if none.
+    """Return the smallest of :data:`FACTORS` that the test would detect in nine of ten cases, or infinity.
 
     Args:
         trial: One example of the check, whose effort determines the number of draws.

@@ -261,7 +261,7 @@ def solve_again(
 ) -> None:
     """Solve problems with the kit's seed in a second process, and write the releases into the given folders.
 
-    The mechanism's class is imported by its module's name or, if that module cannot be found, from its file.
+    The mechanism's class is imported by its module's name. If that module cannot be found, it is loaded from its file.
 
     Args:
         class_source: The class's module, the module's file, and the class's qualified name.

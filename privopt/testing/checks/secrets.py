@@ -1,4 +1,4 @@
-"""Checks that files outside ``private/`` reveal nothing about the secret: its bytes, its row order or functions of it.
+"""Checks that files outside ``private/`` do not reveal the secret's bytes, its row order or anything computed from it.
 
 The last property is non-interference (Goguen and Meseguer 1982): if the noisy values are the same for two inputs, all
 public files must be the same. A reason of type ``Elsewhere`` says that a check does not apply to a mechanism.
@@ -81,9 +81,9 @@ def _encode_secret(secret: bytes) -> Iterator[bytes]:
 
 
 def _find_in_public_files(secret: bytes, folder: Path) -> str | None:
-    """Return the name of a public file in a release's folder that contains a secret; None if there is none.
+    """Return the name of a public file in a release's folder that contains a secret, or None if no file does.
 
-    The secret counts if it occurs as a separate word, or anywhere in one of the encodings of :func:`_encode_secret`.
+    A file contains the secret if it has it as a separate word, or anywhere in an encoding of :func:`_encode_secret`.
     """
     # Only separate words count, because digits inside a longer number belong to another number.
     word, encodings = re.compile(rb"(?<![0-9A-Za-z])%b(?![0-9A-Za-z])" % re.escape(secret)), [*_encode_secret(secret)]
@@ -320,7 +320,7 @@ def _constant_differences(first: Sequence[Parts], second: Sequence[Parts]) -> di
 def fresh_noise(trial: Trial) -> None:
     """Check that each run without a seed draws new noise.
 
-    Equal releases do not prove that no noise was drawn, since one release can be almost certain. In that case, it is
+    Equal releases do not prove that no noise was drawn, since one release can be almost certain. Such a release is
     almost certain for neighbours too. Therefore the check fails only if one input always gives the same release and a
     neighbour always gives a different one.
 
@@ -352,8 +352,8 @@ MAX_NEIGHBOUR_STEPS: Final = 60
 def non_interference(trial: Trial) -> None:
     """Check that inputs with equal releases have equal public files, except for times.
 
-    Otherwise, public data other than the noisy release depends on the secret. Releases are made equal by returning
-    equal noisy values from all noise calls. If a mechanism draws its noise elsewhere, parts that are constant for one
+    If the files differ, public data other than the noisy release depends on the secret. Releases are made equal by
+    returning equal noisy values from all noise calls. If a mechanism draws its noise elsewhere, parts that are constant for one
     input must be the same for its neighbour, and runs with equal releases are compared. The compared inputs can be many
     neighbouring steps apart, because a difference between them implies a difference between two neighbours on the way.
 
@@ -416,8 +416,8 @@ def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: Gene
         neighbour: The other input.
 
     Returns:
-        False if the comparison is inconclusive, because the release does not follow from the noisy values alone.
-        Otherwise True, even if a run failed.
+        False if the comparison is inconclusive, because the release does not follow from the noisy values alone; True
+        in all other cases, even if a run failed.
     """
     sides: tuple[list[_Observation], list[_Observation]] = ([], [])
     for number in range(CONSTANT_RUNS):
@@ -493,7 +493,7 @@ def _check_equal_releases(trial: Trial, problem: GeneratedProblem, neighbour: Ge
 def _differing_parts(
     sides: Sequence[Mapping[str, list[Parts]]], min_runs: int
 ) -> Iterator[tuple[list[int], str, tuple[bytes, bytes]]]:
-    """Yield the public parts that, among runs with the same release, are constant per input but differ between inputs.
+    """Yield the public parts that are constant for each input but differ between inputs, given equal releases.
 
     Args:
         sides: For each of the two inputs, a mapping from a release to the public parts of the runs that produced it.

@@ -91,7 +91,7 @@ def rarest_visible(draws: int, limit: float, error: float) -> float:
 
 
 def find_threshold(holds: Callable[[float], bool], lower: float, upper: float) -> float:
-    """Find, by bisection, the smallest number between ``lower`` and ``upper`` at which a condition holds.
+    """Find the smallest number between ``lower`` and ``upper`` at which a condition holds, by bisection.
 
     The condition must be monotone: if it holds for a number, it holds for all larger ones. It must hold at ``upper``.
     The result is too large by at most 2**-50 times the length of the interval.

@@ -64,8 +64,8 @@ def propose_tests(first: Table, second: Table, odds: float, delta: float, *, sym
     """Return tests whose events probably distinguish two inputs, for all views and directions, best first.
 
     A view is a partition of the outputs into cells, and an event is a set of cells. The first half of the draws
-    determines the views and the order of their cells, and the second half the number of cells in each event. Using
-    separate halves avoids overfitting.
+    determines the views and the order of their cells. The second half determines the number of cells in each event.
+    Using separate halves avoids overfitting.
 
     Args:
         first: Draws for the first input.

@@ -55,9 +55,9 @@ class _Drawer:
         mechanism: A function that takes an input and returns one output; None if ``many`` is given.
         many: A function that takes an input and a count, and returns that many outputs; None to call ``mechanism`` for
             each output.
-        chance: The random generator, which is passed to the drawing function if that has a parameter ``rng``.
+        chance: The random generator. It is passed to the drawing function if that function has a parameter ``rng``.
         calls: The number of outputs drawn so far.
-        _options: The keyword arguments for the drawing function: the generator as ``rng``, or none.
+        _options: The keyword arguments for the drawing function: the generator as ``rng``, or no arguments.
     """
 
     mechanism: Callable[..., Any] | None
@@ -153,7 +153,7 @@ def judge(
     time_limit: float | None = None,
     seed: int = 0,
 ) -> Verdict:
-    """Test, from draws alone, whether a function satisfies the guarantee that it claims.
+    """Test whether a function satisfies the guarantee that it claims, using draws alone.
 
     Each round uses four times as many draws per input as the previous round. It searches pairs of inputs for promising
     events, and tests the best events with fresh draws. The error probability is split among all tests in all rounds,
@@ -179,8 +179,8 @@ def judge(
         delta: The claimed delta, at least 0.
         distance: A function that returns the distance between two inputs, for notions that depend on distances; 1 by
             default.
-        many: A function ``(input, count)`` that returns ``count`` outputs, for mechanisms that draw many outputs faster
-            than one by one.
+        many: A function ``(input, count)`` that returns ``count`` outputs, for mechanisms that draw many outputs at
+            once faster than one by one.
         confidence: The joint confidence of all statements.
         draws: The largest number of outputs to draw. Unless the trial ends early, nearly all of these are used.
         time_limit: The number of seconds after which the trial stops; None for no limit.
@@ -255,8 +255,8 @@ class _SearchRound(NamedTuple):
 
     Attributes:
         pairs: The number of pairs to search.
-        search: The number of draws for each input in a pair in the search.
-        test: The number of draws for each input in a pair in the tests.
+        search: The number of draws per input when a pair is searched.
+        test: The number of draws per input when a pair is tested.
         tested: The largest number of pairs to test.
     """
 
@@ -269,8 +269,8 @@ class _SearchRound(NamedTuple):
 def _plan_rounds(draws: int) -> list[_SearchRound]:
     """Return the rounds in a trial with the given total number of draws.
 
-    All rounds except the last examine several pairs, with at most half of the draws in total. The last round examines
-    only the best pair, and spends a fifth of its draws on the search for events and the rest on tests.
+    All rounds except the last examine several pairs. Together, they use at most half of the draws. The last round
+    examines only the best pair, and spends a fifth of its draws on the search for events and the rest on tests.
     """
     rounds: list[_SearchRound] = []
     remaining_draws, size = draws, FIRST_ROUND_DRAWS
@@ -377,8 +377,7 @@ class _Trial:
         Args:
             candidate: The pair.
             size: The number of draws for each input.
-            width: The number of columns that the tests to be applied require; None for the most common number in the
-                draws.
+            width: The number of columns that the tests require; None for the most common number in the draws.
         """
         first_outputs, second_outputs = self.drawer.draw(candidate.a, size), self.drawer.draw(candidate.b, size)
         return Table.pair_of(first_outputs, second_outputs, width)

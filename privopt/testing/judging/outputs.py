@@ -185,7 +185,7 @@ class Table:
         index: Array of shape (n,), the kind of each output. Kinds are numbered from 0 in the order in which they first
             occur.
         names: Each kind's comparison key. Two kinds can have equal keys, if they are equal but distinct objects.
-        labels: A key for the parts of each kind that are not numbers.
+        labels: For each kind, a key for its parts that are not numbers.
         kind_numbers: Array of shape (kinds, d), each kind's numbers, where d is the most common count among outputs.
             Rows of odd outputs contain 0.
         kind_oddity: Array of shape (kinds,), 0 for a kind with d finite numbers, and otherwise 1 plus an index of
