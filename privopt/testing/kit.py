@@ -89,7 +89,7 @@ def conformance(
 
 
 def _xfail_marks(method: str, check: str, failures: Mapping[str, str]) -> list[Any]:
-    """Return a test's pytest marks: a strict xfail mark if the test is expected to fail, otherwise none.
+    """Return a test's pytest marks: a strict xfail mark if the test is expected to fail, or no marks if it is not.
 
     Args:
         method: The method under trial.

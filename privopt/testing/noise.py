@@ -178,7 +178,7 @@ def shift_one_call(call: int, signs: tuple[int, int], *, scales: int, more: int)
     """
 
     def answer(calls: Sequence[Call], query: Query) -> Sequence[Any]:
-        """Return the query's true values, shifted if exactly ``call`` calls came before it."""
+        """Return the query's true values, shifted if the query's index is ``call``."""
         values: list[Any] = query.values.tolist()
         if len(calls) != call:
             return values

@@ -94,7 +94,7 @@ class Profile:
             the m numbers that ``observed`` returns, if there is a faster way than one solve per draw. Each call must
             return new draws, even for equal arguments.
         stricter: A function that returns the same problem with a stronger privacy requirement, or None if there is no
-            such problem. The loss for it must not be lower.
+            such problem. The stricter problem's loss must not be lower.
         variants: Functions, by the variant's name: ``"relabelling"``, ``"reordering"`` or ``"units"``. Each takes a
             problem and a random generator, and returns an equivalent problem, or None if there is none.
         nothing_near: A function that returns a similar problem without required pairs of secrets, or None if there is
@@ -108,8 +108,8 @@ class Profile:
             These methods are checked against the paper's claim.
         notion: The registered notion that the problems name in ``[privacy] kind``, if it differs from the mechanism's.
         epsilon: ``(problem) -> epsilon``: the problem's epsilon, if it is not the key ``privacy.epsilon``.
-        tolerance: The relative difference that is allowed between two losses that should be equal, in addition to the
-            gap, for methods that state that they are not optimal.
+        tolerance: For methods that state that they are not optimal, the relative difference that is allowed between two
+            losses that should be equal, in addition to the gap.
         skip: The reasons, by check, for leaving out checks that do not make sense for this mechanism.
     """
 
@@ -141,7 +141,7 @@ class Profile:
 
 
 def profile_of(mechanism: Mechanism[Any, Any]) -> Profile:
-    """Return the profile that a mechanism names, or the result of the function that it names instead.
+    """Return the profile that a mechanism names. If it names a function, the function returns the profile.
 
     Raises:
         RegistryError: The mechanism does not name a profile, or there is no profile for its problem class.

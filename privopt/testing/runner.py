@@ -28,8 +28,8 @@ from privopt.testing.under_trial import Subject, error_text
 def processor_seconds() -> float:
     """Return the CPU seconds that this process and its terminated children have used.
 
-    CPU time is used because, with wall time, fewer problems would be drawn on a busy machine, which would weaken the
-    checks.
+    The kit limits CPU time, not wall time. With wall time, fewer problems would be drawn on a busy machine, which would
+    weaken the checks.
     """
     return math.fsum(os.times()[:4])
 

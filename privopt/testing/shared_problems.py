@@ -70,7 +70,10 @@ class SharedProblems:
         return index < len(self.problems)
 
     def _draw_round(self) -> None:
-        """Draw as many problems as there are already, but at least the number for effort ci, and keep the new ones."""
+        """Draw a round of problems, and keep the new ones.
+
+        A round draws as many problems as there are already, but at least the number for effort ci.
+        """
         count_before = len(self.problems)
         round_effort = evolve(EFFORTS["ci"], examples=max(EFFORTS["ci"].examples, count_before))
 
@@ -88,7 +91,7 @@ class SharedProblems:
 
 
 def shared_problems(profile: Profile, seed: int) -> SharedProblems:
-    """Return the problems drawn so far for a profile and a seed, from which all checks take theirs."""
+    """Return the problems that all checks share for a profile and a seed."""
     by_seed = _POOLS.setdefault(profile, {})
     return by_seed.setdefault(seed, SharedProblems(profile, seed))
 
@@ -111,7 +114,7 @@ class ProblemSource:
         return not self.shared.has(self.position)
 
     def take(self) -> GeneratedProblem:
-        """Return the next problem, starting again from the first after the last."""
+        """Return the next problem. After the last one, start again from the first."""
         self.shared.has(self.position)
         problem = self.shared.problems[self.position % len(self.shared.problems)]
         self.position += 1

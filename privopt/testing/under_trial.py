@@ -53,7 +53,7 @@ TRAITS: Final = {
 
 
 def missing_traits() -> dict[str, str]:
-    """Return, for each trait, the reason why checks that require it do not apply to a release without it.
+    """Return, by trait, the reason why a release without the trait cannot have checks that require it.
 
     The traits are the core's (:data:`TRAITS`) and those registered by plugins.
     """
@@ -141,7 +141,7 @@ class _Recorder(Registered):
     notes: dict[str, Any] = field(factory=dict, eq=False)
 
     def load(self) -> Mechanism[Any, Any]:
-        """Return a mechanism like the one under trial, but whose ``solve`` records its problem and release."""
+        """Return an instance of the mechanism under trial whose ``solve`` records its problem and release."""
         cls, notes, compared = self.mechanism_class, self.notes, self.compared
 
         def solve_and_note(self: Mechanism[Any, Any], problem: object, context: SolveContext) -> Outcome[Any]:
@@ -185,11 +185,11 @@ class Subject:
         mechanism_class: The mechanism's class.
         method: The method under trial.
         profile: The mechanism's profile.
-        kind: The kind of guarantee to check: the one claimed by the method or, if it claims none, by its paper.
+        kind: The kind of guarantee to check: the method's own claim, or its paper's claim if the method has none.
         private: Whether the release itself claims ``kind``.
         siblings: The number of the mechanism's methods that share the available time.
-        plugin: The name of the distribution that registered the mechanism.
-        version: The version of that distribution.
+        plugin: The name of the package that registered the mechanism.
+        version: The version of that package.
         _folder: This subject's temporary folder; None before its first use.
         _runs: The cached runs by problem, key and options, the least recently used first.
         _count: The number of subfolders created so far.

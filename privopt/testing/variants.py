@@ -117,8 +117,9 @@ def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chan
     """Yield variants of a problem in which the secret tables are written in another order or format.
 
     The first is the profile's ``"reordering"`` variant, if that changes only secret files. The second has the rows
-    sorted by size. It is omitted if the profile's variant returns None, because the order then matters, and if the
-    problem has arrays, which might have to be reordered too. The third has the same rows in another CSV format.
+    sorted by size. It is omitted if the profile's variant returns None, because the order then matters. It is also
+    omitted if the problem has arrays, which might have to be reordered too. The third has the same rows in another CSV
+    format.
 
     Args:
         profile: The mechanism's profile.

@@ -1,4 +1,4 @@
-"""A check for mechanisms that choose an outcome: drawn outcomes must follow the distribution that the profile states."""
+"""A check for mechanisms that choose an outcome: their draws must follow the distribution that the profile states."""
 
 from __future__ import annotations
 
@@ -87,9 +87,10 @@ def drawn_as_stated(trial: Trial) -> None:
 
 
 def _most_telling_problem(trial: Trial, problems: Sequence[GeneratedProblem]) -> GeneratedProblem:
-    """Return the problem, possibly with another epsilon, whose stated distribution changes most if epsilon is doubled.
+    """Return the problem whose stated distribution changes most if epsilon is doubled.
 
-    If epsilon is not a key of the problems, the one whose most likely outcome has the lowest probability is returned.
+    The problems are considered at other epsilons too. If epsilon is not a key of the problems, the result is the
+    problem whose most likely outcome has the lowest probability.
 
     Args:
         trial: One example of the check.

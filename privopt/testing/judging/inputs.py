@@ -122,7 +122,7 @@ def pairs_of(
 def _list_pairs(inputs: Sequence[Any], chance: np.random.Generator) -> Iterator[tuple[Any, Any]]:
     """Yield all pairs of inputs at different positions, in random order if there are more than :data:`MOST_PAIRS`.
 
-    If there are more than 50 times that number of pairs, only that many are considered.
+    Only the first ``50 * MOST_PAIRS`` pairs are considered.
     """
     # The number of pairs is limited before the shuffle, so that a million inputs' pairs are not all listed.
     index_pairs = list(islice(combinations(range(len(inputs)), 2), 50 * MOST_PAIRS))

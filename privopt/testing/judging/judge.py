@@ -153,7 +153,7 @@ def judge(
     time_limit: float | None = None,
     seed: int = 0,
 ) -> Verdict:
-    """Test whether a function satisfies the guarantee that it claims, using draws alone.
+    """Test, from draws alone, whether a function satisfies the guarantee that it claims.
 
     Each round uses four times as many draws per input as the previous round. It searches pairs of inputs for promising
     events, and tests the best events with fresh draws. The error probability is split among all tests in all rounds,

@@ -232,7 +232,7 @@ class Table:
 
     @classmethod
     def pair_of(cls, first: Sequence[Any], second: Sequence[Any], width: int | None = None) -> tuple[Table, Table]:
-        """Make tables from two samples of outputs, with the same number of columns.
+        """Make a table from each of two samples of outputs. Both tables have the same number of columns.
 
         Args:
             first: One input's outputs.
@@ -307,11 +307,11 @@ def views_of(first: Table, second: Table) -> list[View]:
     """Return views (partitions of the outputs into cells) that may distinguish two inputs.
 
     Views partition outputs by equality, by each number and its last bits, and by sums and other summaries of all
-    numbers.
+    numbers. Tests that use the views must not use the same draws again.
 
     Args:
-        first: Draws for the first input. Tests that use the views must not use these draws again.
-        second: Draws for the second input, to which the same applies.
+        first: Draws for the first input.
+        second: Draws for the second input.
     """
     views = [_frequent_values_view(first, second, "the output", lambda table: table.names)]
     views.append(
@@ -495,7 +495,7 @@ def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Float
 
 
 def _fit_classifier(first: Floats, second: Floats) -> Callable[[Floats], Floats]:
-    """Fit a logistic regression that distinguishes two inputs by the numbers in their outputs and by their squares.
+    """Fit a logistic regression that distinguishes two inputs by the numbers in their outputs and by these squared.
 
     Args:
         first: Array of shape (n, d), the numbers in the first input's outputs.

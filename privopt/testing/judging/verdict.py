@@ -100,7 +100,7 @@ class Verdict:
         return "\n".join([*lines, *([f"stopped: {self.stopped}"] if self.stopped else [])])
 
     def _format_counts(self) -> str:
-        """Return, in parentheses, how often the event occurred for each input, or an empty string without counts."""
+        """Return how often the event occurred for each input, in parentheses; empty if there are no counts."""
         if self.counts is None:
             return ""
         return " (" + " against ".join(f"{hits:,} of {draws:,}" for hits, draws in self.counts) + ")"
