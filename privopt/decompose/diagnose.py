@@ -1,4 +1,4 @@
-"""Functions that explain why a form is infeasible or unbounded, once a part of it was found to be so."""
+"""Functions that explain why a form is infeasible or unbounded, after a part of it was found to be."""
 
 from __future__ import annotations
 

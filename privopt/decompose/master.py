@@ -54,8 +54,7 @@ class _Row:
 
     Attributes:
         cut: The cut; None for a valid row.
-        places, slope: The positions, among the complicating columns, of those with a nonzero coefficient, and these
-            coefficients.
+        places, slope: The positions of the nonzero coefficients among the complicating columns, and these coefficients.
         upper: The right-hand side of ``slope z - w <= upper`` (optimality cut) or ``slope z <= upper`` (other rows).
         proof_rows, proof: For a valid row, the form's rows that prove it, and their multipliers; empty for a cut.
     """
@@ -78,7 +77,7 @@ class MasterAnswer:
     """The result of solving the master problem once.
 
     Attributes:
-        outcome: How the solve ended. If it is not optimal, only ``seconds`` is set as well.
+        outcome: How the solve ended. If it is not optimal, ``seconds`` is the only other attribute that is set.
         z: The values of the complicating columns, shape (|Y|,).
         w: The master's cost estimate for each block, shape (blocks,); NaN if the block has no cut.
         bound: A proved lower bound on the whole form's (scaled) optimum; -inf if there is none.
@@ -134,8 +133,8 @@ def is_implied(split: Split, places: Ints, slope: Floats, upper: float, duals: F
 
     Args:
         split: The whole form.
-        places: The positions, among the complicating columns, of those with a nonzero coefficient.
-        slope: The coefficients of these columns.
+        places: The positions of the nonzero coefficients among the complicating columns.
+        slope: The nonzero coefficients.
         upper: The right-hand side.
         duals: Multipliers of the form's rows, shape (m,).
     """

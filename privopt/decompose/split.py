@@ -40,7 +40,7 @@ REDUCED_COST_TOLERANCE = 1e-9
 class Piece:
     """One block, which is a linear program once the complicating columns z have fixed values.
 
-    It minimises ``form.c x`` subject to the rows of ``form``, from whose sides ``coupling z`` is subtracted.
+    It minimises ``form.c x`` subject to the rows of ``form``, after ``coupling z`` is subtracted from the rows' sides.
 
     Attributes:
         number: The block's index.
@@ -100,8 +100,7 @@ class Cut:
         block: The index of the block.
         feasibility: Whether the cut is a feasibility cut, which excludes z for which the block has no solution.
         constant: The value of the right-hand side at z = 0.
-        places, slope: The positions, among the complicating columns, of those with a nonzero coefficient, and these
-            coefficients.
+        places, slope: The positions of the nonzero coefficients among the complicating columns, and these coefficients.
         rows, duals: The rows of the whole form with nonzero multipliers, and these multipliers, which prove the cut.
     """
 
@@ -358,7 +357,7 @@ def _move_small_terms(slope: Floats, small: Ints, steeper: float, lower: Floats,
 
 
 def row_scale(largest: float) -> float:
-    """Return the power of two that scales a row's largest coefficient down to ``STEEP``, or 1 if it is not larger.
+    """Return the power of two that scales a row's largest coefficient down to ``STEEP``, or 1 if no scaling is needed.
 
     >>> row_scale(8.0), row_scale(2.0**41)
     (1.0, 0.5)

@@ -67,7 +67,7 @@ class State:
         """Store a proved lower bound, with the multipliers that prove it, if it is higher than the known bound.
 
         Returns:
-            Whether it is better.
+            Whether the new bound is higher.
 
         Raises:
             SolverError: The bound lies above the best point's cost by more than rounding.
@@ -82,10 +82,10 @@ class State:
         return True
 
     def lower_upper(self, value: float, point: Floats) -> bool:
-        """Store a feasible point and its cost if it is better than the best point so far.
+        """Store a feasible point and its cost if the point is better than the best one so far.
 
         Returns:
-            Whether it is better.
+            Whether the new point is better.
 
         Raises:
             SolverError: The cost lies below the proved bound by more than rounding.

@@ -33,8 +33,8 @@ class Counter:
         table: The table's name, for faults.
         column: The column that contains the reports.
         subject: The column that names each report's sender. Only a sender's first report counts, because several
-            reports from one sender are not independent. In traces this is the earliest report, because the reports
-            before a later one decide whether it is drawn anew.
+            reports from one sender are not independent. In traces the first report is the earliest one, because
+            earlier reports decide whether a later one is drawn anew.
         counted_subjects: The subjects who already have a counted report. The counters for several releases share this
             set, because one person's reports to two releases are not independent either.
         report_counts: The counts so far.
@@ -57,7 +57,7 @@ class Counter:
         )
 
     def check_columns(self, names: Sequence[str]) -> None:
-        """Refuse a table in which a required column is missing, or with repeated reports but no subject column.
+        """Refuse a table that lacks a required column, or that repeats reports without a subject column.
 
         Next to the reports, ``apply`` adds columns that mark reports repeated for a place (sticky), reports repeated in
         a trace (kept), and each trace's first report. These columns are recognised by name.
@@ -160,7 +160,7 @@ class Counter:
             )
 
     def mark_counted_rows(self, frame: pl.DataFrame, has_report: pl.Series) -> pl.Series:
-        """Return whether each row's report counts as its subject's first, in the table or, for traces, in time.
+        """Return whether each row's report is its subject's first: first in the table or, for traces, in time.
 
         Args:
             frame: A batch of rows.

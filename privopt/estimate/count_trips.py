@@ -127,7 +127,7 @@ def count_trips(channel: Channel, source: TableSource, columns: TripColumns) -> 
 
 
 def check_trip_columns(table: str, names: tuple[str, ...], columns: TripColumns) -> None:
-    """Refuse a table in which a column is missing, or a trip's two reports may not be independent.
+    """Refuse a table in which a column is missing, or in which a trip's two reports may not be independent.
 
     Reports that are kept for a place (``--sticky``) or in a trace are repeated, so a trip that ends where it began
     would have the same report twice.

@@ -65,7 +65,7 @@ def _estimate_opened(
     options: EstimateOptions,
     progress: Progress | None,
 ) -> Flows:
-    """Estimate flows from a table of trips, with a sentence that states what a trip's two reports cost.
+    """Estimate flows from a table of trips, and add a sentence on what a trip's two reports cost.
 
     Args:
         opened: The release.

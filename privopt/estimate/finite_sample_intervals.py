@@ -33,7 +33,7 @@ The solver would drop entries this small itself."""
 
 
 def is_affordable(records: int, outputs: int, intervals: int) -> bool:
-    """Return whether it is affordable to solve two linear programs for each interval.
+    """Return whether solving two linear programs for each interval is affordable.
 
     Args:
         records, outputs: The numbers of rows and columns in the channel.

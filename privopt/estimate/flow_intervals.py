@@ -4,9 +4,9 @@ The parametric bootstrap in :mod:`.smooth_intervals` draws reports from one pilo
 The errors of estimates from these reports include the estimate's bias at that pilot. Reports about trips can leave open
 how closely ends are linked to starts, and a single pilot would ignore other links. Therefore there are up to three
 pilots: a fit that begins at the most likely links, and two that begin as near to the identity, and to independence, as
-the likelihood allows (:mod:`.flow_links`). All have more rounds than the estimate, and finer bumps if these are not too
-many. A half width is CALIBRATION times the sum of two terms: the largest half width from the pilots, and the largest
-distance between the estimate and a pilot.
+the likelihood allows (:mod:`.flow_links`). All have more rounds than the estimate, and finer bumps unless this would
+need too many bumps. A half width is CALIBRATION times the sum of two terms: the largest half width from the pilots, and
+the largest distance between the estimate and a pilot.
 
 Nothing here is proved. docs/benchmarks/city.md measures how often these intervals held.
 """

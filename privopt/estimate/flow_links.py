@@ -1,10 +1,10 @@
 """The weights at which a fit of flows begins: a mixture of links from starts to ends, from identity to independence.
 
 Expectation maximisation converges slowly if the channel hides much, so its early rounds stay near the initial weights.
-If starts and ends were independent in these, the flows would be estimated as too even. Therefore the initial weights
-are fitted to the reports: they are the most likely mixture of a few links. A link is a distribution over pairs of bumps
-(smooth distributions over records), with one bump for the start of a trip and one for its end. It is an array of shape
-(M, M).
+If starts and ends were independent in the initial weights, the estimated flows would be too even. Therefore the initial
+weights are fitted to the reports: they are the most likely mixture of a few links. A link is a distribution over pairs
+of bumps (smooth distributions over records), with one bump for the start of a trip and one for its end. It is an array
+of shape (M, M).
 
 Let p be the bumps' shares, a_ik the probability of output k given bump i, and m_k the overall probability of output k.
 The kernel K_ij = sum_k a_ik p_j a_jk / m_k is the mean posterior probability of bump j, given a report from bump i.
@@ -110,7 +110,7 @@ def _make_links(columns: Floats, starts: Floats, ends: Floats) -> Floats:
 
 
 def _move_towards(extreme: Floats, best: Floats, probabilities: Floats, trips: Floats) -> Floats:
-    """Return the plausible mixture (:data:`LIKELY`) nearest to an extreme one, on the segment between it and the best.
+    """Return the last plausible mixture (:data:`LIKELY`) on the segment from the best mixture to an extreme one.
 
     Args:
         extreme, best: Arrays of shape (C,), the fractions of the links in two mixtures.
@@ -120,7 +120,7 @@ def _move_towards(extreme: Floats, best: Floats, probabilities: Floats, trips: F
     greatest = float(trips @ np.log(best @ probabilities))
 
     def is_likely(part: float) -> bool:
-        """Return whether the mixture that gives the extreme one the weight ``part`` is plausible."""
+        """Return whether a mixture is plausible in which the extreme one has the weight ``part``."""
         with np.errstate(divide="ignore"):  # some pairs may be impossible under the identity
             value = trips @ np.log(((1.0 - part) * best + part * extreme) @ probabilities)
         return bool(value >= greatest - LIKELY)

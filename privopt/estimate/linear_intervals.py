@@ -148,7 +148,7 @@ class _Means:
         self._cuts = np.cumsum([len(release_roots) for release_roots in roots])[:-1]
 
     def find_narrowest(self, groups: Floats, ridges: Sequence[float]) -> tuple[Floats, Floats]:
-        """Return each group's lower and upper bounds, shape (G,), from the regression predicted to be narrowest.
+        """Return each group's lower and upper bounds, shape (G,), from the regression with the best predicted interval.
 
         The predictions use the held-out reports, whereas the bounds themselves use the other reports.
 
@@ -245,9 +245,9 @@ def _weighted_moments(h: Floats, reports: Ints) -> tuple[Floats, Floats]:
 def _bernstein_half_width(error: float) -> HalfWidth:
     """Return a function for half widths around means of bounded values, which fail with probability at most ``error``.
 
-    The half widths hold for every number of values. They are Bernstein's bound with an upper bound on the standard
-    deviation (Maurer and Pontil 2009, Theorem 10). A tenth of the error probability is spent on the deviation, and the
-    rest on the two sides of the mean.
+    The half widths hold for every number of values. They follow from Bernstein's bound, with an upper bound on the
+    standard deviation (Maurer and Pontil 2009, Theorem 10). A tenth of the error probability is spent on the deviation,
+    and the rest on the two sides of the mean.
     """
     side_log, deviation_log = math.log(1 / (0.45 * error)), math.log(1 / (0.1 * error))
 

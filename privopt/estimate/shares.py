@@ -65,8 +65,8 @@ class EstimateOptions:
             for many reports. Smooth intervals hold for many reports if the shares are smooth over the map
             (:mod:`privopt.estimate.smooth_intervals`).
         resolution: The resolution of smooth shares (:mod:`privopt.estimate.smooth_shares`), in the unit of distance; 0
-            for shares that are not smooth. None for the finest resolution that the reports support, if there are more
-            than 300 records and they have distances, or if the intervals are smooth.
+            for shares that are not smooth. If None, shares are smooth if the intervals are, or if there are more than
+            300 records with distances. The resolution is then the finest one that the reports support.
     """
 
     confidence: float = 0.95
@@ -220,10 +220,10 @@ def estimate(
     unit: str = "",
     progress: Progress | None = None,
 ) -> Estimate:
-    """Estimate, from reports, the share of secrets at each record or in each group of records.
+    """Estimate the share of secrets at each record, or in each group of records, from reports.
 
     Args:
-        observed: The counts for one release, or for several releases with the same inputs, whose reports are
+        observed: The counts for one release, or for several releases with the same inputs. The reports must be
             independent of one another.
         options: The options for the estimate.
         groups: The indices of each group's records, to estimate the groups' shares; None to estimate records' shares.
@@ -469,7 +469,9 @@ def _find_intervals(
 def _program_intervals(
     observed: Sequence[ReportCounts], functionals: csr_array, confidence: float, progress: Progress | None
 ) -> tuple[Floats, Floats] | None:
-    """Return intervals from linear programs over the shares consistent with the output counts; None if there are none.
+    """Return intervals from linear programs over the shares that are consistent with the output counts.
+
+    The result is None if no shares are consistent with the counts.
 
     Args:
         observed: The counts for each release.

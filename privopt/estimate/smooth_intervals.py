@@ -118,8 +118,8 @@ def half_widths_of(errors: Floats, confidence: float, reports: int) -> Floats:
         errors: Array of shape (B, G), the errors of B estimates of shares whose true values are known.
         confidence: The confidence, in (0, 1).
         reports: The number of reports, n, for each estimate. No half width is below ln(G / (1 - confidence)) / n,
-            because a share so small that possibly none of n reports is about it cannot be distinguished from 0. This
-            is the rule of three, for all G shares at once.
+            because a share that is so small that n reports may all miss it cannot be distinguished from 0. This is the
+            rule of three, for all G shares at once.
     """
     replicates, count = errors.shape
     sizes = np.sqrt((errors**2).mean(axis=0))

@@ -76,7 +76,7 @@ def resolved_fit(
     gap: float,
     progress: Progress | None = None,
 ) -> Fit:
-    """Return the shares that maximise the likelihood, at a resolution or at the finest one that the reports support.
+    """Return the most likely shares, at a given resolution or at the finest one that the reports support.
 
     Args:
         columns: Array of shape (N, K), the probability of each reported output given each record.

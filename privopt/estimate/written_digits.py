@@ -23,9 +23,10 @@ With these, rounding moves an interval's ends by at most 1 % of its width.
 
 
 def round_shares(share: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats, Floats]:
-    """Round shares that sum to 1 and the ends of their intervals, shape (G,) each, to the decimals that these support.
+    """Round shares and the ends of their intervals to the decimals that the intervals' widths support.
 
-    The rounded shares sum to 1 too. The ends are rounded outwards, so that the rounded intervals keep their confidence.
+    Each array has shape (G,). The shares sum to 1 before and after rounding. The ends are rounded outwards, so that the
+    rounded intervals keep their confidence.
 
     >>> [x.tolist() for x in round_shares(np.array([1 / 3, 2 / 3]), np.array([0.2, 0.5]), np.array([4 / 9, 0.7]))]
     [[0.333333, 0.666667], [0.2, 0.5], [0.444445, 0.7]]

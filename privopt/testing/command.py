@@ -138,7 +138,7 @@ def table(results: Sequence[CheckResult]) -> str:
 
 
 def judge_skips(results: Sequence[CheckResult]) -> list[CheckResult]:
-    """Mark each check as failed that was skipped without a stated reason, and return all results.
+    """Mark checks that were skipped without a stated reason as failed, and return all results.
 
     This implements ``privopt check --fail-on-skip``, so that a check that tested nothing does not look like a success.
     Results of checks that are not applicable are unchanged.

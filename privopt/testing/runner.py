@@ -101,7 +101,7 @@ def _run_example(
         how: The effort, with this check's share of the time.
         history: The state of the check across examples.
         data: The Hypothesis data object from which problems are drawn.
-        source: The problems to use instead; None to draw them.
+        source: The source of shared problems; None to draw problems from ``data``.
 
     Raises:
         CheckFailedError: The example shows a fault.

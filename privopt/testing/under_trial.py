@@ -53,7 +53,7 @@ TRAITS: Final = {
 
 
 def missing_traits() -> dict[str, str]:
-    """Return, by trait, the reason why a release without the trait cannot have checks that require it.
+    """Return, by trait, the reason why checks that require the trait do not apply to a release without it.
 
     The traits are the core's (:data:`TRAITS`) and those registered by plugins.
     """
@@ -224,7 +224,7 @@ class Subject:
         return self.mechanism_class()
 
     def epsilon(self, problem: object) -> Fraction:
-        """Return the method's claimed epsilon for a loaded problem, or the profile's epsilon if it claims none."""
+        """Return the method's claimed epsilon for a loaded problem, or the profile's if the method claims none."""
         claimed = self.mechanism.privacy(problem, self.method.name).guarantee.epsilon
         return self.profile.epsilon(problem) if claimed is None else claimed
 
@@ -237,8 +237,8 @@ class Subject:
     def claim_of(self, problem: object) -> Guarantee:
         """Return the guarantee that the method claims for a loaded problem.
 
-        If the method's own guarantee is not of :attr:`kind`, return the one claimed by its paper, at the problem's
-        epsilon.
+        If the method's own guarantee is not of :attr:`kind`, the result is the guarantee that its paper claims, at the
+        problem's epsilon.
         """
         own_guarantee = self.mechanism.privacy(problem, self.method.name).guarantee
         if own_guarantee.kind == self.kind:

@@ -31,7 +31,7 @@ def check_names() -> list[str]:
     """Return the names of all checks without importing plugins' modules, which can take a second.
 
     Raises:
-        RegistryError: Two checks have the same name. The message names the distribution.
+        RegistryError: Two checks have the same name. The message names the package.
     """
     for broken in registry().broken:
         if broken.clash is not None and broken.clash[0] == "check":
@@ -44,7 +44,7 @@ def checks() -> dict[str, Check]:
 
     Raises:
         RegistryError: A check cannot be imported, has the same name as another, or is not decorated with its registered
-            name. The message names the distribution.
+            name. The message names the package.
     """
     check_names()  # raises the error if a name occurs twice
     for name, entry in registry().of("check").items():

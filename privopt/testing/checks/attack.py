@@ -1,8 +1,8 @@
 """The statistical attack, which checks that samples for two inputs do not differ by more than epsilon allows.
 
 The judge (:mod:`privopt.testing.judging`) does the statistics. This module chooses the inputs to compare, and divides
-the draws that the effort allows among them. A first test with few draws never fails the check, but a suspicious result
-leads to a longer test. A reason of type ``Elsewhere`` says that the check does not apply to a mechanism.
+the effort's draws among them. A first test with few draws never fails the check, but a suspicious result leads to a
+longer test. A reason of type ``Elsewhere`` says that the check does not apply to a mechanism.
 """
 
 from __future__ import annotations

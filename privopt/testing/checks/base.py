@@ -310,7 +310,7 @@ class Trial:
         return problem, self.run(problem)
 
     def be_idle(self, why: str = "") -> None:
-        """Leave this example out of the result's number of problems, because it could not have shown a fault.
+        """Exclude this example from the result's count of problems, because it could not have shown a fault.
 
         Args:
             why: The reason, as a clause. If all examples are excluded, the check is skipped with one of their reasons

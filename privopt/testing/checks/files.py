@@ -46,7 +46,7 @@ def round_trip(trial: Trial) -> None:
 
 @check("oracle", needs=require_field("oracle"))
 def oracle(trial: Trial) -> None:
-    """Check that the release passes the profile's ``oracle``, which is code that is independent of the mechanism.
+    """Check that the release passes the profile's ``oracle``, a test that is independent of the mechanism.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

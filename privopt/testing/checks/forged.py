@@ -72,7 +72,9 @@ class Forgery:
 
 @check("verify-catches", share=0.3)
 def verify_catches(trial: Trial) -> None:
-    """Check that verify detects a change to a table even if the checksums were updated: 1000 is added to one number.
+    """Check that verify detects a changed table although the checksums were updated.
+
+    The change adds 1000 to one number.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -204,7 +206,7 @@ def _make_forgeries(run: Run) -> Iterator[Forgery]:
 
 
 def _make_long_numbers(run: Run) -> Iterator[Forgery]:
-    """Yield forgeries of a run's files that replace a rational in the release by a very long number.
+    """Yield forgeries of a run's files that replace a rational in the release with a very long number.
 
     That number has millions of digits, but is written with few characters (:data:`LONG_NUMBER`).
     """
@@ -217,7 +219,7 @@ def _make_long_numbers(run: Run) -> Iterator[Forgery]:
 
 
 def _replace_last_word(run: Run, name: str, change: Callable[[str], str | None]) -> Iterator[Forgery]:
-    """Yield forgeries of a file that replace its last replaceable word, which is one that ``change`` does not keep.
+    """Yield forgeries of a file in which one word is replaced: the last one that ``change`` does not keep.
 
     In an archive, only the last element of each string array is tried, with one forgery per array.
 

@@ -82,7 +82,7 @@ def fresh_samples(trial: Trial) -> None:
 
 
 def _most_varied_input(trial: Trial, run: Run) -> tuple[str, list[str]]:
-    """Return an input and its samples: one whose samples can reveal a repetition, or else the one that varies most.
+    """Return an input and its samples: one whose samples can reveal a repetition, or else one whose samples vary most.
 
     Args:
         trial: One example of the check. The example is discarded if the release has no inputs.

@@ -25,7 +25,7 @@ def solve_with_weights(trial: Trial) -> tuple[GeneratedProblem, Run, list[list[i
     """Draw a problem, solve it, and return the problem, its run, and the release's weights as Python integers.
 
     Args:
-        trial: One example of the check. It fails if the release has no two-dimensional weights.
+        trial: One example of the check. The check fails if the release has no two-dimensional weights.
 
     Returns:
         The problem, its run, and the weights as one list per record, with one weight per output.

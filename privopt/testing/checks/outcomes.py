@@ -135,7 +135,9 @@ def _distribution_at(subject: Subject, problem: GeneratedProblem, factor: float)
 
 
 def _visible_multiple(trial: Trial, problem: GeneratedProblem, probabilities: NDArray[np.float64]) -> float:
-    """Return the smallest of :data:`FACTORS` that the test would detect in nine of ten cases, or infinity.
+    """Return the smallest of :data:`FACTORS` that the test would detect in nine of ten cases.
+
+    The result is infinity if the test would detect none of these multiples of epsilon.
 
     Args:
         trial: One example of the check, whose effort determines the number of draws.

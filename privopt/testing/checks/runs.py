@@ -309,7 +309,8 @@ def _check_same_release(trial: Trial, run: Run, other_folder: Path, description:
 def find_differences(first: Path, second: Path) -> Iterator[str]:
     """Yield a sentence for each difference between two runs' output folders, including their ``private/`` folders.
 
-    In result.json only the status, guarantee, objective and certificate are compared, because times differ.
+    In result.json, only the status, guarantee, objective and certificate are compared, because other values, such as
+    times, may differ.
     """
     first_files, second_files = (artefact(folder, private=True) for folder in (first, second))
     for name in sorted({**first_files, **second_files}):

@@ -1,4 +1,4 @@
-"""Checks that files outside ``private/`` do not reveal the secret's bytes, its row order or anything computed from it.
+"""Checks that files outside ``private/`` do not reveal a secret: its bytes, its row order, or values computed from it.
 
 The last property is non-interference (Goguen and Meseguer 1982): if the noisy values are the same for two inputs, all
 public files must be the same. A reason of type ``Elsewhere`` says that a check does not apply to a mechanism.
@@ -83,7 +83,7 @@ def _encode_secret(secret: bytes) -> Iterator[bytes]:
 def _find_in_public_files(secret: bytes, folder: Path) -> str | None:
     """Return the name of a public file in a release's folder that contains a secret, or None if no file does.
 
-    A file contains the secret if it has it as a separate word, or anywhere in an encoding of :func:`_encode_secret`.
+    A secret is found if it occurs as a separate word, or anywhere in one of the encodings of :func:`_encode_secret`.
     """
     # Only separate words count, because digits inside a longer number belong to another number.
     word, encodings = re.compile(rb"(?<![0-9A-Za-z])%b(?![0-9A-Za-z])" % re.escape(secret)), [*_encode_secret(secret)]
@@ -268,7 +268,7 @@ def _observe(trial: Trial, problem: GeneratedProblem, number: int, answer: Answe
 def _constant_but_different_parts(
     trial: Trial, first: GeneratedProblem, second: GeneratedProblem, answer: Answer | None = None
 ) -> dict[str, tuple[bytes, bytes]]:
-    """Return the public parts that are constant over several runs on each of two inputs, but differ between them.
+    """Return the public parts that are constant over several runs on each input, but differ between the two inputs.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -385,7 +385,7 @@ def non_interference(trial: Trial) -> None:
 
 
 def _distant_neighbour(trial: Trial, problem: GeneratedProblem) -> GeneratedProblem:
-    """Return a problem that is reached from another one in 30 to 59 steps from neighbour to neighbour.
+    """Return a problem that is 30 to 59 steps away from a given one, where each step leads to a neighbour.
 
     Each step takes the neighbour at the same position in the profile's list, so that the changes accumulate. A step
     may, for instance, add one more person.

@@ -1,4 +1,4 @@
-"""The judge: a statistical test of whether a function satisfies the guarantee that it claims, from draws alone.
+"""The judge: a statistical test of a function's claimed guarantee, based only on draws from the function.
 
 Pairs of inputs and events (sets of outputs) are chosen from some draws, which are then discarded. Each statement is
 based on fresh draws, so no event is tested on the data from which it was chosen. The tests use Clopper-Pearson bounds,

@@ -55,8 +55,8 @@ class BitPattern(NamedTuple):
         sign: -1, 0 or 1.
         exponent: The absolute value is at least 2**(exponent - 1) and below 2**exponent.
         place: The number is a multiple of 2**place, but not of any greater power of two.
-        oddity: 0 for a finite number, otherwise 1 plus an index of :data:`ODD_OUTPUTS`, in which case the other
-            attributes have no meaning.
+        oddity: 0 for a finite number. For any other output, 1 plus an index of :data:`ODD_OUTPUTS`; the other
+            attributes then have no meaning.
     """
 
     sign: int
@@ -186,8 +186,8 @@ class Table:
             occur.
         names: Each kind's comparison key. Two kinds can have equal keys, if they are equal but distinct objects.
         labels: For each kind, a key for its parts that are not numbers.
-        kind_numbers: Array of shape (kinds, d), each kind's numbers, where d is the most common count among outputs.
-            Rows of odd outputs contain 0.
+        kind_numbers: Array of shape (kinds, d), each kind's numbers, where d is the most common count of numbers in an
+            output. Rows of odd outputs contain 0.
         kind_oddity: Array of shape (kinds,), 0 for a kind with d finite numbers, and otherwise 1 plus an index of
             :data:`ODD_OUTPUTS`.
     """
@@ -495,7 +495,7 @@ def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Float
 
 
 def _fit_classifier(first: Floats, second: Floats) -> Callable[[Floats], Floats]:
-    """Fit a logistic regression that distinguishes two inputs by the numbers in their outputs and by these squared.
+    """Fit a logistic regression that distinguishes two inputs by the numbers in their outputs and the numbers' squares.
 
     Args:
         first: Array of shape (n, d), the numbers in the first input's outputs.

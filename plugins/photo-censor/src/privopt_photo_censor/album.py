@@ -37,7 +37,7 @@ def shorten_list(names: Sequence[str], limit: int = 5) -> str:
 
 @frozen(kw_only=True)
 class Task:
-    """The optimisation task: a top-k or a deletion budget (AAAI 2020, Equations (3) and (4)).
+    """The optimisation task: a top-k task or a budget task (AAAI 2020, Equations (3) and (4)).
 
     Attributes:
         top_k: The number k in a top-k task: delete as few photos as possible so that the true location is not among the

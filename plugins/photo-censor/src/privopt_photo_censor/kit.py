@@ -1,4 +1,4 @@
-"""The conformance kit's profiles for photo-censor: generated small albums, and an oracle by exact brute force."""
+"""The conformance kit's profiles for photo-censor: generated small albums, and an exact brute-force oracle."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
 
     Args:
         draw: The Hypothesis function that draws from a strategy.
-        tasks: Whether to draw deletion budgets and any value of top_k. Otherwise, top_k is 1, which every method can
+        tasks: Whether to draw deletion budgets and any value of top_k. If False, top_k is 1, which every method can
             solve.
     """
     photos, locations = draw(st.integers(1, 5)), draw(st.integers(2, 4))
@@ -202,7 +202,7 @@ def _make_profile(tasks: bool) -> Profile:
     """Return a profile for the conformance kit.
 
     Args:
-        tasks: Whether problems may have any top_k or a deletion budget. Otherwise, top_k is 1.
+        tasks: Whether problems may have any top_k or a deletion budget. If False, top_k is 1.
     """
     return Profile(
         problems=problems(tasks),

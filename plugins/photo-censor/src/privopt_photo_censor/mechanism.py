@@ -201,7 +201,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
 
         Args:
             album: The scores, and the photos that must stay.
-            task: A top-k or a deletion budget.
+            task: A top-k or budget task.
             context: The method (``greedy``, ``top-1`` or ``optimal``), and the function that reports progress.
         """
         if context.method == "greedy":
@@ -246,7 +246,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return details
 
     def verify(self, problem: PhotoInstance, release: Deletions, result: Result) -> list[str]:
-        """Check that the clean copies meet the guarantee, and that a baseline yields the same deletions again.
+        """Check that the clean copies meet the guarantee, and that a second run of a baseline gives the same deletions.
 
         Args:
             problem: The problem, with its scores.

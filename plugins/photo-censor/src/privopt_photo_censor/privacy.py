@@ -99,9 +99,9 @@ class TopK(PrivacyConstraint[Deletions]):
     def measure(self, release: Deletions) -> Certificate:
         """Certify a release by the exact rank of the true location.
 
-        For a top-k, the certificate's ``worst`` and ``allowed`` count locations that rank below the true one. For a
-        budget, they count deleted photos. The certificate holds if ``worst`` is at most ``allowed`` and if the photos
-        that must stay are retained.
+        In a top-k task, the certificate's ``worst`` and ``allowed`` count locations that rank below the true one. In a
+        budget task, they count deleted photos. The certificate holds if ``worst`` is at most ``allowed`` and if the
+        photos that must stay are retained.
         """
         album, task = self.problem.album, self.problem.declared.task
         protected_count = protected_k(album, release.retained)

@@ -70,7 +70,7 @@ class PhotoProblem:
 
     @property
     def task(self) -> Task:
-        """The task: a top-k or a deletion budget. It is only defined if the photos have scores."""
+        """The top-k or budget task. It is only defined if the photos have scores."""
         return Task(top_k=self.privacy.top_k, budget=self.privacy.deletion_budget)
 
 
@@ -85,7 +85,7 @@ class PhotoInstance:
         _album: The scores. None for a folder without a classifier.
         folder_contents: The contents of the folder apart from the scored pictures. None if the problem names no folder.
         places: The places' names, if known.
-        model: The classifier that scored the folder and that also scores the clean copies. None if none is loaded.
+        model: The classifier that scored the folder and that also scores the clean copies. None if it is not loaded.
     """
 
     declared: PhotoProblem
@@ -180,7 +180,7 @@ class PhotoInstance:
             folder_contents: The contents of the folder apart from the scored pictures. None if the problem names no
                 folder.
             places: The places' names, if known.
-            model: The classifier that also scores the clean copies. None if none is loaded.
+            model: The classifier that also scores the clean copies. None if no classifier is loaded.
 
         Raises:
             InputError: A key refers to a photo, location or count that does not exist. The error lists all faults.

@@ -117,7 +117,8 @@ class Deletions(Release):
     def read(cls, folder: Path, problem: PhotoInstance) -> Deletions:
         """Read a release from its folder.
 
-        The decision for each photo is read and, for a folder of photos, the list of clean copies and their scores.
+        This reads the decision for each photo. For a folder of photos, it also reads the list of clean copies and their
+        scores.
 
         Raises:
             InputError: A file is missing or malformed, or its photos differ from the problem's.

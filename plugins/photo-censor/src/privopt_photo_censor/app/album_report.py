@@ -27,7 +27,7 @@ SHOWN_CHARACTERS: Final = 160
 
 
 def _locate_photos(problem: PhotoInstance) -> dict[str, tuple[Point, bool]]:
-    """Return, for each photo whose position is known or guessed, by name, the position and whether it is guessed."""
+    """Return the known and guessed positions by photo name, each with a flag that says whether it is guessed."""
     points_by_name = {photo.photo: (photo.point, False) for photo in problem.folder.metadata if photo.point is not None}
     return points_by_name | {name: (guess.point, True) for name, guess in guesses(problem.folder.metadata).items()}
 
@@ -37,7 +37,7 @@ def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
     """Draw a map of the photos' known and guessed positions.
 
     Args:
-        points: For each photo, by name, the position (latitude and longitude in degrees) and whether it is guessed.
+        points: The position of each photo (latitude and longitude in degrees) and whether it is guessed, by photo name.
     """
     figure, axes = axes_of(7.6, 4.6)
     places, labels, latitude = orient_map(np.array([point for point, _ in points.values()]))
@@ -63,7 +63,7 @@ def folder_figures(problem: PhotoInstance) -> dict[str, Figure]:
 
 
 def folder_layer(problem: PhotoInstance) -> Layer | None:
-    """Return a map layer with a point for each photo whose position is known or guessed, or None if there are none."""
+    """Return a map layer with a point for each known or guessed position, or None if there are no such positions."""
     features = [
         Feature(path=((lon, lat),), properties={"photo": name, "guessed": guessed})
         for name, ((lat, lon), guessed) in _locate_photos(problem).items()
@@ -118,7 +118,7 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
 
 
 def left_out_sections(contents: FolderContents, lead: str) -> list[Section]:
-    """Return a list with one section on the files that were left out, or an empty list if there are none.
+    """Return a list with one section on the files that were left out; empty if there are no such files.
 
     Args:
         contents: The contents of the folder.

@@ -166,8 +166,8 @@ class Classifier:
     def _find_output(self) -> str:
         """Return the name of the model output that contains the scores.
 
-        This is ``output_name`` or, if it is not set, the first output of a floating-point type, because some models,
-        such as scikit-learn classifiers, return each photo's label before the scores.
+        This is ``output_name``. If it is not set, this is the first output of a floating-point type, because some
+        models, such as scikit-learn classifiers, return each photo's label before the scores.
 
         Raises:
             InputError: The model has no output with the name ``output_name``.
@@ -229,8 +229,8 @@ def _to_array(result: Any, names: Sequence[str]) -> Floats:
     Args:
         result: The output: an array, or a list with a mapping from labels to probabilities for each photo.
             scikit-learn's converters produce mappings unless ``zipmap`` is off.
-        names: The places' names. If the labels are these names, the columns are in the order of ``names``. Otherwise
-            they are in the order of the sorted labels, as in scikit-learn.
+        names: The places' names. If the labels are these names, the columns are in the order of ``names``. If they are
+            not, the columns are in the order of the sorted labels, as in scikit-learn.
     """
     if isinstance(result, list) and result and isinstance(result[0], dict):
         labels = sorted(result[0])

@@ -133,7 +133,7 @@ def _read(path: Path, model: Classifier | None, edge: int, max_megapixels: float
 
     Args:
         path: The path of the file.
-        model: The classifier for which the picture is prepared; None for none.
+        model: The classifier for which the picture is prepared; None if there is no classifier.
         edge: The maximum length of the thumbnail's longer side, in pixels.
         max_megapixels: The largest accepted size of the photo, in megapixels.
 
@@ -176,7 +176,7 @@ def _make_thumbnail(upright: Image.Image, edge: int) -> bytes:
 def look_at_folder(
     folder: Path, model: Classifier | None = None, max_megapixels: float = MAX_MEGAPIXELS
 ) -> tuple[FolderContents, list[Any]]:
-    """Read all photos in a folder, leaving out and listing those that cannot be read.
+    """Read all photos in a folder. Photos that cannot be read are left out and listed.
 
     Args:
         folder: The folder with the photos of one album.
@@ -234,9 +234,9 @@ def score_files(paths: Sequence[Path], model: Classifier) -> Floats:
 
 
 def find_album_place(points: Sequence[Point | None], model: Classifier, folder: str) -> int | None:
-    """Return the column of the place where most photos with a GPS position were taken, or None if no photo has one.
+    """Return the column of the place where most photos with a GPS position were taken.
 
-    A photo belongs to the place whose centre is nearest to its position.
+    A photo belongs to the place whose centre is nearest to its position. The result is None if no photo has a position.
 
     Args:
         points: The latitude and longitude of each photo in degrees. None for a photo without a GPS position.

@@ -33,7 +33,7 @@ SERIALS: Final = (ExifTags.Base.BodySerialNumber, ExifTags.Base.LensSerialNumber
 
 
 def _nan_to_none(degrees: float | None) -> float | None:
-    """Return None for None and for NaN, which stands for an empty cell of a table, and any other number unchanged."""
+    """Return a number unchanged, or None if it is None or NaN, which stands for an empty cell of a table."""
     return None if degrees is None or math.isnan(degrees) else degrees
 
 
@@ -141,5 +141,5 @@ def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
 
 
 def _to_line(value: Any) -> str:
-    """Format the value of an Exif field as one line of at most :data:`LONGEST_TEXT` characters; empty for no value."""
+    """Format an Exif field's value as one line of at most :data:`LONGEST_TEXT` characters; empty if it has no value."""
     return " ".join(str(value or "").replace("\0", " ").split())[:LONGEST_TEXT]

@@ -116,13 +116,13 @@ def open_photo(contents: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> Itera
 
 @contextmanager
 def readable(name: str, what: str = "read") -> Iterator[None]:
-    """Convert any error raised in a ``with`` block that decodes a photo to InputError.
+    """Raise an InputError for any error in a ``with`` block that decodes a photo.
 
     The error does not repeat the decoder's message, because decoders quote bytes of the file.
 
     Args:
         name: The photo's name, for the error message.
-        what: The participle that ends the message "a photo that cannot be read", such as "copied".
+        what: The last word of the message "a photo that cannot be read", which can be another participle.
 
     Raises:
         InputError: The photo cannot be decoded.
@@ -141,7 +141,7 @@ def unreadable_fault(name: str, error: Exception, what: str = "read") -> Fault:
     Args:
         name: The photo's name.
         error: The decoder's error. Its text is not repeated.
-        what: The participle that ends the message "a photo that cannot be read", such as "copied".
+        what: The last word of the message "a photo that cannot be read", which can be another participle.
     """
     expectation = "a photo of 8 bits a channel"
     if isinstance(error, TooManyPixelsError):

@@ -219,7 +219,7 @@ def packets_of(contents: bytes) -> Iterator[str]:
 
 
 def _filled_properties(packet: str) -> list[str]:
-    """Return the names of the attributes and elements in an XMP packet that have a value.
+    """Return the names of the non-empty attributes and elements in an XMP packet.
 
     If the packet is not well-formed XML, all of its words are returned. The packet begins with its root element, so it
     cannot declare entities.

@@ -428,7 +428,7 @@ def _decode(data: bytes) -> str:
 
 
 def _mend(text: str) -> str:
-    """Decode again, as UTF-8, a string that Pillow decoded as Latin-1; return it unchanged if it is not valid UTF-8."""
+    """Repair a UTF-8 string that Pillow decoded as Latin-1; return the string unchanged if it was not valid UTF-8."""
     try:
         return text.encode("latin-1").decode("utf-8")
     except UnicodeError:

@@ -45,7 +45,7 @@ class Photos:
         copies: The indices of the clean copies, or ``retained`` if there are none.
         theta: The margin.
         k, budget: The task: either the number of places to protect, or the number of photos that may be deleted. The
-            other one is 0.
+            number that does not apply is 0.
         least: The smallest number of photos that must stay.
         whom: The scope of the guarantee: this classifier, or all classifiers within the margin.
         blind: The indices of the photos and copies that assign probability 0 to the true place.
@@ -113,7 +113,7 @@ class Photos:
         return sum(None not in column and sum(x for x in column if x is not None) >= 0 for column in columns)
 
     def privacy(self) -> str:
-        """Check that enough places are protected, or the budget is respected, for the posted photos and their copies.
+        """Check that the posted photos, and their copies, protect enough places or respect the budget.
 
         Returns:
             A description of the result for the checker's output.

@@ -60,7 +60,8 @@ def read_scores(
 ) -> ScoreTable:
     """Read the scores of the photos, and of their clean copies if there are any.
 
-    The source is the problem's CSV or array file or, for a folder of photos, the release's scores.npz.
+    They are read from the problem's CSV or array file. For a folder of photos, they are read from the release's
+    scores.npz.
 
     Args:
         folder: The release folder.

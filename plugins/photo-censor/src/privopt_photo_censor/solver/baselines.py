@@ -27,7 +27,7 @@ def greedy(album: Album, task: Task) -> Plan:
 
     Args:
         album: The scores, and the photos that must stay.
-        task: A top-k or a deletion budget.
+        task: A top-k or budget task.
 
     Raises:
         InfeasibleError: No set of photos meets the task, as the bounds for single alternates show.
@@ -80,11 +80,11 @@ def top_1(album: Album) -> Plan:
 def _make_plan(album: Album, task: Task, retained: Bools) -> Plan:
     """Return the plan for a given set of photos, with a bound on the value of any set.
 
-    The bound is cheap to compute from the locations considered one at a time (:attr:`Incumbent.cap`).
+    The bound is cheap to compute, because it considers locations one at a time (:attr:`Incumbent.cap`).
 
     Args:
         album: The scores, and the photos that must stay.
-        task: A top-k or a deletion budget.
+        task: A top-k or budget task.
         retained: (N,) mask of the retained photos.
     """
     plan = solve_easy_case(album, task)

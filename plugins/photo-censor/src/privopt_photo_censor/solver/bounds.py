@@ -80,9 +80,10 @@ class Certificate:
 
 
 def _max_rounding_error(photos: int, locations: int, size: Floats) -> Floats:
-    """Return a bound on the rounding error of Lagrangian sums over photos, each term of which is a sum over locations.
+    """Return a bound on the rounding error of Lagrangian sums.
 
-    The number of roundings is at most photos + locations plus a few; the factor 8 is a safety margin.
+    Such a sum is over photos, and each of its terms is a sum over locations. The number of roundings is at most photos
+    + locations plus a few; the factor 8 is a safety margin.
 
     Args:
         photos: The number of photos.
@@ -201,7 +202,7 @@ def exact_certificate(data: Alternates, row: int, retained: Bools) -> Certificat
 
 
 class Program:
-    """The linear relaxation for a set of locations in HiGHS, which is modified and warm-started from the last basis.
+    """The linear relaxation for a set of locations. HiGHS keeps one program, which is modified and warm-started.
 
     The variables are the values z_i of the photos (see the module docstring) and a common violation of all rows.
 
@@ -209,7 +210,8 @@ class Program:
         data: The album.
         scale: (m,) The divisor of each location's row, which is the row's largest |diff|.
         solved: The number of programs solved so far, exactly or approximately.
-        work: The work so far, in variables of programs that HiGHS solved. Each takes about 2 microseconds.
+        work: The work so far, as the number of variables in the programs that HiGHS solved. One variable takes about 2
+            microseconds.
         _solver: The HiGHS solver, with the rows and bounds of the last program.
         _endless, _optimal: HiGHS's value for infinity, and its status for an optimal solution.
         _columns: (N + 1,) The column indices of the variables: the photos, then the violation.
@@ -302,14 +304,15 @@ class Program:
         return Certificate(bound, rows, force), values, costs
 
     def bound_locations(self, rows: Ints, photos: Photos, start: Certificate, enough: float) -> Certificate:
-        """Return a bound on the photos that can stay with a set of locations, without the photos' values.
+        """Return a bound on the number of photos that can stay if a set of locations must be protected.
 
-        It is that of the linear program or, for many photos, one that is a little weaker and much faster.
+        The bound is that of the linear program. For many photos, a slightly weaker bound is computed much faster.
 
         Args:
-            rows: (r,) the locations.
-            photos: The fixed photos. No photo that must stay may rule out one of the locations.
-            start: Multipliers to start from, of any of these locations.
+            rows: (r,) The locations that must be protected.
+            photos: The photos that must stay, and the photos that may stay. No photo that must stay may rule out one of
+                the locations.
+            start: The initial multipliers, for some of these locations.
             enough: A bound below this number need not be improved.
         """
         n = len(self._lower)

@@ -1,10 +1,10 @@
-"""Minimise the Lagrangian bound of many photos by Newton's method, where the simplex method is slow.
+"""Newton's method for the Lagrangian bound with many photos, for which the simplex method is slow.
 
 The bound ``sum_i max(0, 1 + sum_j f_j d_ij)`` is a convex, piecewise linear function of the multipliers f. With
 thousands of photos it is nearly smooth: its second derivative is the mean of ``d_i d_i'`` over photos whose terms are
-near 0, times their density. Newton's method with this estimate takes some ten evaluations of the sum, each a product of
-a matrix with few rows, where the simplex method takes hundreds of steps. The estimate needs no proof, since the bound
-holds for any multipliers (:func:`privopt_photo_censor.solver.bounds.bound_photos`).
+near 0, times their density. With this estimate, Newton's method evaluates the sum about ten times, and each evaluation
+is a product with a matrix that has few rows. The simplex method takes hundreds of steps. The estimate needs no proof,
+since the bound holds for any multipliers (:func:`privopt_photo_censor.solver.bounds.bound_photos`).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def minimise_bound(diff: Floats, must: Bools, start: Floats, enough: float) -> F
     """Return multipliers that nearly minimise the Lagrangian bound, or that bring it below ``enough``.
 
     Args:
-        diff: (r, N) advantages of the photos for the protected locations, without photos that are deleted.
+        diff: (r, N) The advantages of the photos for the protected locations. Deleted photos are not included.
         must: (N,) True for photos that must stay, whose terms count even if they are negative.
-        start: (r,) The first multipliers, non-negative.
+        start: (r,) The initial multipliers, non-negative.
         enough: The descent ends when the bound is below this number.
 
     Returns:
-        (r,) multipliers, non-negative.
+        The (r,) multipliers, non-negative.
     """
     photos = diff.shape[1]
     near_count = min(photos, max(FEWEST_NEAR, int(NEAR_SHARE * photos)))
@@ -71,14 +71,15 @@ def minimise_bound(diff: Floats, must: Bools, start: Floats, enough: float) -> F
 
 
 def _newton_step(diff: Floats, slope: Floats, distance: Floats, force: Floats, near_count: int) -> Floats:
-    """Return Newton's step (r,) from multipliers ``force`` (r,).
+    """Return the (r,) Newton step from given multipliers.
 
     Args:
-        diff: (r, N) advantages of the photos.
+        diff: (r, N) The advantages of the photos.
         slope: (r,) The bound's derivative.
-        distance: (N,) How far each photo's term is from 0, infinite for photos whose terms always count.
-        force: The multipliers.
-        near_count: Number of photos with the nearest terms that estimate the second derivative.
+        distance: (N,) The distance of each photo's term from 0; infinite for photos whose terms always count.
+        force: (r,) The multipliers.
+        near_count: The number of photos used to estimate the second derivative, which are those with terms nearest
+            to 0.
     """
     near = np.argpartition(distance, near_count - 1)[:near_count]
     near = near[np.isfinite(distance[near])]

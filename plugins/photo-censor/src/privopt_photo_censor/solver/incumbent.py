@@ -34,11 +34,11 @@ class Incumbent:
 
     Attributes:
         album: The scores, and the photos that must stay.
-        task: A top-k or a deletion budget.
+        task: A top-k or budget task.
         reach: (m,) For each location other than the true one, the maximum number of photos that can stay if only this
             location must be protected. It is -1 if the location cannot be protected.
         k: The number of locations that a better set must protect. Under a budget, it grows with each new incumbent.
-        need: The number of photos that a better set must retain. For a top-k, it grows with each new incumbent.
+        need: The number of photos that a better set must retain. In a top-k task, it grows with each new incumbent.
         retained: (N,) mask of the best set. None before the first set is accepted.
         protected: The number of locations that the best set protects.
     """
@@ -48,7 +48,7 @@ class Incumbent:
 
         Args:
             album: The scores. Those of the true location must be finite.
-            task: A top-k or a deletion budget.
+            task: A top-k or budget task.
         """
         self.album, self.task = album, task
         self.reach = reach(album.alternates)
@@ -106,8 +106,8 @@ class Incumbent:
     def start(self) -> None:
         """Offer sets of photos that are easy to find, as first incumbents.
 
-        For a top-k, these are the empty set, if it is allowed, and the sets found by greedy deletion. For a budget,
-        they are the set of all photos, and the best set for each single location.
+        In a top-k task, these are the empty set, if it is allowed, and the sets found by greedy deletion. In a budget
+        task, they are the set of all photos, and the best set for each single location.
         """
         if self.task.budget is None:
             if not self.album.required_count:
@@ -159,7 +159,7 @@ class Incumbent:
             pass
 
     def _exchange_photos(self, retained: Bools) -> bool:
-        """Try exchanges until one yields a better set: two deleted photos, or one under a budget, for a retained one.
+        """Try exchanges of one retained photo for two deleted ones (one under a budget) until one yields a better set.
 
         No exchange is tried if there are too many sums to compute.
 
@@ -196,7 +196,7 @@ class Incumbent:
         return False
 
     def restore(self) -> None:
-        """Restore each deleted photo, in order, if the incumbent then still protects as many locations."""
+        """Restore deleted photos one by one, skipping those whose return would leave fewer locations protected."""
         assert self.retained is not None
         # The incumbent's own mask, which is changed in place.
         data, is_retained = self.album.alternates, self.retained

@@ -61,7 +61,7 @@ def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None
 
     Args:
         album: The scores, and the photos that must stay.
-        task: A top-k or a deletion budget.
+        task: A top-k or budget task.
         report: Called once, before the search, with the value of the first incumbent and a bound.
 
     Raises:
@@ -121,9 +121,9 @@ def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None
 def prove_weaker_bounds(search: Search) -> Iterator[tuple[int, Tree]]:
     """Prove bounds above the incumbent's value, each lower than the last, by bisection.
 
-    A search that closes every case at a bound between the value and the proved bound needs few cases, the fewer the
-    higher that bound is. It ends with a proof of this bound, or with a better set of photos, which is offered to the
-    incumbent. The bisection ends where a search takes too much time or too large a proof.
+    Each search closes every case at a target bound between the value and the proved bound. It needs few cases, and
+    fewer for a higher target. It ends with a proof of the target, or with a better set of photos, which is offered to
+    the incumbent. The bisection ends when a search takes too much time or its proof grows too large.
 
     Args:
         search: The search for the best set, which is not changed apart from its incumbent.
@@ -161,7 +161,7 @@ def solve_easy_case(album: Album, task: Task) -> Plan | None:
 
     Args:
         album: The scores, and the photos that must stay.
-        task: A top-k or a deletion budget.
+        task: A top-k or budget task.
     """
     all_photos = np.ones(album.photos, dtype=np.bool_)
     protected_count = protected_k(album)
@@ -186,7 +186,7 @@ def prove_bound(album: Album, task: Task, bound: int) -> tuple[int, Tree] | None
 
     Args:
         album: The scores, and the photos that must stay.
-        task: A top-k or a deletion budget.
+        task: A top-k or budget task.
         bound: The conjectured bound on the number of retained photos or, under a budget, of protected locations.
 
     Returns:

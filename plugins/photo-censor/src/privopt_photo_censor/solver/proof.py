@@ -2,8 +2,8 @@
 
 A tree proves that no set of at least ``fewest`` retained photos leaves ``k`` locations at or above the true one. A case
 fixes some locations as protected or as not counted, and some photos as retained or deleted. It is closed if fewer than
-``k`` locations may still be protected, or by multipliers f >= 0 for its protected locations. By Lagrangian duality, at
-most ::
+``k`` locations may still be protected, or if multipliers f >= 0 for its protected locations prove that fewer than
+``fewest`` photos can stay. By Lagrangian duality, at most ::
 
     sum over photos i of max(0, 1 + sum over locations j of f_j (S_ij - S_it - theta))
 
@@ -180,7 +180,7 @@ def _is_closed(
         protected: The locations that the case protects, as rows of :class:`Alternates`.
         force: The multipliers of some of these locations, by row.
         retained, deleted: The photos that the case fixes.
-        fewest: The number of photos that must not be reached.
+        fewest: The number of photos in the claim.
     """
     data, n = album.alternates, album.photos
     is_out: Bools = np.asarray(data.kills[protected].any(axis=0), dtype=np.bool_)
@@ -206,7 +206,7 @@ def make_claim(album: Album, task: Task, bound: int) -> tuple[int, int]:
 
     Args:
         album: The scores, and the photos that must stay.
-        task: A top-k or a deletion budget.
+        task: A top-k or budget task.
         bound: Upper bound on the number of photos that can stay or, under a budget, of locations that can be protected.
     """
     if task.top_k is not None:

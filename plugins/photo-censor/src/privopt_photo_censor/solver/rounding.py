@@ -1,9 +1,9 @@
-"""Round the linear program of a set of locations to photos by an integer program of its core.
+"""Rounding of a linear program's solution to a set of photos, by an integer program over the core.
 
-The core of a linear program over 0/1 variables are the variables with the smallest reduced costs (Balas and Zemel, *An
-algorithm for large zero-one knapsack problems*, Operations Research 28, 1980). All other variables are fixed at their
-values in the program. Exchanges inside the core cost almost nothing, and with many photos there are so many of them
-that one usually reaches the program's own value, rounded down.
+The core of a linear program over 0/1 variables consists of the variables with the smallest reduced costs (Balas and
+Zemel, *An algorithm for large zero-one knapsack problems*, Operations Research 28, 1980). All other variables are fixed
+at their values in the linear program. Exchanges inside the core cost almost nothing. With many photos there are so many
+exchanges that one of them usually reaches the linear program's value, rounded down.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ ROW_MARGIN: Final = 1e-8
 def round_core(
     data: Alternates, rows: Ints, weights: Floats, values: Floats, photos: Photos, counts: tuple[int, int]
 ) -> Bools | None:
-    """Look for photos that protect given locations, near the linear program of these locations.
+    """Search for a set of photos that protects given locations, near the solution of their linear program.
 
     Args:
         data: The album.
-        rows: (r,) the locations.
+        rows: (r,) The locations.
         weights: (N,) The photos' terms in the Lagrangian sum: 1 plus the multipliers times the advantages.
         values: (N,) The photos' values in the linear program, from 0 to 1.
-        photos: Photos that must stay, and photos that may stay.
-        counts: The smallest number of photos that is of use, and the number at which the search may end.
+        photos: The photos that must stay, and the photos that may stay.
+        counts: The smallest number of photos that is useful, and the number at which the search may end.
 
     Returns:
-        (N,) mask of photos to retain, with at least ``counts[0]`` photos; None if none was found. The mask must be
-        checked by the exact rank.
+        (N,) mask of the photos to retain, at least ``counts[0]`` of them; None if no such set was found. The mask must
+        be checked by the exact rank.
     """
     least, enough = counts
     free = np.flatnonzero(photos.may & ~photos.must)

@@ -74,8 +74,8 @@ class Case:
         candidates: The locations that may be protected as well, by row, each with a certificate that bounds the number
             of photos that can then stay.
         photos: The photos that must stay, and the photos that may stay.
-        values: (N,) The value of each photo in the case's linear program. None if none was solved.
-        costs: (N,) The reduced cost of each photo in this program. None if none was solved.
+        values: (N,) The value of each photo in the case's linear program. None if the program was not solved.
+        costs: (N,) The reduced cost of each photo in this program. None if the program was not solved.
         is_bounded: Whether the certificates of the candidates were computed for exactly these photos and locations.
     """
 
@@ -109,7 +109,7 @@ class Search:
     """
 
     def __init__(self, album: Album, incumbent: Incumbent) -> None:
-        """Open the root case, in which no location is decided and each has the bound for that location alone.
+        """Open the root case: no location is decided, and each location has the bound for itself alone.
 
         Args:
             album: The scores. No photo may assign probability 0 to the true location.
@@ -163,7 +163,7 @@ class Search:
     def make_search_above(self, bound: int) -> Search:
         """Return a new search for any set of photos whose value exceeds ``bound``, without the cases of this search.
 
-        If it ends without such a set, its cases prove the bound. Both searches share the linear program.
+        If the new search ends without such a set, its cases prove the bound. Both searches share the linear program.
         """
         other = copy(self)
         other.incumbent = copy(self.incumbent)
@@ -259,7 +259,11 @@ class Search:
                 self.incumbent.offer(larger)
 
     def _offer_core(self, case: Case) -> None:
-        """Offer the best photos near the linear program of a case, unless its bound excludes that they are better."""
+        """Round the core of a case's linear program, and offer the resulting photos.
+
+        Nothing is done if the case's bound shows that no set is better, or if the search has done too little work since
+        the last rounding to justify another.
+        """
         goal, photos = self.incumbent, case.photos
         if case.certificate.bound < goal.need or self.work < (1 + 3 * self._core_count) * CORE_WORK:
             return
@@ -310,8 +314,8 @@ class Search:
         """Record a closed case in the proof.
 
         Args:
-            by: The multipliers that prove that too few photos can stay. They are empty if instead too few locations may
-                be protected.
+            by: The multipliers that prove that too few photos can stay. They are empty if the case is closed because
+                too few locations may be protected.
         """
         self._cases.append((LEAF, -1))
         self._leaves.append(by)
@@ -319,7 +323,7 @@ class Search:
         self._effort += (1 + len(by.rows)) * self.album.photos
 
     def _rule_out(self, j: int, by: Certificate) -> None:
-        """Record that location ``j`` cannot be protected as well, as a branch whose first child is closed.
+        """Record that location ``j`` cannot be protected as well. The record is a branch whose first child is closed.
 
         Args:
             j: The location, as a row of :class:`Alternates`.
@@ -329,7 +333,7 @@ class Search:
         self._write_leaf(by)
 
     def _process_case(self, case: Case) -> None:
-        """Close a case if its bounds allow it, and otherwise branch on a location or a photo.
+        """Close a case if its bounds allow it, or else branch on a location or a photo.
 
         The results are recorded in the proof and on the stack of open cases.
         """
