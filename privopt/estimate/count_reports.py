@@ -134,7 +134,7 @@ class Counter:
         return numbers
 
     def pass_rows(self, frame: pl.DataFrame) -> None:
-        """Add a finished batch to the number of rows read, so that faults in later batches give the right row."""
+        """Add a finished batch to the number of rows read, so that faults in later batches name the right row."""
         self._rows += len(frame)
 
     def _read_texts(self, frame: pl.DataFrame, column: str) -> pl.Series:
@@ -205,7 +205,7 @@ def count_tables(
             such column.
 
     Raises:
-        InputError: A column is missing, reports repeat others, or a row has an unknown output or no subject.
+        InputError: A column is missing, reports are repeated, or a row has an unknown output or no subject.
     """
     counted_subjects: set[str] = set()
     results = []
@@ -271,7 +271,7 @@ def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
 
 
 def groups_of(group: Mapping[int, str]) -> dict[str, Ints]:
-    """Return the indices of each group's records, by the group's name; ``group`` maps a record's index to the name."""
+    """Return the indices of each group's records, by group name; ``group`` maps record indices to group names."""
     members_by_group: dict[str, list[int]] = {}
     for number, name in group.items():
         members_by_group.setdefault(name, []).append(number)

@@ -104,7 +104,7 @@ class FlowRound:
 
     @staticmethod
     def of(columns: Floats, counts: Floats, weights: Floats) -> FlowRound:
-        """Return the round with the given weights, scaled to sum to 1. For the arguments see :func:`improve_flows`."""
+        """Return the round with the given weights, scaled to sum to 1. For the arguments, see :func:`improve_flows`."""
         scaled = np.maximum(weights / weights.sum(), MIN_WEIGHT)
         expected = columns.T @ scaled @ columns
         return FlowRound(weights=scaled, expected=expected, log_likelihood=log_likelihood_of(counts, expected))

@@ -1,4 +1,4 @@
-"""Intervals for flows, from the errors of estimates from trips that are drawn from several plausible fits.
+"""Intervals for flows, computed by a parametric bootstrap with several plausible fits.
 
 The parametric bootstrap in :mod:`.smooth_intervals` draws reports from one pilot, a fit that stands in for the truth.
 The errors of estimates from these reports include the estimate's bias at that pilot. Reports about trips can leave open
@@ -44,7 +44,7 @@ class FlowModel(NamedTuple):
 
     Attributes:
         bumps: The bumps with which flows are fitted.
-        rounds: The number of rounds in this fit.
+        rounds: The number of rounds in a fit.
         start_bumps, end_bumps: The bumps with which the shares of starts and of ends are estimated.
         gap: The bound on the distance between the log-likelihood and its maximum, per trip, at which a fit ends.
     """

@@ -1,4 +1,4 @@
-"""Estimates of flows, which are the shares of trips from one group of records to another, from pairs of reports.
+"""Estimates of flows from pairs of reports. Flows are the shares of trips from one group of records to another.
 
 The row sums and column sums of the flows come from separate estimates of where trips start and end (:mod:`.shares`).
 :mod:`.flow_fit` finds flows with these sums, and :mod:`.flow_intervals` finds their intervals.

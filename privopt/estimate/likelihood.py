@@ -5,7 +5,7 @@ counts n_k is sum_k n_k ln m_k, which is concave and depends on the counts alone
 Jensen's inequality shows that no shares have a log-likelihood greater than that of pi by more than n ln(max_i D_i / n).
 
 The iterative Bayesian update pi_i D_i / n converges to the same maximum, but slowly. The interior point method here
-needs about twenty steps. It starts from uniform shares, so that it finds a central maximum if there are many.
+needs about twenty steps. It starts from uniform shares, so that it finds a central maximum if there are many maxima.
 """
 
 from __future__ import annotations

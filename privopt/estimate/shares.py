@@ -1,4 +1,4 @@
-"""Estimates, with intervals, of the shares of records or of groups of records, from reports.
+"""Estimates and intervals for the shares of records, or of groups of records, computed from reports.
 
 The estimated shares maximise the likelihood (:mod:`.likelihood`). If there are many records, the shares are smooth
 (:mod:`.smooth_shares`). Intervals come from linear programs, linear estimators, profile likelihood or a bootstrap,
@@ -65,8 +65,8 @@ class EstimateOptions:
             for many reports. Smooth intervals hold for many reports if the shares are smooth over the map
             (:mod:`privopt.estimate.smooth_intervals`).
         resolution: The resolution of smooth shares (:mod:`privopt.estimate.smooth_shares`), in the unit of distance; 0
-            for shares that are not smooth. If None, shares are smooth if the intervals are, or if there are more than
-            300 records with distances. The resolution is then the finest one that the reports support.
+            for shares that are not smooth. If it is None, shares are smooth if the intervals are smooth, or if there
+            are more than 300 records with distances. They then have the finest resolution that the reports support.
     """
 
     confidence: float = 0.95
@@ -333,8 +333,8 @@ def _thread_limit(reported_columns: Floats, resolution: float) -> int | None:
 def _without_smoothness(options: EstimateOptions) -> tuple[EstimateOptions, tuple[str, ...]]:
     """Return options for shares that are not smooth, and a note if smooth intervals were requested.
 
-    It is used when the best fit is not smooth, because there are many reports or because they show people at few
-    records. In that case, the intervals cannot assume smoothness either.
+    This function is used when the best fit is not smooth, either because there are many reports or because the reports
+    show people at few records. In that case, the intervals cannot assume smoothness either.
     """
     if options.intervals != "smooth":
         return options, ()
