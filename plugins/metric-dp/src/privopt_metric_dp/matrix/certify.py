@@ -81,7 +81,7 @@ class Measurements:
         holds: Whether every row sums to 2**63 and every inequality was proved.
         worst: Largest log-ratio per unit of distance over all pairs and outputs, rounded up. It is too large by at most
             an ulp or, if more than 64 pairs are equally bad, by up to about 1e-15 / distance. It is infinite if two
-            rows at distance 0 differ, or if only one of a pair's two rows is 0 in some column.
+            rows at distance 0 differ, or if some column is 0 in exactly one row of a pair.
         allowed: The double nearest to epsilon.
         checked: The number of pairs times the number of outputs. Each inequality is checked in both directions.
         arithmetic: A phrase that describes the arithmetic used.
@@ -154,8 +154,8 @@ def max_log_ratios(rows: Floats | Unsigned, pairs: Ints) -> Floats:
         pairs: Array of shape (P, 2), the row indices of each pair.
 
     Returns:
-        Array of shape (P,), the log-ratios, with errors below about 2**-50. A log-ratio is infinite if only one of the
-        two rows is 0 in some column.
+        Array of shape (P,), the log-ratios, with errors below about 2**-50. A log-ratio is infinite if some column
+        is 0 in exactly one of the two rows.
     """
     ratios = max_ratios(rows, pairs)
     # Weights are below 2**64, so only a weight of 0 (replaced by `ZERO`) leads to a ratio above 2**100.
@@ -257,7 +257,7 @@ def _decide_pair(row_a: Unsigned, row_b: Unsigned, exponent: Fraction, lower: fl
 
 
 def exact_ratio(row_a: Unsigned, row_b: Unsigned) -> Fraction:
-    """Return the exact largest ratio between two rows of weights in any column, in either direction.
+    """Return the largest ratio between two rows of weights, over all columns and both directions, as an exact fraction.
 
     Args:
         row_a, row_b: Arrays of shape (K,), which must be 0 in the same columns.
@@ -351,13 +351,12 @@ def certify(
 
 
 def certify_in_doubles(weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction) -> Measurements | None:
-    """Return the result of :func:`certify` if floating-point arithmetic proves every inequality, and otherwise None.
+    """Return the result of :func:`certify`, or None if floating-point arithmetic does not prove every inequality.
 
-    As an exception, rows at distance 0 that are equal in floating point are compared exactly.
+    Rows at distance 0 that are equal in floating point are still compared exactly. The arguments are not validated.
 
     Args:
-        weights: Array of shape (N, K) and type uint64. The probability is weight / 2**63. The arguments are not
-            validated.
+        weights: Array of shape (N, K) and type uint64. The probability is weight / 2**63.
         pairs: Array of shape (P, 2), the record indices of each required pair.
         distances: Array of shape (P,), the distance of each pair.
         epsilon: Exact epsilon per unit of distance.
@@ -434,7 +433,7 @@ def _judge(
 
 
 def make_failure(weights: Unsigned, i: int, j: int, k: int) -> Failure:
-    """Return the failure of records i and j at output k, with the record that has the larger weight first."""
+    """Return the failure of records i and j at output k. The record with the larger weight comes first."""
     return Failure(i=i, j=j, k=k) if weights[i, k] > weights[j, k] else Failure(i=j, j=i, k=k)
 
 

@@ -150,8 +150,8 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
             point.
 
     Returns:
-        The epsilon, rounded up, and the two end vertices of the street that requires it. The epsilon is 0 and the
-        vertices are None if the two rows at the ends of every street are equal.
+        The epsilon, rounded up, and the two end vertices of the street that requires it. If every street has equal
+        rows at its two ends, the epsilon is 0 and the vertices are None.
     """
     unequal = _streets_with_unequal_ends(weights, region)
     if not unequal.size:
@@ -184,7 +184,7 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
 
 
 def max_snapping_epsilon(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
-    """Return the epsilon that a release over a region satisfies when positions are snapped as the claimed epsilon sets.
+    """Return the epsilon that a release over a region satisfies if positions are snapped based on the claimed epsilon.
 
     On a plane, this is the certificate's ``worst``. On streets, positions are snapped according to the curve given by
     :func:`privopt_metric_dp.region.snap_to_region.far_share`, which depends only on the claimed epsilon. The result is

@@ -3,8 +3,8 @@
 The closure of z is the smallest matrix that is at least z in every entry and satisfies ``z_ik >= f_ij z_jk`` for each
 required pair, in both directions. Here f_ij = exp(-eps' d_ij), and eps' = (1 - tau) eps leaves a small slack tau for
 rounding errors. The closure always exists: its entries are max_j exp(-eps' D_ij) z_jk, where D_ij is the length of a
-shortest path over the pairs. It is computed in sweeps along the pairs, two or three if the distances are a metric, and
-more on sparse graphs.
+shortest path over the pairs. It is computed in sweeps along the pairs. Two or three sweeps suffice if the
+distances are a metric; sparse graphs need more.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Graph:
         exponents: Array of shape (P,), epsilon times the distance of each pair in doubles, above 0.
         indptr: Array of shape (N + 1,), the offset in ``indices`` at which each record's neighbours start.
         indices: Array of shape (2 P,), the concatenated neighbour lists of all records.
-        edges: Array of shape (2 P,), for each entry of ``indices`` the index of the pair that makes it a neighbour.
+        edges: Array of shape (2 P,), the index of the pair from which each entry of ``indices`` comes.
         labels: Array of shape (N,), the connected component of each record.
         components: Number of components.
     """

@@ -107,7 +107,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
 
 
 def costs_of(loss: UtilityLoss[MatrixRelease], data: MetricData) -> MetricData | None:
-    """Return a problem's data with the costs on which a mechanism's loss is based, for the plots in a report.
+    """Return a problem's data with the costs that underlie a mechanism's loss. Reports plot these costs.
 
     An expected loss does not determine the costs of records whose prior is 0, so these costs are set to 0.
 

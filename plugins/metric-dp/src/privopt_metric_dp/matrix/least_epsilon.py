@@ -194,8 +194,8 @@ def _max_differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) ->
         pairs: Array of shape (P, 2), the row indices of each pair.
 
     Returns:
-        Array of shape (P,), the largest absolute difference over all columns, which is above `INFINITE_LOG_RATIO` if
-        exactly one of the two rows is 0 in some column; and a bound on the absolute error of these differences.
+        Array of shape (P,), the largest absolute difference over all columns; and a bound on the absolute error of
+        these differences. A difference is above `INFINITE_LOG_RATIO` if some column is 0 in exactly one of the rows.
     """
     from privopt_metric_dp.matrix.log_ratios import DOUBLE_LANES, raise_to_differences
 
@@ -231,7 +231,7 @@ def _log(total: Fraction) -> float:
 
 
 def _max_ratio(values: NDArray[Any], sums: list[Fraction], i: int, j: int) -> tuple[Fraction, int, bool]:
-    """Return the exact largest ratio between two normalised rows in any column, in either direction.
+    """Return the largest ratio between two normalised rows, over all columns and both directions, as an exact fraction.
 
     Args:
         values: Array of shape (N, K), the matrix entries.

@@ -90,7 +90,7 @@ class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
 
     @abstractmethod
     def repair(self, z: NDArray[np.float64], data: MetricData, context: SolveContext) -> MatrixRelease:
-        """Repair a matrix that nearly satisfies the notion into a certified release with integer weights.
+        """Turn a matrix that nearly satisfies the notion into a certified release with integer weights.
 
         Args:
             z: Array of shape (N, K), the probabilities.
@@ -113,7 +113,7 @@ class MetricDP(MatrixConstraint):
         within: Largest distance of a required pair if the scope is ``"neighbours"``, and otherwise None.
         statement: The guarantee as a sentence. If it is empty, a standard sentence for the scope is used.
         extra: Further entries for the guarantee's ``extra`` attribute.
-        way: Phrase after the unit that says how distances are measured, e.g. ``"by road"``.
+        way: Phrase that follows the unit and says how distances are measured, e.g. ``"by road"``.
         data: The problem's data, from which distances are recomputed. If it is None, the distances stored in the
             release are used as they are.
     """
@@ -159,7 +159,7 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return two lists of sentences: on what a result's certificate checks, and on what it does not check."""
+        """Return two lists of sentences: what a result's certificate checks, and what it does not check."""
         checked_claims = [
             f"{result.certificate.checked:,} inequalities between probabilities, on the integers that are drawn from.",
             "That every row adds up to exactly 2^63.",
@@ -346,7 +346,7 @@ def _are_too_short(data: MetricData, pairs: Ints, stored: Floats, computed: Floa
 
 
 def _uncovered_pairs(data: MetricData, pairs: Ints, distances: Floats, rows: Ints) -> Ints:
-    """Return the indices of those required pairs that no path of stored pairs implies, decided in exact arithmetic.
+    """Return the indices of required pairs that no path of stored pairs implies. The check is exact.
 
     Args:
         data: The problem's data.

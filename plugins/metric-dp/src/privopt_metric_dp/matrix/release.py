@@ -1,4 +1,4 @@
-"""What metric mechanisms release: an obfuscation matrix of integer weights, or a way to draw reports for positions.
+"""Releases of metric mechanisms: obfuscation matrices of integer weights, and samplers that take positions.
 
 A released probability is exactly weight / 2**63: the same integers are certified, written, read back and sampled.
 """
@@ -140,10 +140,10 @@ class MatrixRelease(Release):
             required pairs. A release with a region has no pairs.
         distances: Array of shape (P,), the distance between the two records of each pair. The doubles are taken as
             exact.
-        follow: Function that returns the problem's required pairs and their distances, if mechanism.npz omits them
-            because the certificate checks all required pairs. None if the file stores the pairs.
-        region: The region whose vertices are the records, if the guarantee holds between any two points in a region;
-            otherwise None.
+        follow: Function that returns the problem's required pairs and their distances, or None if mechanism.npz stores
+            them. The file may omit them only if the certificate checks all required pairs.
+        region: The region whose vertices are the records, or None. A release has a region if its guarantee holds
+            between any two points in it.
         repaired: Details of the repair, or None if the release was not repaired.
     """
 
@@ -160,7 +160,7 @@ class MatrixRelease(Release):
 
     @classmethod
     def from_matrix(cls, z: NDArray[np.float64], data: MetricData, context: SolveContext) -> MatrixRelease:
-        """Repair a nearly feasible matrix of probabilities into a release.
+        """Create a release by repairing a nearly feasible matrix of probabilities.
 
         Args:
             z: Array of shape (N, K), the probabilities, which may violate the constraints slightly.
@@ -243,7 +243,7 @@ class MatrixRelease(Release):
         return self._distances if self.follow is None else self.follow()[1]
 
     def following(self, data: MetricData) -> Self:
-        """Return a copy that takes its pairs from a problem, or the release itself if it stores pairs."""
+        """Return a copy that takes its pairs from a problem, or this release itself if it stores its pairs."""
         return self if self.follow is None else evolve(self, follow=lambda: data.required)
 
     @property
@@ -386,7 +386,8 @@ class MatrixRelease(Release):
     def channel_over(self, data: MetricData) -> Channel:
         """Return the matrix as a channel with the problem's prior, distances and coordinates.
 
-        If the rows of the release are not the problem's records in the problem's order, the channel has none of these.
+        The channel has no prior, distances or coordinates if the rows of the release are not the problem's records in
+        the problem's order.
 
         Args:
             data: The problem's data.
@@ -408,11 +409,10 @@ class MatrixRelease(Release):
         )
 
     def rows_of_outputs(self, whole: MetricData) -> Ints:
-        """Return the record index of each output, for a problem whose outputs are chosen among its records.
+        """Return the record index of each output, for a problem whose outputs are chosen from its records.
 
         Args:
-            whole: The problem's data before the outputs are chosen, in which every declared record may become an
-                output.
+            whole: The problem's data before the outputs are chosen. Any declared record may still become an output.
 
         Returns:
             Array of shape (K,), the record indices in ascending order.

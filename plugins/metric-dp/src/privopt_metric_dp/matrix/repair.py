@@ -119,7 +119,7 @@ def repair(
 
     Raises:
         SolverError: An entry is not finite.
-        CertificationError: At no merge distance did any tau up to 1/2 lead to a certificate.
+        CertificationError: No combination of a merge distance and a tau up to 1/2 led to a certificate.
         OutOfTime: The time limit expired during an attempt.
         UsageError: An argument has a wrong shape or range.
     """
@@ -167,7 +167,7 @@ def _check_matrix(z: Floats, loss: Floats | None) -> Floats:
 
     Raises:
         SolverError: An entry is not finite.
-        UsageError: The matrix does not have two dimensions or is empty, or the loss has another shape.
+        UsageError: The matrix is empty or not two-dimensional, or the loss has a different shape.
     """
     matrix = np.ascontiguousarray(z, dtype=np.float64)
     if matrix.ndim != 2 or not matrix.size:
@@ -277,11 +277,11 @@ def _repair_within(
         gap: Requested relative optimality gap.
 
     Returns:
-        The certified weights, and the largest fraction of any row's mass that was added so that all rows sum to 1.
+        The certified weights, and the largest fraction of a row that is mass added to make the row sum to 1.
 
     Raises:
         CertificationError: No slack up to `_MAX_TAU` led to a certificate.
-        OutOfTime: The time limit expired before an attempt with some tau.
+        OutOfTime: The time limit expired before an attempt.
     """
     labels, exponents = merge_records(pairs, distances, epsilon, len(matrix), merge_distance)
     start_matrix, graph, cost = merge_matrix(matrix, loss, pairs, exponents, labels)
@@ -351,7 +351,7 @@ def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floa
         tau: The slack, as a fraction of epsilon.
 
     Returns:
-        Array of shape (N, K), the new rows; and the largest fraction of any row's mass that was added to it.
+        Array of shape (N, K), the new rows; and the largest fraction of a new row that is added mass.
     """
     # Coarse rounds raise entries to the closure and normalise rows, until all sums are within 1 % of 1.
     for remaining_rounds in reversed(range(_COARSE_ROUNDS)):
@@ -400,7 +400,7 @@ def _fill_empty_components(z: Floats, graph: Graph) -> None:
 def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floats, float]:
     """Make rows sum to 1 by adding mass to one output per component, while keeping the matrix in the cone.
 
-    This is the third fact in the module docstring, where S is the smallest scale for which the deficits S - s_i of a
+    This applies the third fact in the module docstring. S is the smallest scale for which the deficits S - s_i of a
     component's rows satisfy the privacy constraints.
 
     Args:
@@ -410,7 +410,7 @@ def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[
         tau: The slack, as a fraction of epsilon.
 
     Returns:
-        Array of shape (N, K), the new rows; and the largest fraction of any row's mass that was added to it.
+        Array of shape (N, K), the new rows; and the largest fraction of a new row that is added mass.
     """
     sums = z.sum(axis=1)
     if _max_drift(sums, graph) <= tau / 4:

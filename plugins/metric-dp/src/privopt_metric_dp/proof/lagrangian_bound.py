@@ -58,7 +58,7 @@ class Multipliers:
             ascending order, each at most once, and each pair occurs at most once for an output. Values that are not
             finite are treated as 0.
         many: Number of multipliers, if a solver returned one for every constraint. A proof may then omit the small
-            ones. It is 0 if only few multipliers are nonzero, as for trees.
+            ones. It is 0 if only a few multipliers are nonzero, as for trees.
     """
 
     rows: Callable[[], Iterator[Few]]
@@ -146,12 +146,12 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
     """Compute bounds on the smallest reduced cost of each record, min_k g_ik, and mark outputs whose sums overflow.
 
     Args:
-        cost, max_cost, relative_error: Two arrays of shape (N, K), between which the exact costs (prior included) lie,
-            up to this relative error.
+        cost, max_cost, relative_error: Two arrays of shape (N, K) between which the exact costs (prior included) lie,
+            and the relative error of both arrays.
         multipliers: A tuple of seven arrays. The first two have shape (P,) and hold the records i and j of each
             constraint ``z_ik <= exp(eps d) z_jk``. Next are ``growth``, an upper bound on each exp(eps d), and
-            ``spread``, a bound on the amount by which ``growth`` exceeds it. The last three are ``starts``, ``rows``
-            and ``values`` as in :class:`SparseMultipliers`.
+            ``spread``, a bound on the difference between ``growth`` and exp(eps d). The last three are ``starts``,
+            ``rows`` and ``values`` as in :class:`SparseMultipliers`.
         endpoints, shares: Arrays of shape (E, N), the outputs at the two ends of the street piece that contains each
             record, and their weights, which sum to 1. E is 2 with streets and 0 without.
         lower, upper: Arrays of N infinities, into which the bounds are written.
@@ -305,7 +305,7 @@ class SparseMultipliers:
         *,
         max_multipliers: float = math.inf,
     ) -> Self:
-        """Convert multipliers for pairs to multipliers for directed constraints, without those not worth storing.
+        """Convert multipliers for pairs to multipliers for directed constraints, omitting those not worth storing.
 
         For each output and each record i, the smallest multipliers for constraints with first record i are omitted, as
         long as their sum is at most ``spare[i]``. The constraint (i, j) adds its multiplier to the reduced cost of
@@ -425,7 +425,7 @@ class SparseMultipliers:
     def enclose_bound(
         self, cost: Floats, max_cost: Floats, error: float, lower: Floats, interior: Inside | None = None
     ) -> tuple[float, float]:
-        """Return two doubles that enclose the bound that the multipliers prove in exact arithmetic.
+        """Return two doubles that enclose the exact bound proved by the multipliers.
 
         Args:
             cost, max_cost: Arrays of shape (N, K) of finite values, between which the exact costs (prior included) lie,
@@ -478,7 +478,7 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
         cost: Array of shape (N, K), the finite costs times the prior.
         pairs: Array of shape (P, 2), the record indices of each required pair.
         distances: Array of shape (P,), the distance of each pair. The doubles are taken as exact.
-        epsilon: The exact epsilon of the guarantee, rather than a smaller one for which the linear program was solved.
+        epsilon: The exact epsilon of the guarantee, even if the linear program was solved for a smaller epsilon.
         multipliers: Any multipliers. They are treated as 0 for outputs for which a sum overflows.
 
     Returns:

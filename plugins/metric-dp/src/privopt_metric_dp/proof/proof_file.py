@@ -296,7 +296,7 @@ def _path_lengths(rows: Ints, pairs: Ints, lengths: Floats, records: int) -> Flo
 
     Args:
         rows: Array of shape (P, 2), the two end records of each path.
-        pairs: Array of shape (Q, 2), the pairs over which paths may lead.
+        pairs: Array of shape (Q, 2), the pairs that paths may use.
         lengths: Array of shape (Q,), the length of each of these pairs.
         records: N, the number of records.
 

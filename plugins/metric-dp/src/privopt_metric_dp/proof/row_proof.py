@@ -102,11 +102,11 @@ class Rows(Proof):
         return cls(pairs=best.pairs, starts=best.starts, rows=best.rows, values=best.values, **(fields or {}))
 
     def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """Return two doubles that enclose the bound that the multipliers prove (see :meth:`Proof.enclose_bound`)."""
+        """Return two doubles that enclose the bound proved by the multipliers (see :meth:`Proof.enclose_bound`)."""
         return self._enclose_over(data, weighted, None)
 
     def _enclose_over(self, data: MetricData, weighted: Floats, interior: Inside | None) -> tuple[float, float]:
-        """Return two doubles that enclose the bound that the multipliers prove, optionally over all streets.
+        """Return two doubles that enclose the bound proved by the multipliers, optionally over all streets.
 
         Args:
             data: The problem's data, with the outputs to which the multipliers belong.

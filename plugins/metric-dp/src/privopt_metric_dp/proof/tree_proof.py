@@ -106,7 +106,7 @@ def _enclose_left(  # type: ignore[no-untyped-def]
         prices: Array of shape (N,), the prices y.
         parents: Array of shape (K, N), the parent of each record for each output. A root is its own parent.
         is_above: Boolean array of shape (K, N), whether each record is above its parent.
-        edges: Array of shape (K, N), the index of the pair that consists of each record and its parent.
+        edges: Array of shape (K, N), the index of the pair formed by each record and its parent.
         growth, lower: Arrays of shape (E + 1,), upper and lower bounds on each pair's factor.
         smallest, greatest: Arrays of N infinities, into which the lower and the upper bounds are written.
 
@@ -298,11 +298,11 @@ class Trees(Proof):
         return np.asarray((np.arange(n) + self.trees // 2) % n, dtype=np.int64)
 
     def edges(self) -> tuple[Ints, Ints]:
-        """Return the distinct pairs that consist of a record and its parent.
+        """Return the distinct pairs formed by a record and its parent.
 
         Returns:
-            Array of shape (E, 2), the pairs, with the smaller record index first; and an array of shape (K, N), for
-            each output and record the index of the pair of the record and its parent. For a root, this index is E.
+            Array of shape (E, 2), the pairs, with the smaller record index first; and an array of shape (K, N), the
+            pair index for each output and record. For a root, this index is E.
         """
         n, parents = self.trees.shape[1], self.parents
         records = np.arange(n)
@@ -317,7 +317,7 @@ class Trees(Proof):
     def enclose_with(
         self, cost: Floats, max_cost: Floats, error: float, under: Floats, places: Ints, growth: tuple[Floats, Floats]
     ) -> tuple[float, float]:
-        """Return two doubles that enclose the bound that the trees prove in exact arithmetic.
+        """Return two doubles that enclose the exact bound proved by the trees.
 
         Args:
             cost, max_cost: Arrays of shape (N, K) of finite costs times the prior. Up to ``error``, the exact costs lie
@@ -350,7 +350,7 @@ class Trees(Proof):
         return sum_down(np.append(self.prices, min_left)), -sum_down(-np.append(self.prices, max_left))
 
     def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """Return two doubles that enclose the bound that the trees prove (see :meth:`Proof.enclose_bound`)."""
+        """Return two doubles that enclose the bound proved by the trees (see :meth:`Proof.enclose_bound`)."""
         pairs, places = self.edges()
         return self.enclose_with(
             weighted, weighted + data.shortfall(), OFF, data.excess, places, growth_of(pairs, data)

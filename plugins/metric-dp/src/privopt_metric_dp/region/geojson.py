@@ -33,7 +33,7 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
     """Cover a region with equilateral triangles, and return their vertices as planar places with ids 0, 1, ...
 
     All triangles that intersect the region are selected, so every point in the region lies in one of them. Holes and
-    gaps narrower than about one triangle disappear, and parts that are closer to each other than that are connected.
+    gaps narrower than about one triangle disappear, so parts separated by such a gap become connected.
 
     Args:
         region: GeoJSON in longitudes and latitudes, or in km if ``planar``.

@@ -133,7 +133,7 @@ class Triangles:
 
     @cached_property
     def rim(self) -> Ints:
-        """Ends of the sides that belong to only one triangle and form the boundary; an array of shape (E, 2)."""
+        """Ends of the boundary sides, which belong to only one triangle, as an array of shape (E, 2)."""
         sides = self.simplices[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2)
         _, first_row, count = np.unique(np.sort(sides, axis=1), axis=0, return_index=True, return_counts=True)
         return read_only(sides[np.sort(first_row[count == 1])])
@@ -261,7 +261,7 @@ class Sides:
         return min(sides, key=squared_distance)
 
     def _divide_sides(self, positions: Ints, numbers: Ints) -> tuple[Ints, Any, Floats]:
-        """Return, for each position, the nearest point on a given side, as weights of both ends, and its distance.
+        """Find, for each position, the nearest point on a given side and the distance to it.
 
         Args:
             positions: Array of shape (B, 2), x and y in mm.

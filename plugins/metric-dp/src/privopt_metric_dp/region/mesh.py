@@ -268,7 +268,7 @@ def _refined_size(plane: Plane, ratio: float) -> int:
 
 
 def refined_places(records: Space, split_km: float | None, file: str = "problem.toml") -> tuple[Space, Plane]:
-    """Refine the plane over given places, and return its vertices as places, and the plane.
+    """Refine the plane over given places, and return its vertices (as places) and the plane itself.
 
     The given places come first among the vertices.
 

@@ -235,7 +235,7 @@ def short_enough(
     start: Ints, node: Ints, weight: Floats, exact: Ints, ask: Ints, goal: Ints, bound: Floats,
     exact_bound: Ints, units: Floats, two_edges: bool,
 ) -> Bools:  # pragma: no cover - compiled  # fmt: skip
-    """Decide exactly, for each question (source, goal, bound), whether some path between the two is within the bound.
+    """Decide exactly, for each question (source, goal, bound), whether a path no longer than bound connects the two.
 
     Args:
         start, node, weight, exact: The graph with n nodes in CSR form: an array of shape (n + 1,) with the offset of

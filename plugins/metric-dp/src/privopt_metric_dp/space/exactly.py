@@ -1,7 +1,7 @@
 """Exact distances as balls (``flint.arb``) that enclose them, at the current precision.
 
-A ball is an interval that contains a real number. The functions here return it as a function that evaluates the
-interval at the current precision, so that the precision can be increased.
+A ball is an interval that contains a real number. The functions here return a ball as a function, which evaluates the
+interval at the current precision. Calling it again at a higher precision gives a narrower interval.
 
 A metric's doubles are exact distances rounded down. If a limit lies between a double and the exact distance, a ball
 decides the comparison. A Euclidean distance is the square root of a rational, a path's length is a rational, and the
@@ -177,7 +177,7 @@ class Ways:
         return [lengths_by_start[start].get(end) for start, end in pairs]
 
     def _search_from(self, start: int, goals: set[int]) -> dict[int, Fraction]:
-        """Return a mapping from goals to the lengths of the shortest paths that lead there from a given node.
+        """Return the length of the shortest path from a given node to each goal.
 
         Lengths are in the unit of the roads. Goals that no path reaches are omitted.
         """

@@ -85,7 +85,7 @@ class Metric(ABC):
         raise UsageError(f"{type(self).__name__} takes no outputs that are chosen among its records")
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on the exact distances, given this metric's doubles, for lower bounds on losses."""
+        """Return upper bounds on the exact distances, given this metric's doubles. Lower bounds on losses use them."""
         return distances
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
@@ -119,7 +119,7 @@ class Metric(ABC):
         return "distances as their kind gives them, in doubles"
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return the given distances, but replace each one that may exceed the exact distance by the metric's double.
+        """Return the given distances, with the metric's double in place of any that may exceed the exact distance.
 
         This is for distances stored in a release, because a guarantee at more than the exact distance is too weak.
 
@@ -184,7 +184,7 @@ class _PointMetric(Metric):
         records, outputs: The places of the records and of the outputs.
         _kinds, _name: The supported kinds of places, and the metric's name for error messages.
         _off: Two bounds on the amount by which a computed distance may exceed the distance between the declared places,
-            in the metric's unit: one for distances between records, one for distances from records to outputs.
+            in the metric's unit: one for distances between records, and one for distances from records to outputs.
     """
 
     _kinds: tuple[str, ...] = ()
@@ -303,7 +303,7 @@ class _PointMetric(Metric):
 
     @abstractmethod
     def _search_tree(self, within: float) -> tuple[Floats, float]:
-        """Return a Euclidean point for each record, and a search radius with which no pair is missed.
+        """Return a Euclidean point for each record, and a search radius that misses no pair.
 
         Args:
             within: Largest distance of a pair, in the metric's unit.
@@ -394,7 +394,7 @@ class EuclideanMetric(_PointMetric):
 
     Raises:
         InputError: The records are geographic or plain, the outputs differ from them in kind or dimension, or two
-            records are so close on so wide a map that doubles cannot resolve their distance.
+            records are too close, compared with the extent of the map, for doubles to resolve their distance.
     """
 
     _kinds = ("planar", "vector")

@@ -103,7 +103,7 @@ def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: 
 def farthest(metric: Metric, count: int) -> Ints:
     """Select ``count`` records, beginning with record 0, each as far as possible from the previous ones.
 
-    This is the algorithm of Gonzalez (1985). A mechanism that chooses its outputs among the records uses the selected
+    This is the algorithm of Gonzalez (1985). A mechanism that chooses its outputs from the records uses the selected
     records as outputs until it has made its choice.
 
     Args:
@@ -143,7 +143,7 @@ def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools
         OutOfTime: The time limit has passed.
 
     Notes:
-        The time per node grows with the number of pairs within reach, which is the length of the node's longest pair.
+        The time per node grows with the number of pairs within reach. A node's reach is the length of its longest pair.
         4,000 records with 60 neighbours each take 0.1 s in total. For all pairs of N records, the time grows roughly
         with N^3: 0.2 s for 400 records, 1.3 s for 800 and 12 s for 1,600.
     """
@@ -195,11 +195,11 @@ def needed_pairs(
 
 
 def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rare: float = _RARE_SHARE) -> bool:
-    """Return whether a search for implied pairs is worth its time, according to a sample of records.
+    """Return whether searching for implied pairs is likely to be worthwhile, judging from a sample of records.
 
-    A sample is taken only if the pairs are all pairs of many records; otherwise, the answer is True. Reducing all pairs
-    of, say, 5,000 word vectors takes minutes and finds hardly any implied pairs. Keeping implied pairs does no harm
-    except that the model becomes larger.
+    Samples only if the pairs are all pairs of many records; in all other cases, returns True without sampling. Reducing
+    all pairs of, say, 5,000 word vectors takes minutes and finds hardly any implied pairs. Keeping implied pairs does
+    no harm except that the model becomes larger.
 
     Args:
         pairs: Array of shape (P, 2), the pairs i < j in lexicographic order.
@@ -226,10 +226,10 @@ def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rar
 
 
 def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Ints:
-    """Return the row indices of those ``pairs`` that no path over ``subset`` implies, decided in exact arithmetic.
+    """Return the row indices of the ``pairs`` that no path over ``subset`` implies. The check is exact.
 
     Args:
-        subset: Array of shape (S, 2), the pairs over which paths may lead.
+        subset: Array of shape (S, 2), the pairs that paths may use.
         subset_distances: Array of shape (S,), the distance of each of these pairs.
         pairs: Array of shape (P, 2), the pairs that should be implied.
         distances: Array of shape (P,), the distance of each of these pairs. A pair at an infinite distance is always
@@ -255,7 +255,7 @@ def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: 
 
 
 def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
-    """Return the largest table, nowhere above the given one, that satisfies the triangle inequality with the pairs.
+    """Return a table with its entries lowered just enough to satisfy the triangle inequality with the pairs.
 
     The triangle inequality says that the rows of a pair's two records differ by at most the pair's distance in every
     column. If the given table satisfies it up to rounding, the table is returned unchanged. Otherwise, its entries are
@@ -370,7 +370,7 @@ def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
 
 
 def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, Ints]:
-    """Return the row index of the shortest pair between any two clusters, or of the first one if several tie.
+    """Return the row index of the shortest pair between any two clusters. If several pairs tie, the first one counts.
 
     Args:
         joined: Array of shape (P, 2), the clusters of each pair's two nodes.
@@ -387,7 +387,7 @@ def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, I
 
 
 def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *, two_edges: bool) -> Bools:
-    """Decide exactly, for each goal (a pair of nodes), whether some path between the two is within the goal's bound.
+    """Decide exactly, for each goal (a pair of nodes), whether a path no longer than its bound connects the nodes.
 
     Args:
         edges: Array of shape (E, 2), the node indices of each edge. Edges are used in both directions.

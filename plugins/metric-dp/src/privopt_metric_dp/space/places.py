@@ -115,8 +115,8 @@ class Space:
             if they are unknown, or equal to the doubles (``off`` is 0).
         corner: For a geographic grid, the latitude and longitude of its first place in degrees; otherwise None. If a
             corner is given, ``written`` contains the distances in km north and east of the corner.
-        triangles: Array of shape (S, 3), for a mesh or a grid the place indices of each triangle's corners,
-            counter-clockwise; otherwise None.
+        triangles: Array of shape (S, 3), the place indices of each triangle's corners, counter-clockwise. None unless
+            the places form a mesh or a grid.
         projection: The projection from degrees that produced the planar coordinates, or None if there was none.
         names: N names for the places, to be shown to readers, or None.
         unit: The unit of planar coordinates, in the singular.
@@ -176,7 +176,7 @@ class Space:
         return self.coordinates if self.kind in ("geographic", "planar") else None
 
     def description(self, index: int) -> str:
-        """Return the name of a place, else its position as a string, or an empty string if it has neither."""
+        """Return a place's name or, if it has none, its position as a string. Empty if it has neither."""
         if self.names is not None and self.names[index]:
             return self.names[index]
         if self.on_map is None:
@@ -193,7 +193,7 @@ class Space:
         """Return the indices of the places with the given ids, in the order of the ids.
 
         Raises:
-            KeyError: No place has one of the ids.
+            KeyError: An id does not belong to any place.
         """
         index_by_id = {name: index for index, name in enumerate(self.ids)}
         return np.array([index_by_id[name] for name in ids], dtype=np.int64)
@@ -323,8 +323,8 @@ def _degrees_of_steps(
     """Return the latitudes of a grid's rows and the longitudes of its columns, which may exceed 180 degrees.
 
     Args:
-        steps: The exact distances from the corner in km after 0, 1, 2, ... steps, one for each row or column, whichever
-            are more.
+        steps: The exact distances from the corner in km after 0, 1, 2, ... steps. There are as many as rows or columns,
+            whichever number is larger.
         rows, cols: Number of rows and number of columns.
         south_west: Latitude and longitude of the corner in degrees.
 

@@ -198,7 +198,7 @@ class RoadMetric(Metric):
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
         """Return the pairs i < j with a distance of at most ``within`` km, and their distances.
 
-        One search per record is needed, which stops at that distance. See :meth:`Metric.neighbours` for the shapes and
+        This runs one search per record, which stops at that distance. See :meth:`Metric.neighbours` for the shapes and
         the order of the results.
         """
         pairs, distances = [], []

@@ -210,7 +210,7 @@ class Roads:
         Directed roads are used in their direction only.
 
         Args:
-            ids, targets: The ids of N nodes, from which paths lead, and of T nodes, to which they lead.
+            ids, targets: The ids of the N nodes at which paths start, and of the T nodes at which they end.
             sources, targets_source: Names of the files that contain the ids and the targets, for error messages.
 
         Returns:
@@ -243,7 +243,7 @@ class Roads:
         return result
 
     def between_records(self, places: Ints, limit: float) -> tuple[Ints, Floats]:
-        """Find the pairs of places connected by a path without a third place, and each pair's shortest such path.
+        """Find the pairs of places connected by a path without a third place, and the lengths of the shortest ones.
 
         Args:
             places: Array of shape (N,), distinct node indices.
@@ -342,8 +342,8 @@ def _count_units(km: Floats, residuals: Floats) -> tuple[Floats, Fraction] | Non
 
     Returns:
         Array of shape (E,), the integers as doubles; and the unit in km, which is the largest power of ten, at most 1,
-        of which all lengths are multiples. None if no power of ten down to 1e-15 is such a unit. None also if the
-        integers sum to 2^50 or more, because sums along paths might then not be exact.
+        of which all lengths are multiples. None if no power of ten down to 1e-15 is such a unit, or if the integers sum
+        to 2^50 or more, because sums along paths might then not be exact.
     """
     for digits in range(16):
         counts = np.rint(km * 10.0**digits)

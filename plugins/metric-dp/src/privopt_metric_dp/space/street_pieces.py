@@ -25,7 +25,7 @@ Road = tuple[int, int, Fraction]
 
 @frozen(eq=False)
 class Inside:
-    """For each record that is not priced, its position inside its piece of street.
+    """The position of each unpriced record inside its piece of street.
 
     Records with multipliers are called priced. A piece is a path between two priced records that does not pass a
     junction.
@@ -87,7 +87,7 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
 def _walk_chains(
     neighbours: list[dict[int, int]], start: int, priced: set[int]
 ) -> Iterator[tuple[list[tuple[int, int]], tuple[int, int] | None]]:
-    """Follow each road that leaves a node up to the first priced node, junction or dead end.
+    """Follow each road from a node to the first priced node, junction or dead end.
 
     Args:
         neighbours: For each node, a mapping from its neighbours to the lengths of the connecting roads, in integer
@@ -111,7 +111,7 @@ def _walk_chains(
 
 
 def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_priced: Floats | None = None) -> Inside:
-    """Find the piece of street that contains each record that is not priced.
+    """Find the piece of street that contains each unpriced record.
 
     The multipliers for an output inside a piece follow from the multipliers for the priced records at the two ends of
     the piece.
