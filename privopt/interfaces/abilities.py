@@ -10,8 +10,8 @@ example, ``isinstance(mechanism, Plans)``::
         def warnings(self, problem, release, result):  # now it is a Warns
             return ["fewer than ten people came"] if release.count < 10 else []
 
-Each class says what happens without it. ``isinstance`` only tests that the member exists, not its signature, so the
-conformance kit reports public methods whose names nearly match one of these.
+Each class says what happens without it. ``isinstance`` only tests that the member exists, not its signature. The
+conformance kit therefore reports public methods whose names nearly match that of a member.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class ChecksProblem(Protocol[P]):
 class NeedsMemory(Protocol[P]):
     """Estimates the memory that a problem needs, so that a problem that does not fit is refused at once.
 
-    Without this ability, work on every problem begins, however large it is.
+    Without this ability, work starts on any problem, however large.
     """
 
     def bytes_needed(self, problem: P, method: str) -> float | None:
@@ -120,7 +120,7 @@ class AdvisesMemory(Protocol[P]):
 
 @runtime_checkable
 class ChoosesMethod(Protocol[D]):
-    """Chooses the method for a problem if the user names none.
+    """Chooses the method for a problem if the user does not name one.
 
     Without this ability, the first method in the spec is used.
     """
@@ -238,7 +238,7 @@ class ProvesBound(Protocol[P, R]):
             folder: The release folder, where :attr:`Outcome.proof` was written.
 
         Returns:
-            The bound; None if the folder proves none.
+            The bound, or None if the folder proves no bound.
 
         Raises:
             InputError: The proof cannot be read.
@@ -420,8 +420,8 @@ class Drafts(Protocol):
             table: The path of the table of individuals.
             out: The path of the problem file.
             force: Whether to replace an existing file.
-            count: The column with the number of individuals that each row counts; None if every row is one individual.
-            persons: Whether every row is one individual although a column looks like counts.
+            count: The column with the number of individuals in each row; None if every row is one individual.
+            persons: Whether to treat every row as one individual, even if a column looks like counts.
             totals: Totals to omit, as ``COLUMN=VALUE``: rows with this value in this column are not read.
             keep_totals: Whether to treat values that look like totals as ordinary categories.
 

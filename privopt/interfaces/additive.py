@@ -81,11 +81,11 @@ def certify_noise(
             ``extra``) or ``approx-dp`` (with ``delta_text``).
         calls: The noise calls that the release states.
         failures: Other claims that failed, one line each. If there are any, the certificate does not hold.
-        notes: Fields to add to the certificate's notes, which already contain ``sensitivities`` and ``scales`` (if all
-            noise is Gaussian, ``variances``; if some is, ``scales_or_variances``).
+        notes: Fields to add to the certificate's notes, which already contain ``sensitivities`` and ``scales``. The
+            latter is called ``variances`` if all noise is Gaussian, and ``scales_or_variances`` if only some is.
         checked: The number of values to which noise was added. The default is the number of calls.
-        rests_on: The assumption that cannot be checked from the release. None for the default, that the noise was
-            drawn.
+        rests_on: The assumption that cannot be checked from the release. None for the default
+            assumption, which is that the noise was drawn.
 
     Raises:
         UsageError: A call's law is neither Laplace nor Gaussian, so the mechanism must certify its noise itself.

@@ -222,7 +222,7 @@ def distances_of_pairs(
 def distances_of_block(
     points: Floats, across: Floats, rests: Floats, start: int, stop: int, table: Floats
 ) -> None:  # pragma: no cover
-    """Write the distances from rows ``start`` to ``stop - 1`` in a set of points to themselves and to all later rows.
+    """Write the distances from rows ``start`` to ``stop - 1`` of ``points`` to themselves and to all later rows.
 
     The distances equal those of :func:`distances_of_pairs` bit for bit.
 
@@ -314,9 +314,10 @@ def great_circle(
     lon_rest: Floats | float = 0.0,
     error: float = 0.0,
 ) -> Floats:
-    """Return great-circle distances in km by the haversine formula, rounded down so that none exceeds the exact one.
+    """Return great-circle distances in km, rounded down so that they never exceed the exact distances.
 
-    The result is symmetric bit for bit, because every step treats a and b alike.
+    They are computed by the haversine formula. The result is symmetric bit for bit, because every step treats a and b
+    alike.
 
     Args:
         lat_a, lon_a: Latitudes and longitudes of the points a in degrees; all arrays broadcast.
@@ -336,9 +337,9 @@ def great_circle(
         Beyond a quarter of the circumference h is near 1, so small errors of h are large errors of d. There the
         distance to the point opposite b is subtracted from half the circumference. For that point, cos(d / 2R)^2 takes
         the place of h: it is computed from the sum of the latitudes, and from 180 degrees minus the difference of
-        longitudes. Without the remainders these have an error of 6 pi u in radians, and change the distance by no more.
-        The formulas have an error of 53 u in the square, so of at most 40 u in an angle of pi / 2. Reduced by 90 u
-        times the radius, the distance is below its exact value.
+        longitudes. Because the remainders are omitted, these angles have an error of 6 pi u in radians, and change the
+        distance by no more than that. The formulas have an error of 53 u in the square, and therefore of at most 40 u
+        in an angle of pi / 2. Reduced by 90 u times the radius, the distance is below its exact value.
     """
     # Ordered, so that swapping a and b changes no step.
     east, west = np.maximum(lon_a, lon_b), np.minimum(lon_a, lon_b)
@@ -374,7 +375,7 @@ def plural_unit(unit: str) -> str:
 
 
 def amount_text(number: str, unit: str) -> str:
-    """Return a number, given as a string, followed by its unit of distance, in the plural unless the number is 1.
+    """Return a number (given as a string) with its unit of distance. The unit is plural unless the number is 1.
 
     >>> amount_text("0.34", "year"), amount_text("1", "year"), amount_text("2", "km")
     ('0.34 years', '1 year', '2 km')

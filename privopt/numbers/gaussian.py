@@ -36,8 +36,8 @@ _MIN_DELTA = Fraction(1, 1 << _SUBNORMAL_BITS)
 def _terms(variance: Fraction) -> tuple[int, int, int]:
     """Return the compiled sampler's parameters: integers t, n, d with the least n such that variance <= t n / d.
 
-    t is near the standard deviation, and d is a power of 2. The product 2 t n d stays below 2**43, so that even
-    multiplied by the few steps of a Bernoulli draw it stays below 2**64.
+    t is near the standard deviation, and d is a power of 2. The product 2 t n d stays below 2**43. It therefore stays
+    below 2**64 even when multiplied by the few steps of a Bernoulli draw.
 
     Raises:
         UsageError: The variance is not above 0, or exceeds 2**40.
@@ -68,7 +68,7 @@ def variance_above(variance: Fraction) -> Fraction:
 
 @jit()
 def _fill(words, t, n, d, samples, sample_count):  # type: ignore[no-untyped-def]
-    """Fill ``samples`` from ``sample_count`` on and return the number of words used and the number of samples filled.
+    """Fill ``samples`` from index ``sample_count`` on. Return how many words were used and how many samples are filled.
 
     By Algorithm 3, a draw y from the discrete Laplace distribution with scale t is accepted with probability
     ``exp(-(|y| - n/d)^2 / (2 t n/d))``, which is ``exp(-(d |y| - n)^2 / (2 t n d))``.

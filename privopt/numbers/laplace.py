@@ -139,7 +139,7 @@ def draw_one_laplace(words, offset, s, t):  # type: ignore[no-untyped-def]
 
 @jit()
 def _fill(words, s, t, samples, sample_count):  # type: ignore[no-untyped-def]
-    """Fill ``samples`` from ``sample_count`` on and return the number of words used and the number of samples filled.
+    """Fill ``samples`` from index ``sample_count`` on. Return how many words were used and how many samples are filled.
 
     ``words`` are random 64-bit words; the scale of the distribution is t / s.
     """
@@ -163,11 +163,11 @@ def draw_laplace(count: int, scale_reciprocal: Fraction, *, source: Source | Non
 
     Args:
         count: Number of draws.
-        scale_reciprocal: s / t, exact and above 0, with both terms at most 2**40.
+        scale_reciprocal: s / t, exact and above 0, with both s and t at most 2**40.
         source: Source of random bytes; the operating system's entropy by default.
 
     Raises:
-        UsageError: The reciprocal scale is not above 0, or a term of it exceeds 2**40.
+        UsageError: The reciprocal scale is not above 0, or its numerator or denominator exceeds 2**40.
     """
     s, t = scale_reciprocal.numerator, scale_reciprocal.denominator
     if s <= 0 or max(s, t) > LARGEST_TERM:
@@ -182,8 +182,8 @@ def draw_in_bulk(
 
     Args:
         count: Number of draws.
-        fill: ``(words, *terms, samples, sample_count) -> (used_words, sample_count)``: fills ``samples`` from
-            ``sample_count`` on with complete draws, and returns the number of words used.
+        fill: Function ``(words, *terms, samples, sample_count) -> (used_words, sample_count)``. It fills ``samples``
+            with complete draws from index ``sample_count`` on, and returns the number of words used and the new count.
         terms: Parameters of the distribution.
         source: Source of random bytes; the operating system's entropy by default.
     """

@@ -256,7 +256,7 @@ def stated_scale(text: str) -> Fraction:
 def split_budget(
     epsilon: Fraction, shares: Sequence[Fraction | float | int], *, denominator: int = 1 << 20
 ) -> tuple[Fraction, ...]:
-    """Split a budget by shares into rationals that sum to at most epsilon.
+    """Split a budget in proportion to given shares. The parts are rationals that sum to at most epsilon.
 
     A part stays exact if its denominator is small. Otherwise it is rounded down to a fraction with at most the given
     denominator, so that the compiled 64-bit sampler can draw with it. A part below 1 / denominator is rounded down to 1

@@ -111,7 +111,7 @@ def draw(weights_row: NDArray[np.uint64], draws: int = 1, *, source: Source | No
 
 
 class CumulatedRows:
-    """Rows of integer weights with their running sums, which are computed once for each row that is drawn from.
+    """Rows of integer weights and their running sums. A row's sums are computed when it is first drawn from.
 
     A uniform 63-bit integer is looked up among the running sums of a row. Index k belongs to exactly w_k of the 2**63
     integers. Several threads may draw at once.
@@ -175,7 +175,7 @@ class CumulatedRows:
         return samples
 
     def _sum_rows(self, rows: NDArray[np.int64]) -> None:
-        """Compute the running sums of those of the given rows that do not have them yet.
+        """Compute the running sums of the given rows, except those whose sums are already known.
 
         Args:
             rows: (B,) indices of the rows that are about to be drawn from.

@@ -81,8 +81,8 @@ class Region(ABC):
         size: N, the number of vertices.
         simplices: Array of shape (S, 2) with the ends of each street, or of shape (S, 3) with the corners of each
             triangle, counter-clockwise.
-        steps: n, the number of pieces in each half of a street, on each of which the S-shaped weights are linear. It is
-            0 if weights are linear along whole streets, and on a plane.
+        steps: n, the number of pieces into which each half of a street is divided. The S-shaped weights are linear on
+            each piece. It is 0 on a plane, and if weights are linear along whole streets.
     """
 
     size: int
@@ -96,7 +96,7 @@ class Region(ABC):
 
     @abstractmethod
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge, the rational a in the sufficient condition z_b <= (1 + a) z_a, in both directions.
+        """Return, for each edge, a rational a such that z_b <= (1 + a) z_a in both directions is sufficient.
 
         Args:
             epsilon: Epsilon per km along paths inside the region.
@@ -154,7 +154,7 @@ class Streets(Region):
         return read_only(np.sort(self.simplices[self._shortest_rows], axis=1))
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge, the rational a in the sufficient condition z_b <= (1 + a) z_a, in both directions.
+        """Return, for each edge, a rational a such that z_b <= (1 + a) z_a in both directions is sufficient.
 
         Among the streets between the two vertices, the shortest one has the strictest condition. If it is l km long, a
         is 2 ((1 + t)^n - 1) with t = eps l / (2 n), or eps l if n = 0, where n is ``steps``.
@@ -214,7 +214,7 @@ class Plane(Region):
         return self._edges_and_opposites[1]
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge, the rational a in the sufficient condition z_b <= (1 + a) z_a, in both directions.
+        """Return, for each edge, a rational a such that z_b <= (1 + a) z_a in both directions is sufficient.
 
         An edge between two triangles gets the smaller of the two ratios that
         `privopt_metric_dp.region.triangles.sufficient_ratios` returns for them.

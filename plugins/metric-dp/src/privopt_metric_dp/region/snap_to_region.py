@@ -1,7 +1,8 @@
 """Random snapping: replace a position with a random vertex of the street or triangle that contains it.
 
-The probabilities of the vertices are the weights with which the position is a mixture of them. In a triangle, they are
-barycentric coordinates; on a street, :func:`far_share` computes them. They are rationals that are never rounded.
+The position is expressed as a mixture of the vertices, and the weights of the mixture are the vertices' probabilities.
+In a triangle, the weights are barycentric coordinates; on a street, :func:`far_share` computes them. They are rationals
+that are never rounded.
 
 A position outside the region is first moved to the nearest point on the boundary, and a position off the streets to the
 nearest point on a street. The guarantee then holds for that point. The theorem and its proof are in
@@ -95,9 +96,9 @@ def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
 def read_positions(positions: Floats, projection: Projection | None) -> Ints:
     """Convert positions to integer millimetres in the plane.
 
-    If positions are in km, rounding can increase the distance between two of them by sqrt(2) mm. If they are in
-    degrees, it can increase it by sqrt(2) (11.12 + 1) < 17.2 mm: each coordinate is rounded by up to half of 1e-7
-    degrees, then by up to half a millimetre.
+    Rounding can increase the distance between two positions by sqrt(2) mm if they are in km. The increase can reach
+    sqrt(2) (11.12 + 1) < 17.2 mm if they are in degrees: each coordinate is rounded by up to half of 1e-7 degrees, then
+    by up to half a millimetre.
 
     >>> read_positions(np.array([[0.25, -1e-6]]), None).tolist()
     [[250000, -1]]

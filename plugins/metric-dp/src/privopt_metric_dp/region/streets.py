@@ -27,7 +27,7 @@ snapping raises the loss by 10 %."""
 def streets_of(
     edges: File, records: Space, epsilon: Fraction, split_km: float | None, file: str
 ) -> tuple[Space, Streets]:
-    """Read a street network, divide its long streets, and return the vertices as places, and the region.
+    """Read a street network as a region, and divide its long streets.
 
     Args:
         edges: A file of undirected streets with the columns from, to and km.
@@ -37,7 +37,7 @@ def streets_of(
         file: Name of the problem file, for error messages.
 
     Returns:
-        The vertices (the records, then the other nodes, then the points that divide streets), and the region.
+        The vertices as places (the records, then the other nodes, then the points that divide streets), and the region.
 
     Raises:
         InputError: A record is not a node, or there are too many pieces.

@@ -7,9 +7,9 @@ The expression
 
     (2 area)^2 |grad z|^2 / z_A^2 = p^2 |AC|^2 + q^2 |AB|^2 - 2 p q AB . AC
 
-is convex, so its maximum is at a corner of that polygon. The corners are rational if the ratios a are. Take each
-corner of the triangle in turn as A, the corner with the smallest value. The ratios are sufficient if the expression is
-at most (2 area epsilon)^2 at every corner of the polygon each time.
+is convex, so its maximum is at a corner of that polygon. The corners are rational if the ratios a are. Each
+corner of the triangle is taken in turn as A, the corner with the smallest value. The ratios are sufficient if, each
+time, the expression is at most (2 area epsilon)^2 at every corner of the polygon.
 
 Let a = s epsilon l, where l is the length of the side. These ratios are sufficient if s is the sine of the smallest
 angle (docs/guide/everywhere.md, "Triangles"). For equilateral and right isosceles triangles, no larger s is sufficient.
@@ -41,7 +41,7 @@ change in double precision, and squares would underflow or overflow."""
 
 
 def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
-    """Return a ratio for each side of each triangle, such that the ratios are proved sufficient in rational arithmetic.
+    """Return a ratio for each side of each triangle. The ratios are proved sufficient in rational arithmetic.
 
     The ratios a of a triangle's sides are sufficient if |grad z| <= epsilon min z inside the triangle, provided that
     the rows at the two ends of each side satisfy z_b <= (1 + a) z_a in both directions. See the module docstring.
