@@ -1,7 +1,7 @@
 """Read NumPy's ``.npy`` and ``.npz`` files with the standard library alone.
 
 The formats are those of NEP 1 (``.npy``) and of ZIP archives without encryption (``.npz``). The reader is stricter than
-NumPy: it refuses whatever two programs could read differently, because a checker and a user would then see two
+NumPy: it refuses whatever two programs could read differently, because a checker and a user might otherwise see
 different releases.
 """
 
@@ -52,7 +52,7 @@ class Array:
         kind: The type of the values as NumPy writes it, without ``"<"``; ``"U"`` for strings.
         shape: The length along each axis.
         flat: The values, row by row.
-        rows: The rows of a matrix; empty for an array with another number of axes.
+        rows: The rows of the array; empty unless it has two axes.
     """
 
     def __init__(self, raw: bytes, name: str) -> None:
@@ -127,7 +127,7 @@ def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Ar
 
     Raises:
         RefusedError: The file is not an archive of intact arrays, has bytes outside its members, contains a name twice,
-            unpacks to too many bytes, or has other arrays than expected.
+            unpacks to too many bytes, or does not contain exactly the expected arrays.
     """
     try:
         arrays_by_name = _read_arrays(path, more)

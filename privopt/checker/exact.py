@@ -120,12 +120,12 @@ def number(value: object) -> Fraction:
 
 
 def exp_down(x: int) -> int:
-    """Return a lower bound on exp(x) for x >= 0, below it by at most a relative 2e-110 plus an absolute 2**-256."""
+    """Return a lower bound on exp(x) for x >= 0, with an error of at most 2e-110 exp(x) + 2**-256."""
     return ONE if x == 0 else low(_exp(x) * (1 - TINY))
 
 
 def exp_up(x: int) -> int:
-    """Return an upper bound on exp(x) for x >= 0, above it by at most a relative 2e-110 plus an absolute 2**-256."""
+    """Return an upper bound on exp(x) for x >= 0, with an error of at most 2e-110 exp(x) + 2**-256."""
     return ONE if x == 0 else low(_exp(x) * (1 + TINY)) + 1
 
 
@@ -141,7 +141,7 @@ def _exp(x: int) -> Fraction:
 
 
 def log_down(x: Fraction) -> Fraction:
-    """Return a lower bound on ln(x) for x >= 1, below it by at most a relative 2e-110 plus an absolute 1e-119."""
+    """Return a lower bound on ln(x) for x >= 1, with an error of at most 2e-110 ln(x) + 1e-119."""
     # The quotient q must be rounded down: near 1, an error of 5e-120 in q can exceed ln(x) itself, so that no factor
     # below 1 would undo it. Since 1 <= q <= x < q (1 + 1e-119), ln(q) is at most ln(x), and below it by at most 1e-119.
     # ln rounds to the nearest decimal, a relative error of at most 5e-120, for which the factor 1 - TINY makes up.

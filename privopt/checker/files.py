@@ -35,7 +35,7 @@ PRIVATE_UNLISTED = {"SHA256SUMS", "report.html"}
 
 
 def check_sums(folder: Path) -> list[str]:
-    """Check a folder's files against its SHA256SUMS, and those in ``private/`` against the one there.
+    """Check a folder's files against its SHA256SUMS, and the files in ``private/`` against the SHA256SUMS there.
 
     Links, pipes and devices are never opened.
 
@@ -65,7 +65,7 @@ def check_sums(folder: Path) -> list[str]:
 
 
 def describe_sums(names: list[str]) -> str:
-    """Say how many files of a folder :func:`check_sums` compared, and which it did not.
+    """Say how many files of a folder :func:`check_sums` compared, and name those that it did not compare.
 
     >>> describe_sums(["SHA256SUMS", "result.json", "report.html"])
     '1 as SHA256SUMS lists it; not compared, because never listed: report.html'
@@ -82,7 +82,7 @@ def describe_sums(names: list[str]) -> str:
 
 
 def _listed_names(names: list[str]) -> tuple[list[str], list[str]]:
-    """Return the files that a folder's SHA256SUMS must list, and those that the one in ``private/`` must list."""
+    """Return the files that a folder's SHA256SUMS must list, and those that ``private/SHA256SUMS`` must list."""
     private_names = {name for name in names if name.startswith(PRIVATE)}
     unlisted = {PRIVATE + name for name in PRIVATE_UNLISTED}
     return sorted({*names} - private_names - UNLISTED), sorted(private_names - unlisted)
@@ -160,9 +160,9 @@ class Problem:
     def set_aside(self, tables: Set[str]) -> None:
         """Accept tables on which no claim depends, and the files that they name.
 
-        Such a table belongs to one mechanism, and says how a release was found, for example from which matrix the
-        search started. None of these tables is read, so the checker's findings are valid regardless of their contents.
-        Any string in them can be a file's name.
+        Such a table belongs to one mechanism, and records how a release was found, for example the matrix from which
+        the search started. The checker does not read these tables, so its findings are valid regardless of their
+        contents. Any string in them can be a file's name.
 
         Args:
             tables: Names of the problem's tables, or of its title and purpose.
@@ -210,11 +210,11 @@ class Problem:
         return (self.folder / str(name)).read_bytes()
 
     def array(self, name: object, *shape: int) -> Array:
-        """Return a matrix of numbers that doubles represent exactly, none of them NaN or plus infinity.
+        """Return a matrix of numbers that doubles represent exactly. NaN and plus infinity are refused.
 
         Args:
             name: Name of the ``.npy`` file.
-            shape: The shape that the matrix must have; any if empty.
+            shape: The shape that the matrix must have. By default, any shape is accepted.
 
         Raises:
             RefusedError: The file is missing, or contains no such matrix.

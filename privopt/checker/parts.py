@@ -55,7 +55,7 @@ def normal_name(distribution: object) -> str:
 def part_name(parts: Mapping[str, object], kind: str, mechanism: object) -> str:
     """Return the name under which the part for a release is registered.
 
-    result.json names the mechanism, and may name a wrong one. Each part must therefore prove the claims of a kind from
+    result.json names the mechanism, but the name may be wrong. Each part must therefore prove the claims of a kind from
     the folder alone, regardless of the named mechanism, and refuse a folder without the files that it reads.
     """
     mechanism_part = f"{kind}.{mechanism}"

@@ -229,7 +229,7 @@ def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
 
 
 def spending_text(account: str, amount: Sum, unit: str, *, within: str = "") -> str:
-    """Return a clause on each subject's budget, and on how far all of a subject's reports can change the odds.
+    """Return a clause on each subject's budget, and on how far a subject's reports together can change the odds.
 
     Args:
         account: The account, one of `UNITS`.

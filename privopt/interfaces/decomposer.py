@@ -26,7 +26,7 @@ class Decomposed:
         x: (n,) best feasible point.
         objective: The objective at ``x``.
         bound: The proved bound on the optimum: a lower bound if the form minimises, an upper bound if it maximises.
-            None if there is none.
+            None if no bound was proved.
         duals: (m,) multipliers that prove the bound; None without a bound.
         rounds: The number of rounds of the method.
         trajectory: A tuple (seconds, lower bound, upper bound) for each round; unknown bounds are infinite.

@@ -41,8 +41,8 @@ class ZCDP(BoundedOdds[R_contra]):
     4). Noise that is epsilon-DP costs epsilon^2 / 2 (Bun and Steinke, Proposition 1.4). The costs of several calls add
     up.
 
-    A mechanism's constraint subclasses it, puts ``rho`` and its exact text ``rho_text`` into the ``extra`` of its
-    guarantee, and says in the statement which inputs are neighbours.
+    A mechanism's constraint subclasses this class. It puts ``rho`` and the exact text ``rho_text`` into the ``extra``
+    of its guarantee, whose statement says which inputs are neighbours.
     """
 
     kind: ClassVar[str] = "zcdp"
@@ -80,7 +80,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """Return a clause that bounds the rate of correct guesses and, by epsilon and delta, the change in odds."""
+        """Return a clause that bounds the rate of correct guesses and (using epsilon and delta) the change in odds."""
         # The guess comes first, because the factor, which must hold except with probability delta, is far larger than
         # the change of odds in most results.
         epsilon, delta = cls.point(guarantee)
@@ -119,7 +119,7 @@ class ZCDP(BoundedOdds[R_contra]):
 class ApproxDP(ZCDP[R_contra]):
     """(epsilon, delta)-differential privacy between neighbouring inputs (Dwork et al., EUROCRYPT 2006).
 
-    Noise satisfies the constraint if its rho provably implies it (:func:`privopt.numbers.gaussian.delta_of`). A
+    Noise satisfies this notion if its rho provably implies the guarantee (:func:`privopt.numbers.gaussian.delta_of`). A
     mechanism's constraint puts ``delta`` and its exact text ``delta_text`` into the ``extra`` of its guarantee.
     """
 

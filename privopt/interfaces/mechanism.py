@@ -1,4 +1,4 @@
-"""The base class for mechanisms, each of which is a paper's method from problem to release."""
+"""The base class for mechanisms. A mechanism implements a paper's method, from problem to release."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def describe_hidden(cls, guarantee: Guarantee) -> str:
-        """Return a clause on how well one individual is hidden, which depends on how often guesses can be correct."""
+        """Return a clause on how well one individual is hidden, based on how often guesses can be correct."""
         if cls.guess(guarantee) <= HIDING_GUESS:
             return "One individual makes little difference"
         return "What one individual changes may show"
@@ -156,7 +156,7 @@ class _Additive(BoundedOdds[R_contra]):
 class PureDP(_Additive[R_contra]):
     """epsilon-differential privacy between neighbouring inputs (Dwork et al., TCC 2006), achieved by fresh noise.
 
-    A mechanism's constraint subclasses it, and the statement of its guarantee says which inputs are neighbours.
+    A mechanism's constraint subclasses this class. The statement of its guarantee says which inputs are neighbours.
     """
 
     kind: ClassVar[str] = "pure-dp"
@@ -170,8 +170,8 @@ class PureDP(_Additive[R_contra]):
 class LocalDP(_Additive[R_contra]):
     """epsilon-differential privacy of each sender's report, even against the server (Kasiviswanathan et al. 2011).
 
-    A mechanism's constraint subclasses it. The guarantee compares reports with and without a sender's data, so it needs
-    no trusted curator.
+    A mechanism's constraint subclasses this class. The guarantee compares reports with and without a sender's data, so
+    it needs no trusted curator.
     """
 
     kind: ClassVar[str] = "local-dp"
@@ -232,14 +232,14 @@ class NoGuarantee(PrivacyConstraint[object]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return a sentence that says that no privacy is promised, and why."""
+        """Return a sentence saying that no privacy is promised, and why."""
         # This is a class method, without access to ``reason``, so the reason is taken from the statement.
         reason_text = result.guarantee.statement.removeprefix(NO_GUARANTEE)
         return f"This result promises no privacy: {reason_text}" if reason_text else "This result promises no privacy."
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return one line that says that nothing was checked, and one that says that everything is unchecked."""
+        """Return one line saying that nothing was checked, and one saying that everything is unchecked."""
         return ["Nothing: this method claims nothing."], ["Everything."]
 
     @property

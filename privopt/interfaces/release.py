@@ -52,7 +52,7 @@ class Release(ABC):
 
     @classmethod
     def read_without_problem(cls, folder: Path) -> Release | None:
-        """Read a release from a verified folder for drawing, without its problem; None if the problem is needed."""
+        """Read a release from a verified folder, for drawing without its problem; None if the problem is needed."""
         return None
 
     def sample(self, input_id: str, count: int) -> list[str]:
@@ -118,7 +118,10 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def budget_of(cls, guarantee: Guarantee) -> Fraction | None:
-        """Return the total budget for all noise calls, in the units of :meth:`cost_of_call`; None if there is none."""
+        """Return the total budget for all noise calls, in the units of :meth:`cost_of_call`.
+
+        None if the guarantee has no such budget.
+        """
         return guarantee.epsilon
 
     @classmethod
@@ -156,12 +159,15 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return a sentence, shown beside a report's verdict, on who must be trusted; empty if that is unknown."""
+        """Return a sentence on who must be trusted, for a report's verdict; empty if that is unknown."""
         return ""
 
     @classmethod
     def exposed_to(cls, result: Result) -> str:
-        """Name those against whom the guarantee does not hold, for a report's verdict; empty if there are none."""
+        """Return a phrase naming the parties against whom the guarantee does not hold; empty if there are none.
+
+        The report's verdict shows it.
+        """
         return ""
 
     @property
@@ -208,7 +214,7 @@ class UtilityLoss(ABC, Generic[R_contra]):
         """Evaluate the loss of a release from public and released data alone; None if these do not determine it."""
 
     def enclose(self, release: R_contra) -> tuple[float, float] | None:
-        """Return a proved lower and upper bound on the loss of the released integers; None if there are none.
+        """Return proved lower and upper bounds on the loss of the released integers; None if no bounds are known.
 
         If bounds exist, the stated loss is rounded so that every program states the same double.
         """

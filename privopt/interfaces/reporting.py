@@ -110,11 +110,11 @@ class Reporting(Generic[P, R]):
         return ()
 
     def in_readers_unit(self, problem: P, result: Result, value: float) -> str:
-        """Return a value or bound as text in the unit that the problem names for readers; empty if it names none."""
+        """Return a value or bound as text in the problem's unit for readers; empty if there is no such unit."""
         return ""
 
     def report_check(self, release: R, result: Result, folder: Path) -> Section | None:
-        """Return a section that proves the release's claims in the reader's browser, or None if there is none."""
+        """Return a section that proves the release's claims in the reader's browser. None omits the section."""
         return None
 
     def report_truth(self, problem: P, release: R, result: Result, private: Path) -> Sequence[Section]:

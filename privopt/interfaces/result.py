@@ -119,8 +119,8 @@ class Bounds:
         value: The value of the release.
         lower_bound: The proved bound on the value of any release (an upper bound if the objective is maximised); None
             if no bound is known.
-        gap: The relative gap, never negative; the absolute difference if the objective is maximised; None without a
-            finite bound.
+        gap: The relative gap, or the absolute difference if the objective is maximised. It is never negative. None
+            without a finite bound.
     """
 
     value: float = key(help='a number or "inf"', infinite=True)
@@ -174,7 +174,7 @@ class Objective(Bounds):
         return unit if noun == self.unit else f"{self.unit} (a sum of squared differences)"
 
     def unit_after(self, value: float) -> str:
-        """Return the unit in words as it follows a number, in the singular after a count of 1.
+        """Return the unit in words, as it reads after a given number: singular after a count of 1.
 
         >>> objective = Objective(value=1.0, unit="photos")
         >>> objective.unit_after(1.0), objective.unit_after(2.0)
@@ -312,7 +312,7 @@ class Result:
         """The bound that the solver reported without a proof in the folder (``details.told.lower_bound``).
 
         For example, the proof may need true counts, which are not in the folder. ``verify`` does not check this bound.
-        None if there is none, or if the folder proves a bound.
+        None if the solver reported no bound, or if the folder proves one.
         """
         bound: Any = self.details.told.get("lower_bound")
         # The details are not verified, so in a tampered folder this can be any JSON value, such as a huge integer.

@@ -123,7 +123,7 @@ class SolveContext:
 
         Args:
             byte_count: The number of bytes that the work allocates.
-            consumer: A plural noun phrase for the message that names the work.
+            consumer: A plural noun phrase that names the work in the error message.
 
         Raises:
             StoppedError: The work needs more memory than is free.
