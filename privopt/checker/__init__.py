@@ -1,7 +1,7 @@
 """Check privopt's release folders with the standard library alone. No code is shared with the rest of privopt.
 
 To audit a release, read this code in the following order: ``run`` (what is checked, exit codes), ``files`` and
-``arrays`` (how bytes are read), ``exact`` (numbers), ``compare`` (what result.json says). Then comes the part for the
+``arrays`` (how bytes are read), ``exact`` (numbers), ``compare`` (what result.json says). Then read the part for the
 kind of guarantee, which the plugin provides (``privopt_metric_dp.checkers.matrix``,
 ``privopt_photo_censor.checkers.photos``). Each function names the formula that it checks; docs/reference/proof.md
 contains all of them, with their proofs.

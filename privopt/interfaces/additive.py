@@ -84,8 +84,8 @@ def certify_noise(
         notes: Fields to add to the certificate's notes, which already contain ``sensitivities`` and ``scales``. The
             latter is called ``variances`` if all noise is Gaussian, and ``scales_or_variances`` if only some is.
         checked: The number of values to which noise was added. The default is the number of calls.
-        rests_on: The assumption that cannot be checked from the release. None for the default
-            assumption, which is that the noise was drawn.
+        rests_on: The assumption that cannot be checked from the release. None for the default assumption,
+            which is that the noise was drawn.
 
     Raises:
         UsageError: A call's law is neither Laplace nor Gaussian, so the mechanism must certify its noise itself.

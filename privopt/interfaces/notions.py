@@ -142,7 +142,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
 
 class _Additive(BoundedOdds[R_contra]):
-    """A notion, achieved by additive noise, whose epsilon bounds the odds of every result without exception."""
+    """A notion achieved by additive noise. Its epsilon bounds the odds of every result, without exception."""
 
     odds: ClassVar[bool] = True
 

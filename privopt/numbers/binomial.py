@@ -79,7 +79,7 @@ def _log_ratio_bound(hits: ArrayLike, n: int, other_hits: ArrayLike, m: int, alp
 
 
 def clopper_pearson(hits: ArrayLike, draws: ArrayLike, error: float) -> tuple[Floats, Floats]:
-    """Return a lower and an upper confidence bound on an event's probability, from how often the event occurred.
+    """Return a lower and an upper confidence bound on an event's probability, given how often the event occurred.
 
     >>> low, high = clopper_pearson(0, 100, 0.05)
     >>> float(low), round(float(high), 4)

@@ -45,7 +45,7 @@ def draw_bernoulli_exp(u: int, t: int, source: Source = os.urandom) -> bool:
 
 
 def read_in_blocks(source: Source) -> Source:
-    """Return a source of the same bytes that reads them in blocks, because one system call per draw would be slow."""
+    """Return a source with the same bytes, read in blocks. Making one system call per draw would be slow."""
     block = b""
 
     def read(count: int) -> bytes:

@@ -184,7 +184,7 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
 
 
 def max_snapping_epsilon(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
-    """Return the epsilon that a release over a region satisfies if positions are snapped based on the claimed epsilon.
+    """Return the epsilon that a release over a region satisfies if the claimed epsilon determines the snapping.
 
     On a plane, this is the certificate's ``worst``. On streets, positions are snapped according to the curve given by
     :func:`privopt_metric_dp.region.snap_to_region.far_share`, which depends only on the claimed epsilon. The result is

@@ -147,7 +147,7 @@ def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) ->
         z: Array of shape (N, K) with finite, non-negative entries, which is changed in place.
         graph: The required pairs.
         shrink: The slack tau, as a fraction of epsilon, 0 <= tau < 1.
-        is_integer: Whether to round every raised entry up to an integer, so that a matrix of integers remains one.
+        is_integer: Whether to round every raised entry up to an integer, so that an integer matrix stays integer.
 
     Raises:
         CertificationError: The sweeps did not converge, which cannot happen for finite input.

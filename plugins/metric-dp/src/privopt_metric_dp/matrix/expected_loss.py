@@ -30,9 +30,9 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         weighted: Array of shape (N, K), the prior times the cost, p_i c_ik, in ``unit``.
         unit: Unit of the loss, e.g. ``"km"``.
         doubt: Function that bounds the errors of ``weighted``, or None if no bounds are known. It returns two arrays of
-            upper bounds. The first has shape (N,) and bounds how far the entries in a row may exceed the products at
-            the exact costs given in the files. The second has shape (N, K) or (N, 1) and bounds how far they may fall
-            short of these products.
+            upper bounds on the differences between the entries and the exact products (those at the exact costs in the
+            files). The first, of shape (N,), bounds how far each row's entries may exceed the exact products. The
+            second, of shape (N, K) or (N, 1), bounds how far entries may fall short of them.
     """
 
     weighted: Floats

@@ -1,4 +1,4 @@
-"""Merge records that are too close to each other to have different rows, and set up the problem between the classes."""
+"""Merge records that are too close to each other to have different rows, and set up the problem over merged records."""
 
 from __future__ import annotations
 

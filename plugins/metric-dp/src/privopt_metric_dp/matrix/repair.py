@@ -103,8 +103,8 @@ def repair(
     """Repair a nearly feasible matrix into certified integer weights.
 
     Args:
-        z: Array of shape (N, K) with finite entries. It may contain zeros in place of tiny entries, small negative
-            entries, and noise.
+        z: Array of shape (N, K) with finite entries. It may be noisy, have small negative entries, and have zeros in
+            place of tiny entries.
         pairs: Array of shape (P, 2), the record indices of each required pair, in either order. P may be 0.
         distances: Array of shape (P,), the distance of each pair. The doubles are taken as exact. Records at distance 0
             get equal rows.
@@ -321,7 +321,7 @@ def _first_tau(graph: Graph, gap: float) -> float:
 
 
 def _max_drift(sums: Floats, graph: Graph) -> float:
-    """Return the largest fraction of epsilon, over all pairs, that dividing each row by its sum would use up.
+    """Return the largest fraction of epsilon that dividing each row by its sum would use up for any pair.
 
     For a pair of rows i and j, this fraction is |log sum_i - log sum_j| / (eps d_ij).
 

@@ -217,7 +217,7 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
 
 @jit(few=lambda candidates, *_: bool(candidates.size <= MAX_INTERPRETED_COSTS))
 def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no-untyped-def]
-    """Copy the multipliers for one output that are worth storing to ``rows`` and ``values``, and return their number.
+    """Write one output's multipliers that are worth storing into ``rows`` and ``values``, and return their number.
 
     Among the constraints with the same first record i, the smallest multipliers are omitted, as long as the sum of the
     omitted ones is at most spare[i]. To avoid sorting, multipliers are classified by their binary exponents relative to
@@ -323,7 +323,7 @@ class SparseMultipliers:
             max_multipliers: Largest number of multipliers to store.
 
         Raises:
-            MemoryError: More than ``max_multipliers`` would have to be stored.
+            MemoryError: More than ``max_multipliers`` multipliers would have to be stored.
             OutOfTime: The time limit has expired.
             UsageError: A multiplier belongs to a pair or an output that does not exist.
         """
@@ -445,9 +445,7 @@ class SparseMultipliers:
         return (-math.inf, math.inf) if wild.any() else (sum_down(min_values), -sum_down(-max_values))
 
     def tame(self, cost: Floats) -> tuple[Self, float]:
-        """Return the multipliers without those for outputs whose sums overflow, and the bound that the rest proves.
-
-        The bound is rounded down.
+        """Return the multipliers for outputs whose sums do not overflow, and the bound that they prove, rounded down.
 
         Args:
             cost: Array of shape (N, K), the finite costs times the prior.
@@ -479,7 +477,7 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
         pairs: Array of shape (P, 2), the record indices of each required pair.
         distances: Array of shape (P,), the distance of each pair. The doubles are taken as exact.
         epsilon: The exact epsilon of the guarantee, even if the linear program was solved for a smaller epsilon.
-        multipliers: Any multipliers. They are treated as 0 for outputs for which a sum overflows.
+        multipliers: Any multipliers. Those for outputs whose sums overflow are treated as 0.
 
     Returns:
         The larger of two bounds: the one that the multipliers prove, and the trivial one, in which each record has its

@@ -185,7 +185,7 @@ def select_multipliers(
         cheapest output, no multipliers are returned and the bound is minus infinity.
 
     Raises:
-        MemoryError: More than ``max_multipliers`` would have to be stored.
+        MemoryError: More than ``max_multipliers`` multipliers would have to be stored.
         OutOfTime: The time limit has expired.
     """
     pairs, distances = data.required if over is None else over

@@ -259,9 +259,9 @@ class Trees(Proof):
 
     Attributes:
         prices: Array of shape (N,) and type float64, the prices of the records, all finite.
-        trees: Array of shape (K, N) and type uint16 or uint32, the codes of the records. A code is twice the index
-            difference, modulo N, from a record to its parent, plus 1 if the record is above its parent. The code of a
-            root is 0.
+        trees: Array of shape (K, N) and type uint16 or uint32, the codes of the records. A code is 2 d, plus
+            1 if the record is above its parent. Here d is the parent's index minus the record's index, modulo N. The
+            code of a root is 0.
     """
 
     VERSION: ClassVar = 3

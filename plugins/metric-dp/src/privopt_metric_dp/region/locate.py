@@ -1,9 +1,9 @@
 """Find the simplex that contains a position, or the nearest point in the region, in exact arithmetic.
 
-Positions, vertices and their products are 64-bit integers if triangles extend over less than 2^31 mm (2,147 km), and
-sides and the distances from them are below 2^30 mm. Otherwise, they are Python integers. The cells of a regular grid
-index the simplices. Floating-point distances select the sides that may be nearest to a position. If rounding could
-decide between them, they are compared as rationals.
+Positions, vertices and their products are 64-bit integers if every triangle extends over less than 2^31 mm (2,147 km),
+and every side and every distance from a side is below 2^30 mm. Otherwise, they are Python integers. The cells of a
+regular grid index the simplices. Floating-point distances select the sides that may be nearest to a position. If
+rounding could decide between them, the distances are compared as rationals.
 """
 
 from __future__ import annotations

@@ -196,8 +196,8 @@ class Snapper:
         simplices: Array of shape (S, 2) with the ends of each street, or of shape (S, 3) with the corners of each
             triangle.
         vertices: Array of shape (N, 2), the positions of the vertices in mm.
-        numbers: Array of shape (S,), the index that each street has in the region. The region may also contain streets
-            without coordinates. Empty on a plane.
+        numbers: Array of shape (S,), the index of each street in the region, which may also contain streets without
+            coordinates. Empty on a plane.
         reaches: Epsilon times the length of each of the S streets. Empty if snapping is linear.
         steps: n in :func:`far_share`; 0 for linear snapping.
         projection: The projection from degrees onto the plane, or None if positions are planar.

@@ -1,4 +1,4 @@
-"""Sufficient bounds on the ratios between a triangle's corners: bounds along its sides that bound the gradient inside.
+"""Sufficient bounds on the ratios along a triangle's sides, which limit the gradient inside the triangle.
 
 Let the probabilities of one output at the corners be z_A <= z_B, z_C. For a given smallest value z_A, the gradient is
 largest at an extreme value of p = z_B / z_A - 1 and q = z_C / z_A - 1. If the rows satisfy z_b <= (1 + a) z_a along all

@@ -1,7 +1,7 @@
 """Exact distances as balls (``flint.arb``) that enclose them, at the current precision.
 
 A ball is an interval that contains a real number. The functions here return a ball as a function, which evaluates the
-interval at the current precision. Calling it again at a higher precision gives a narrower interval.
+interval at the current precision. Callers can therefore increase the precision.
 
 A metric's doubles are exact distances rounded down. If a limit lies between a double and the exact distance, a ball
 decides the comparison. A Euclidean distance is the square root of a rational, a path's length is a rational, and the

@@ -433,7 +433,7 @@ class EuclideanMetric(_PointMetric):
     def _round_down(self, distances: Floats, outputs: bool) -> Floats:
         """Round distances down by a fixed amount, or by a small relative amount if the places are very close.
 
-        The fixed amount grows with the extent of the map. For places closer than some millionths of that extent, it
+        The fixed amount grows with the extent of the map. For places closer than a few millionths of that extent, it
         would exceed the relative difference of 1e-9 that ``verify`` and the stand-alone checker allow. The distances of
         such places are instead reduced by the proved error and by the fraction ``MAX_SHORTENING``.
         """

@@ -370,7 +370,7 @@ def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
 
 
 def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, Ints]:
-    """Return the row index of the shortest pair between any two clusters. If several pairs tie, the first one counts.
+    """Return the row index of the shortest pair between any two clusters. If several pairs tie, the first one is used.
 
     Args:
         joined: Array of shape (P, 2), the clusters of each pair's two nodes.
@@ -387,7 +387,7 @@ def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, I
 
 
 def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *, two_edges: bool) -> Bools:
-    """Decide exactly, for each goal (a pair of nodes), whether a path no longer than its bound connects the nodes.
+    """Decide exactly, for each goal (a pair of nodes), whether a path within the goal's bound connects the two.
 
     Args:
         edges: Array of shape (E, 2), the node indices of each edge. Edges are used in both directions.

@@ -243,7 +243,7 @@ class Roads:
         return result
 
     def between_records(self, places: Ints, limit: float) -> tuple[Ints, Floats]:
-        """Find the pairs of places connected by a path without a third place, and the lengths of the shortest ones.
+        """Find the pairs of places connected by a path without a third place, and the length of the shortest such path.
 
         Args:
             places: Array of shape (N,), distinct node indices.
