@@ -171,7 +171,7 @@ def _learn_event(
 
 
 def _make_event(kind: str, values: NDArray[np.generic], value_indices: Ints) -> Event:
-    """Return a function that computes, for an array of draws, a mask of those that belong to an event.
+    """Return a function that takes an array of draws and returns a mask of the draws that belong to an event.
 
     Args:
         kind: "set" for exactly the selected values, "below" for all numbers up to the largest of them, "above" for all

@@ -1,9 +1,9 @@
 """The certificate of metric DP, which proves every required inequality for a release.
 
 Let w be integer weights, with rows that sum to 2**63. For each required pair (i, j) at distance d and every output k,
-the claim is ``w_ik <= exp(eps d) w_jk`` and the reverse. Floating-point arithmetic, rounded to the safe side, decides
-most inequalities. A second stage decides the rest by comparing exact integers with balls (intervals that enclose the
-exact value). This stage always terminates, because exp of a rational other than 0 is irrational.
+the claim is ``w_ik <= exp(eps d) w_jk``, and the same with i and j exchanged. Floating-point arithmetic, rounded to the
+safe side, decides most inequalities. A second stage decides the rest by comparing exact integers with balls (intervals
+that enclose the exact value). This stage always terminates, because exp of a rational other than 0 is irrational.
 """
 
 from __future__ import annotations

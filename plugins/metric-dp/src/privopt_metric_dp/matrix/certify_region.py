@@ -1,9 +1,9 @@
 """The certificate of metric DP between any two points of a region: |grad z_k| <= epsilon min z_k on every simplex.
 
-On a street with ends A and B, the condition is z_B <= (1 + a) z_A and the reverse. Here a is the street's growth
-(:func:`privopt_metric_dp.region.region.street_growth`). On a triangle ABC, let p = z_B - z_A and q = z_C - z_A, let D
-be twice the area, and let a prime denote rotation by 90 degrees. The linear function that interpolates the
-probabilities at the corners has the gradient (p AC' - q AB') / D.
+On a street with ends A and B, the condition is z_B <= (1 + a) z_A, and the same with A and B exchanged. Here a is the
+street's growth (:func:`privopt_metric_dp.region.region.street_growth`). On a triangle ABC, let p = z_B - z_A and q =
+z_C - z_A, let D be twice the area, and let a prime denote rotation by 90 degrees. The linear function that interpolates
+the probabilities at the corners has the gradient (p AC' - q AB') / D.
 
 Weights are integers, and coordinates are integers in millimetres. So once the condition is squared and its denominators
 are cleared, both sides are integers. Floating-point arithmetic with error bounds decides nearly all inequalities, and

@@ -96,7 +96,7 @@ class Region(ABC):
 
     @abstractmethod
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge, a rational a such that z_b <= (1 + a) z_a in both directions is sufficient.
+        """Return, for each edge, a rational a for which z_b <= (1 + a) z_a (in both directions) is sufficient.
 
         Args:
             epsilon: Epsilon per km along paths inside the region.
@@ -154,7 +154,7 @@ class Streets(Region):
         return read_only(np.sort(self.simplices[self._shortest_rows], axis=1))
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge, a rational a such that z_b <= (1 + a) z_a in both directions is sufficient.
+        """Return, for each edge, a rational a for which z_b <= (1 + a) z_a (in both directions) is sufficient.
 
         Among the streets between the two vertices, the shortest one has the strictest condition. If it is l km long, a
         is 2 ((1 + t)^n - 1) with t = eps l / (2 n), or eps l if n = 0, where n is ``steps``.
@@ -214,7 +214,7 @@ class Plane(Region):
         return self._edges_and_opposites[1]
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge, a rational a such that z_b <= (1 + a) z_a in both directions is sufficient.
+        """Return, for each edge, a rational a for which z_b <= (1 + a) z_a (in both directions) is sufficient.
 
         An edge between two triangles gets the smaller of the two ratios that
         `privopt_metric_dp.region.triangles.sufficient_ratios` returns for them.

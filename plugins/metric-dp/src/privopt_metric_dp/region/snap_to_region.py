@@ -274,7 +274,7 @@ class Snapper:
         return self.exactly(self.read(positions))
 
     def read(self, positions: Floats) -> Ints:
-        """Convert positions, given as for :meth:`snap`, to integer millimetres in the plane."""
+        """Convert positions to integer millimetres in the plane. See :meth:`snap` for the format of positions."""
         return read_positions(positions, self.projection)
 
     def exactly(self, positions: Ints) -> SimplexMixture:

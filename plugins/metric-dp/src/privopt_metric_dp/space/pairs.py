@@ -124,7 +124,7 @@ def farthest(metric: Metric, count: int) -> Ints:
 
 
 def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools:
-    """Return a mask of the pairs to keep, such that the kept pairs imply the others.
+    """Return a mask of the pairs to keep. The kept pairs imply all others.
 
     Without slack, a pair is dropped only if some path over kept pairs is no longer than the pair's distance, in exact
     arithmetic. The kept pairs are then the smallest set that implies the others, up to ties at distance 0. With slack

@@ -341,9 +341,9 @@ def _count_units(km: Floats, residuals: Floats) -> tuple[Floats, Fraction] | Non
         residuals: Array of shape (E,), the doubles nearest to the differences between the declared lengths and ``km``.
 
     Returns:
-        Array of shape (E,), the integers as doubles; and the unit in km, which is the largest power of ten, at most 1,
-        of which all lengths are multiples. None if no power of ten down to 1e-15 is such a unit, or if the integers sum
-        to 2^50 or more, because sums along paths might then not be exact.
+        Array of shape (E,), the integers as doubles; and the unit in km. The unit is the largest power of ten, at most
+        1, that divides all lengths. None if no power of ten down to 1e-15 does, or if the integers sum to 2^50 or more,
+        because sums along paths might then not be exact.
     """
     for digits in range(16):
         counts = np.rint(km * 10.0**digits)

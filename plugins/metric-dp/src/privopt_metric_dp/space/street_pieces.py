@@ -49,7 +49,7 @@ class Inside:
 
 
 def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) -> Ints:
-    """Select the records to price, such that all other records lie on pieces of street between priced records.
+    """Select the records to price. All other records will lie on pieces of street between priced records.
 
     To price a record means to compute multipliers for it as an output. A piece of street does not pass a junction.
 
