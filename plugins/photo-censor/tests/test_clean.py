@@ -188,7 +188,7 @@ def test_refuses_results_around_the_photos(holiday, relative_path):
     if relative_path == ".":
         output_folder = holiday.parent / "photos" / ".."
         (holiday.parent / "result.json").write_text("{}")
-    with pytest.raises(UsageError, match="the problem reads|which is read"):
+    with pytest.raises(UsageError, match=r"the problem reads|which is read"):
         solve("photo-censor", holiday, output_folder, Options(force=True))
     assert len(list((holiday.parent / "photos").glob("DSCN*"))) == 9
     assert not (holiday.parent / "photos" / "out").exists()

@@ -293,15 +293,14 @@ class Search:
         if photos is None:
             return None
         rows, previous = np.append(case.rows, j), case.candidates.get(j, NONE)
-        values: Floats | None
-        costs: Floats | None
+        values: Floats | None = None
+        costs: Floats | None = None
         # Only cases with as many locations as the task needs are rounded, and need the photos' values.
         if len(rows) >= self.incumbent.k:
             certificate, values, costs = self.program.solve(rows, photos)
         else:
             start = case.certificate if previous is NONE else previous
             certificate = self.program.bound_locations(rows, photos, start, self.incumbent.need)
-            values = costs = None
         # Both certificates are valid for this case, so the smaller bound may be used.
         if previous.bound < certificate.bound:
             certificate = previous
