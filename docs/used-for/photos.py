@@ -67,7 +67,9 @@ def write_model(folder: Path) -> None:
     rows = ["lat,lon,name", *(f"{lat},{lon},{town}" for town, (lat, lon) in TOWNS.items())]
     (folder / "cells.csv").write_text("\n".join(rows) + "\n")
     (folder / "places.toml").write_text(
-        'model = "eye.onnx"\ncells = "cells.csv"\noutput = "logits"\n[input]\nwidth = 16\nheight = 16\n'
+        'model = "eye.onnx"\ncells = "cells.csv"\noutput = "logits"\n'
+        # As in `score`: whole photos, of any shape. The default cuts out the middle.
+        '[input]\nwidth = 16\nheight = 16\nresize = "stretch"\n'
     )
     (folder / "album.toml").write_text(
         'title = "Holiday photos to share"\n'
