@@ -168,13 +168,16 @@ def budget(
 
 
 def _list_accounts(book: Ledger, subject: str, hours: str | None, unit: str) -> list[Account]:
-    """Return a subject's accounts in a unit: one, or one for each charged period if the limit is per calendar period.
+    """Return a subject's accounts in a unit.
+
+    If the limit is per calendar period, there is one account for each charged period. Otherwise there is one account.
 
     Args:
         book: The ledger.
         subject: The subject's id.
-        hours: The number of most recent hours to count, as a string; None for all time or for the limit's window.
-        unit: The unit of the account, one of :data:`privopt.interfaces.cost.UNITS`.
+        hours: The length of the window whose charges count, as a string. None means the limit's window, or all time if
+            the limit has no window.
+        unit: The unit of the accounts, one of :data:`privopt.interfaces.cost.UNITS`.
     """
     account = book.account(subject, hours=hours, unit=unit)
     if account.period is None:
@@ -199,7 +202,7 @@ def _forget_subject(book: Ledger, subject: str) -> None:
 def _erase_subject(book: Ledger, subject: str, *, as_json: bool) -> None:
     """Erase a subject's data as far as possible (``--erase``), and print what was erased, what stays and why.
 
-    With ``as_json``, this is printed as one JSON document.
+    Prints a JSON document instead of text if ``as_json`` is set.
     """
     from privopt.ledger.erasure import erase_subject
 
@@ -247,7 +250,7 @@ def _say_rotation(book: Ledger, rotation: Rotation, *, as_json: bool) -> None:
 def _forget_batch(book: Ledger, name: str) -> None:
     """Delete the key of an unfinished batch (``--forget-batch``), so that it can no longer be continued.
 
-    A batch is one named run of ``apply``, which can be repeated after an interruption with the same reports.
+    A batch is one named run of ``apply``. After an interruption, it can be run again and gives the same reports.
     """
     from privopt.ledger.batches import Batch
 

@@ -61,7 +61,7 @@ def parse_limit(amount: str, window: str | None) -> dict[str, Any]:
 
 
 def _to_plain_decimal(text: str) -> str:
-    """Convert a number with an exponent, as deltas are often written, to a plain decimal.
+    """Convert a number in exponent notation, as deltas are often written, to a plain decimal.
 
     A number with more digits than an amount can have is returned unchanged, so that :func:`amount_of` refuses it.
     """
@@ -78,13 +78,13 @@ def _to_plain_decimal(text: str) -> str:
 def show_accounts(
     book: Ledger, units: Mapping[str, Sequence[Account]], hours: str | None, delta: Fraction | None, *, as_json: bool
 ) -> None:
-    """Print accounts on standard output, and on standard error the ledger's head, which users should store elsewhere.
+    """Print accounts to stdout and the ledger's head to stderr, so that users can store the head elsewhere.
 
     Args:
         book: The ledger. Its head is the number and hash of the last entry.
         units: The accounts to print, by unit (:data:`privopt.interfaces.cost.UNITS`).
-        hours: The length of the window that the accounts cover, as a string; None for the limit's window.
-        delta: The delta at which all accounts of a subject are converted to one epsilon; None not to convert.
+        hours: The length of the window that the accounts cover, as a string. None means the limit's window.
+        delta: The delta at which all accounts of a subject are converted to one epsilon. None means no conversion.
         as_json: Whether to print a JSON document instead of text.
 
     Raises:
@@ -125,9 +125,9 @@ def show_accounts(
 
 
 def _by_distance(charge: Charge) -> str:
-    """Return the notion and unit of a charge whose amount cannot be converted to (epsilon, delta), or an empty string.
+    """Return the notion and unit of a charge that cannot be converted to (epsilon, delta); empty if the charge can.
 
-    Such amounts are per unit of distance. For charges made by hand, which name no notion, only the unit shows this.
+    Charges per unit of distance cannot be converted. A charge made by hand names no notion, so its unit decides.
     """
     notion, unit = charge.cost.notion, charge.cost.unit
     if notion in ADD_UP_WITH_DELTA and (notion or not unit.startswith(("per km", "per unit"))):
@@ -151,9 +151,9 @@ def _say_unit(
         book: The ledger.
         unit: The unit of the accounts.
         accounts: The accounts.
-        hours: The length of the window that the accounts cover, as a string; None for the limit's window.
+        hours: The length of the window that the accounts cover, as a string. None means the limit's window.
         totals: For each subject, the epsilon at ``delta`` over all accounts.
-        delta: The delta at which amounts are converted to an epsilon; None not to convert.
+        delta: The delta at which amounts are converted to an epsilon. None means no conversion.
         is_only_unit: Whether the ledger has no other unit, so that the unit need not be named.
     """
     # ``book.unit`` is the neighbouring relation of the amounts, such as "per km"; empty before the first charge.
@@ -195,7 +195,7 @@ def _in_json(
         unit: The unit of the accounts, one of :data:`privopt.interfaces.cost.UNITS`.
         accounts: The accounts.
         totals: For each subject, the epsilon at ``delta`` over all accounts.
-        delta: The delta at which amounts are converted to an epsilon; None not to convert.
+        delta: The delta at which amounts are converted to an epsilon. None means no conversion.
         is_only_unit: Whether the ledger has no other unit.
     """
     limit = book.limit_of(unit)
@@ -217,7 +217,7 @@ def _in_json(
 
 
 def _limits_together(book: Ledger, units: Iterable[str], delta: Fraction) -> dict[str, Any]:
-    """Return the JSON members for all units' limits combined: one epsilon at ``delta``, and the period that they share.
+    """Return the JSON members for all units' limits combined: one epsilon at ``delta``, and their common period.
 
     The epsilon is null if a unit has no limit, or if the limits have different periods.
     """

@@ -56,7 +56,7 @@ def checker_file(name: str) -> tuple[bytes, Mapping[str, str]]:
         name: The file's name, which the program's help shows.
 
     Returns:
-        The file's bytes, which are equal for equal sources, and the parts by the kind of guarantee that they check.
+        The file's bytes, which depend on the sources alone, and the parts by the kind of guarantee that they check.
 
     Raises:
         RegistryError: Two entry points claim the same kind of guarantee, a part is for another distribution's mechanism
@@ -95,7 +95,7 @@ def choose_points(points: Iterable[EntryPoint]) -> dict[str, EntryPoint]:
     """Return the entry point for each kind of guarantee, sorted by kind.
 
     Raises:
-        RegistryError: Two entry points claim the same kind, or the value of one is not of the form ``module:Part``.
+        RegistryError: Two entry points claim the same kind, or an entry point does not have the form ``module:Part``.
     """
     points_by_kind: dict[str, EntryPoint] = {}
     # Sorted, since the order of installed distributions depends on the machine, and the archive must not.

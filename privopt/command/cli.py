@@ -66,10 +66,10 @@ class _Commands(click.Group):
             return sorted({*super().list_commands(ctx), *registry().of("command")})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command called ``cmd_name``, or None if it does not exist and all plugins are intact.
+        """Return the command called ``cmd_name``, with the example from its spec below its help.
 
-        The example from the command's spec is added below its help. If plugins are broken or missing, click's error
-        says so, since one of them may provide the command.
+        Returns None if there is no such command. If plugins are broken or missing, raises click's usage error instead,
+        and the message names them, since one of them may provide the command.
         """
         from privopt.registry import registry
 

@@ -56,10 +56,10 @@ class _MethodName(click.ParamType[str]):
 
 
 class _FolderPath(click.Path):
-    """A path that is completed to folders. A file is refused where the folder is opened, not here."""
+    """A path for which the shell suggests only folders. A file is not refused here, but when it is opened."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return an item that makes the shell itself complete the typed text to folders."""
+        """Return an item that tells the shell to complete the typed text with folder names."""
         return [CompletionItem(incomplete, type="dir")]
 
 

@@ -158,7 +158,7 @@ def estimate(
 def _print_notes(folder: Path, reports: Path, result: Estimate | Flows, required: str, line: str | None) -> None:
     """Print an estimate's notes, and a line that says what was written, to standard error.
 
-    Call it after the table has been written.
+    Call this after the table has been written.
 
     Args:
         folder: The release's folder.
@@ -185,14 +185,14 @@ def _check_flow_options(
     geo: Path | None,
     intervals: str | None,
 ) -> tuple[str, str, Path]:
-    """Check the options for flows, and return the columns with reports of starts and ends and the table of groups.
+    """Check the options for flows, and return ``start``, ``end`` and ``groups``, none of which is None.
 
     Args:
         start, end, groups: The options ``--from``, ``--to`` and ``--by``, which are required; None if omitted.
         column, also, geo, intervals: The options with these names, which must be omitted.
 
     Raises:
-        UsageError: An option is missing, or another does not apply to flows.
+        UsageError: A required option is missing, or an option that does not apply to flows is given.
     """
     if start is None or end is None:
         missing = "--from" if start is None else "--to"

@@ -1,4 +1,4 @@
-"""The ``privopt new`` command, which writes a plugin project, whose tests pass as generated, from a template."""
+"""The ``privopt new`` command, which writes a plugin project from a template. The project's tests pass as generated."""
 
 from __future__ import annotations
 

@@ -67,8 +67,8 @@ class Program(click.Group):
     """The command group of a plugin's program, whose errors are handled like those of ``privopt``.
 
     A command returns its exit code, or None for 0. privopt's own errors become messages and exit codes (2 for faults in
-    the input, 3 for infeasible problems, 5 if the run stopped without a result). An interrupt gives 5, and so does any
-    other exception, with its traceback. The code 1 always means that a claim does not hold.
+    the input, 3 for infeasible problems, 5 if the run stopped without a result). Interrupts and all other exceptions
+    have code 5; the latter also print a traceback. Code 1 always means that a claim does not hold.
     """
 
     def command(self, *args: str, **options: object) -> Callable[[Callable[..., int | None]], click.Command]:  # type: ignore[override]
@@ -106,7 +106,7 @@ def program(name: str, about: str) -> Program:
 def say_result(document: object, text: str, *, as_json: bool) -> None:
     """Print the result of a command to standard output: the JSON ``document`` if ``as_json``, else ``text``.
 
-    An empty string is not printed, and with ``--quiet`` no text is. A document is printed even then, because the user
+    Empty text is never printed, and ``--quiet`` suppresses all text. A document is always printed, because the user
     requested it.
     """
     from privopt.files.release_folder import dump_json

@@ -101,7 +101,7 @@ _result_streams: Final[list[IO[str]]] = []
 def divert_prints() -> Iterator[None]:
     """Redirect everything that plugins and libraries print during the block to standard error.
 
-    Only :func:`print_result`, :func:`say_json` and :func:`say_ids` write to standard output, in every thread.
+    In all threads, only :func:`print_result`, :func:`say_json` and :func:`say_ids` still write to standard output.
     """
     # A nested block changes nothing: its sys.stdout is already standard error.
     if _result_streams or sys.stdout is None:  # None if standard output is closed
@@ -128,7 +128,7 @@ def print_result(text: object) -> None:
 
 
 def complain(text: object) -> None:
-    """Print to standard error an error, or a message that a user must see regardless of options."""
+    """Print an error, or another message that ``--quiet`` must not hide, to standard error."""
     click.echo(printable(str(text)), err=True)
 
 
@@ -186,8 +186,8 @@ def align_columns(rows: Sequence[Sequence[str]], *, indent: int = 0) -> str:
 def say_json(document: str) -> None:
     """Print the text of a JSON document to standard output.
 
-    Control and formatting characters are escaped as JSON escapes them, so that a terminal does not act on them, and
-    every value is still read unchanged.
+    Control and formatting characters become JSON escapes, so that a terminal does not act on them. Parsing the output
+    still gives the original values.
     """
     is_printable = printable(document) == document
     escaped = (c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document.rstrip("\n"))
@@ -195,10 +195,10 @@ def say_json(document: str) -> None:
 
 
 def say_ids(ids: Sequence[str]) -> None:
-    """Print ids on standard output, one per line: unchanged to a program, escaped on a terminal.
+    """Print ids to standard output, one per line. Control characters are escaped only on a terminal.
 
-    A line break inside an id is always escaped, so that it does not look like a further id. Lines are written in
-    batches small enough that an interrupt does not cut a line.
+    A line break inside an id is always escaped, so that one id never looks like two. Lines are written in batches small
+    enough that an interrupt does not cut a line.
     """
     stream = _result_stream()
     # Lines per write: as many as fit into one atomic write to a pipe even if all were as long as the longest.
@@ -306,9 +306,10 @@ class _Display:
                 return
 
     def _animate(self, console: Console) -> None:
-        """Redraw the display on a terminal until :attr:`ended` is set: a spinner, the step, a bar, and the best so far.
+        """Redraw the display on a terminal until :attr:`ended` is set.
 
-        The best release is shown on a separate line, so that nothing is cut off at 80 columns.
+        It shows a spinner, the step and a bar. The best release so far is on a separate line, so that nothing is cut
+        off at 80 columns.
         """
         from rich.console import Group
         from rich.live import Live
@@ -393,7 +394,7 @@ def _describe_published_files(solved: SolveOutcome, problem_folder: Path) -> tup
 
 
 def summary(solved: SolveOutcome) -> None:
-    """Print a short table on standard error: what a solve released, and which commands may come next."""
+    """Print a short table to standard error that shows what a solve released and suggests the next commands."""
     from rich import markup
     from rich.console import Console
     from rich.table import Table

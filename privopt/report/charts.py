@@ -85,7 +85,7 @@ def set_up_map(
         labels: The names and units of the x and y axes; empty strings if directions have no meaning.
         lines: Streets or connections, each as the positions of its two ends.
         latitude: The mean latitude in degrees, if positions are in degrees; None if they are lengths.
-        margin: The space around the places, as a fraction of the map, which keeps dots at the edge whole.
+        margin: The space around the places, as a fraction of the map, so that dots at the edge are not cut off.
     """
     from matplotlib.collections import LineCollection
 
@@ -117,7 +117,7 @@ def orient_map(coordinates: Floats, unit: str = "") -> tuple[Floats, tuple[str, 
 
 
 def fit_height(figure: Figure, axes: Axes) -> None:
-    """Set a figure's height so that its only map fills the width. The map is between 1/3 and 0.8 as tall as wide."""
+    """Set a figure's height so that its only map fills the width. The map's height is 1/3 to 0.8 of its width."""
     aspect, (width, height) = axes.get_aspect(), axes.dataLim.size
     assert not isinstance(aspect, str)  # a map's aspect is a number
     # One inch is for the labels and the legend.
@@ -137,7 +137,7 @@ def draw_maps(
     latitude: float | None = None,
     size: tuple[float, float] = (5.6, 4.9),
 ) -> Figure:
-    """Draw maps side by side, with dots that show values, on a common colour scale or on one for each map.
+    """Draw maps side by side, with coloured dots that show values. The maps can share a colour scale.
 
     Args:
         values_by_title: For each map's title, the values at the places, (N,); NaN for a place without a colour.

@@ -94,7 +94,7 @@ def _coordinate_decimals(layer: Layer) -> int:
 
 
 def _round_property(value: Any) -> Any:
-    """Return a property's value for GeoJSON: None for a number that is not finite, rounded if it is not an integer."""
+    """Return a property's value for GeoJSON. Non-integers are rounded, and numbers that are not finite become None."""
     if not isinstance(value, float):
         return value
     if not math.isfinite(value):

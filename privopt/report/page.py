@@ -56,7 +56,7 @@ WHOLE_NUMBER: Final = re.compile(r"(?<![\w.,])\d{4,15}(?![\w,]|\.\d)", re.ASCII)
 def figure_section(
     title: str, figure: Figure, lead: str = "", *, narrow: Figure | None = None, for_experts: bool = False
 ) -> Section:
-    """Return a section with a title, a sentence (``lead``) and a figure; ``narrow`` is its version for telephones."""
+    """Return a section with a title, a sentence and a figure. ``narrow`` replaces the figure on telephones."""
     return Section(title=title, lead=lead, html=drawing(title, figure, narrow=narrow), for_experts=for_experts)
 
 
@@ -110,8 +110,8 @@ def table(
     """Return the markup for one table, which shows all rows if there are at most 100, and otherwise the first 50.
 
     A table that does not show all rows says so. It has a link to the rows as CSV, which the page contains, and a box
-    that searches all of them. On narrow screens the rows of a wide table become lists. Numbers that are not whole have
-    three significant digits, or no decimals from 1,000 on.
+    that searches all of them. On narrow screens the rows of a wide table become lists. Non-integers have three
+    significant digits below 1,000, and no decimals from 1,000 on.
 
     Args:
         title: The table's name for screen readers.
@@ -253,12 +253,12 @@ def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> li
     Args:
         result: The parsed result.json.
         in_readers_unit: A function that formats a loss in the unit that the problem names for its readers, such as
-            minutes. The result is then shown first. The function returns an empty string if there is no such unit.
+            minutes, or returns an empty string if there is no such unit. The formatted loss is shown first.
     """
     objective, guarantee = result.objective, result.guarantee
 
     def format_loss(value: float) -> tuple[str, str]:
-        """Return a loss and its unit, or the loss in the readers' unit and its value in the objective's unit."""
+        """Return a loss and its unit. If there is a readers' unit, return the loss in that unit, and then in its own."""
         unit = objective.unit_after(value)
         text, reader_text = format_digits(value), in_readers_unit(value)
         return (reader_text, f"= {text} {unit}") if reader_text else (text, unit)
@@ -378,7 +378,7 @@ def page(
             the guarantee.
         heading: The problem's title and purpose. Without a title, the names of the mechanism and the problem file are
             the heading.
-        truth: Whether some sections compare the release with the secrets. The page then says that it must stay private.
+        truth: Whether some sections compare the release with the secrets. If so, the page says that it is private.
         absent: The names of the secret files missing from the release folder.
         warnings: Sentences that every user of the release should know.
         in_readers_unit: A function that formats a loss in the unit that the problem names for its readers. It returns

@@ -27,7 +27,7 @@ def trust(result: Result) -> str:
 
 
 def exposed_to(result: Result) -> str:
-    """Return the observer to whom the release reveals what it hides from everyone else; empty if there is none."""
+    """Return the observer who learns what the release hides from everyone else; empty if there is no such observer."""
     observer: str = registry().kind("notion", result.guarantee.kind).load().exposed_to(result)
     return observer
 

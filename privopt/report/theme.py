@@ -1,4 +1,4 @@
-"""The style of figures, with colours for matplotlib and for the page, and their output as inline SVG, .svg and .png.
+"""The style of figures, the colours of figures and pages, and the output of figures as inline SVG, .svg and .png.
 
 Inline SVG refers to colours by the page's CSS variables (:data:`NAMES`), so one figure suits both light and dark pages.
 matplotlib is imported only when a figure is drawn, because it takes long to load.
@@ -303,7 +303,7 @@ def _use_plain_numbers(figure: Figure) -> None:
 def _thin_ticks(figure: Figure) -> None:
     """Place a figure's axes, and thin out the ticks on horizontal axes whose labels overlap.
 
-    If labels still overlap at three intervals between ticks, there are two intervals, and the labels are rotated.
+    If labels still overlap when only two intervals are left, they are rotated.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -336,7 +336,7 @@ def _thin_ticks(figure: Figure) -> None:
 def _widen_flat_maps(figure: Figure) -> None:
     """Widen the limits of maps on which all places lie nearly on one line.
 
-    Without this, a map with equal scales would be too flat or too narrow to be drawn: its axes collapse.
+    Without this, a map with equal scales would be too flat or too narrow to be drawn.
     """
     for axes in figure.axes:
         scale = axes.get_aspect()

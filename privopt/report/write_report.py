@@ -37,8 +37,8 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
     Raises:
         DoesNotHoldError: A claim in DIR does not hold.
         InputError: DIR cannot be read.
-        UsageError: ``truth`` is set but there is no ``private/`` or the mechanism has nothing to compare, or DIR cannot
-            be written.
+        UsageError: DIR cannot be written; or ``truth`` is set, but there is no ``private/`` or the mechanism has
+            nothing to compare.
     """
     opened = open_verified(folder, progress=progress)
     if progress is not None:
@@ -101,9 +101,10 @@ def _make_headline(reporting: Reporting[Any, Any], opened: OpenedFolder) -> tupl
 
 
 def _budget_of(opened: OpenedFolder) -> list[Section]:
-    """Return a list with a section on the privacy budget that a release spends if the release itself contains noise.
+    """Return a section on the privacy budget that a noisy release spends, in a list.
 
-    The list is empty if reports are drawn from the release later, or if a ledger cannot count its guarantee.
+    The list is empty if reports are drawn from the release later, because then each report spends budget. It is also
+    empty if a ledger cannot count the release's guarantee.
     """
     result, release = opened.result, opened.release
     relation = opened.mechanism.privacy(opened.problem, result.method).relation

@@ -96,7 +96,9 @@ LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 
 
 def select(statements: Sequence[Statement], starts: Iterable[str]) -> Iterator[Statement]:
-    """Yield the statements whose key equals one of some prefixes, or begins with it and a dot, in the prefixes' order.
+    """Yield the statements whose keys match a prefix, in the order of the prefixes.
+
+    A key matches a prefix if it equals the prefix or begins with the prefix and a dot.
 
     Args:
         statements: The statements about a release.

@@ -191,8 +191,8 @@ def _list_typed_fields(answered: Sequence[Statement]) -> Iterator[Field]:
 def _list_parameters(answered: Sequence[Statement]) -> Iterator[tuple[str, float | str]]:
     """Yield the name and value of each of the guarantee's parameters: epsilon, rho and delta.
 
-    Values are doubles, rounded up, since an entry must not claim more privacy than there is. If a value would need an
-    exponent, a delta is written as text, and any other parameter is omitted.
+    Values are doubles, rounded up, since an entry must not claim more privacy than there is. A delta that would need an
+    exponent is written as text. Any other parameter that would need one is omitted.
 
     Args:
         answered: The statements about the release, without the open questions.

@@ -1,4 +1,4 @@
-"""The TOML file with the facts that only a release's owner knows, which has a key for each question."""
+"""The TOML file of facts that only a release's owner knows, with a key for each question."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ KeyedValues: TypeAlias = tuple[str, Mapping[str, object]]
 
 
 def _state_release(opened: OpenedFolder, verdict: str) -> Iterator[KeyedValues]:
-    """Yield statements on the claims and values that ``verify`` checked, and on the files that they are about.
+    """Yield statements on the release's files, and on the claims and values that ``verify`` checked.
 
     Args:
         opened: The verified folder.
@@ -279,7 +279,7 @@ def _state_attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[K
 
 
 def _state_limits(opened: OpenedFolder) -> Iterator[KeyedValues]:
-    """Yield statements on what the guarantee does not cover, because of its notion or for every release."""
+    """Yield statements on what this notion of privacy does not cover, and on what no guarantee covers."""
     for line in limits(opened.result)[1]:
         yield "limit.unchecked", {"line": line}
     # Sentences on trust and on private/ are chosen for each release; the others apply to all releases.
@@ -339,7 +339,8 @@ def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[KeyedValues]
 def _state_reports(attack: Mapping[str, Any]) -> Iterator[KeyedValues]:
     """Yield statements on attacks that use one or more reports about a place, as measured by ``audit --over-time``.
 
-    Each report is drawn anew ("fresh") or, if this was attacked too, the first report is repeated ("sticky").
+    In the "fresh" attack, each report is drawn anew. In the "sticky" attack, which the audit may omit, the first report
+    is repeated.
     """
     unit, counts = attack["unit"], [f"{count:,}" for count in attack["reports"]]
     medians = {name: [f"{median:.3g}" for median in errors["median"]] for name, errors in attack["likelihood"].items()}
@@ -366,7 +367,7 @@ def _join_alternatives(texts: Sequence[str]) -> str:
 
 
 def _state_answers(facts: Mapping[str, str], answered: Container[str] = ()) -> Iterator[Statement]:
-    """Yield a statement for each question to the owner, with the answer, or marked as open if there is no answer.
+    """Yield a statement for each question to the owner. Unanswered questions are marked as open.
 
     Args:
         facts: The owner's answers, by key.
@@ -386,7 +387,9 @@ def _state_answers(facts: Mapping[str, str], answered: Container[str] = ()) -> I
 
 
 def _format_up(value: float | None, limit: float | None) -> str:
-    """Format a number with four digits, rounded up but not above a limit that it satisfies; None is written in words.
+    """Format a number with four digits, rounded up but not past a limit that the number satisfies.
+
+    None is written in words.
 
     >>> _format_up(1.53348, 2.0), _format_up(0.0999977, 0.1), _format_up(None, 1.0)
     ('1.534', '0.1', 'unknown')

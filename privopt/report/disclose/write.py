@@ -50,8 +50,8 @@ def write_disclosure(
         DoesNotHoldError: A claim in DIR does not hold, or an entry in the ledger was changed. Nothing is written then.
         InputError: DIR, the ledger or the facts cannot be read, or an answer does not fit the schema of the registry of
             deployments.
-        UsageError: A file to be written exists although ``force`` is false, is also read, or lies in the release
-            folder.
+        UsageError: A file to be written exists and ``force`` is false; or such a file is also an input, or lies in the
+            release folder.
     """
     # Paths and answers are checked first, because verifying and attacking a large release takes minutes.
     read = [path for path in (facts, ledger) if path is not None]
