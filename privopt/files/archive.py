@@ -57,7 +57,7 @@ _ORDERED = re.compile(rb"""['"]descr['"]: ['"][<|]""")
 
 
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return the shape of an .npy array, whether it is in column-major order, and its type, from its header.
+    """Read an .npy header, and return the array's shape, whether it is in column-major order, and its type.
 
     Raises:
         ValueError: The stream does not begin with an .npy header, or the array contains Python objects or records.
@@ -109,7 +109,7 @@ def parse_npy(contents: bytes) -> NDArray[Any]:
     """Return the array of an .npy file, as a read-only view of its bytes.
 
     Raises:
-        ValueError: The bytes are not an .npy file, or their number differs from the one that the header implies.
+        ValueError: The bytes are not an .npy file, or there are more or fewer of them than the header implies.
     """
     stream = io.BytesIO(contents)
     shape, columns_first, dtype = _read_header(stream)
@@ -159,7 +159,7 @@ def _check_layout(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
     record to the first. Other programs do not, and could read a different matrix.
 
     Raises:
-        ValueError: The archive has other contents.
+        ValueError: The archive contains anything else.
     """
     offset, directory, members = 0, 0, archive.infolist()
     for info in members:
@@ -307,7 +307,7 @@ def _shape_text(shape: Shape) -> str:
 
 
 def _has_type(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Return whether an array has a type. Strings of any length count as one type, but must be valid Unicode."""
+    """Return whether an array has the given type. Strings may have any length, but must be valid Unicode."""
     if dtype.kind != "U" or array.dtype.kind != "U":
         return array.dtype == dtype
     # NumPy stores texts as code points without checking them. The conversion to str checks them.
@@ -319,7 +319,7 @@ def _has_type(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
 
 
 def _has_shape(array: NDArray[Any], shape: Shape, sides: dict[str, int]) -> bool:
-    """Return whether an array has a shape. The lengths of axes named for the first time are stored in ``sides``."""
+    """Return whether an array has the given shape. The length of each newly named axis is stored in ``sides``."""
     if array.ndim != len(shape):
         return False
     lengths = [
@@ -375,7 +375,8 @@ def loading(need: Callable[[float, str], None]) -> Iterator[None]:
 def expect(needed: float, subject: str) -> None:
     """Announce an allocation of ``needed`` bytes for ``subject`` (a plural noun), if it is large.
 
-    Outside :func:`loading`, this has no effect. Inside, it may raise the error of the function given there.
+    Within a :func:`loading` block, this calls the block's ``need`` function, which may raise an error. Elsewhere it has
+    no effect.
     """
     need = _NEED.get()
     if need is not None and needed >= MIN_CHECKED_BYTES:

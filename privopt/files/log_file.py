@@ -186,7 +186,7 @@ class LogFile:
     def _begin_transaction(self, begin: str, *, make: bool) -> sqlite3.Connection:
         """Begin a transaction in the file that is now at the path, and return its connection.
 
-        Another process may replace the file (:mod:`privopt.ledger.rotation`), even while this one waits for its lock.
+        Another process may replace the file (:mod:`privopt.ledger.rotation`), even while this one waits for the lock.
         ``begin`` is the SQL statement, and ``make`` says whether to create the file if it is missing.
         """
         while True:
@@ -244,9 +244,9 @@ class LogFile:
             flush(self.path.parent)
 
     def _check_folder(self) -> None:
-        """Refuse a new log file in a release folder, or whose folder does not exist.
+        """Refuse a new log file in a release folder, or in a folder that does not exist.
 
-        The folder is not created, because its name is probably misspelt.
+        A missing folder is not created, because its name is probably misspelt.
         """
         check_location(self.path, str(self.path))
         if not self.path.parent.is_dir():
@@ -287,7 +287,7 @@ def _make_tables(connection: sqlite3.Connection, form: Form, fill: Callable[[sql
 
 
 def _check_complete(path: Path, form: Form) -> None:
-    """Refuse a new file in which pages or tables are missing, or that still needs a write-ahead log or a journal.
+    """Refuse a new file that lacks pages or tables, or that still needs a write-ahead log or a journal.
 
     Raises:
         StoppedError: The file is incomplete.
@@ -308,7 +308,7 @@ def _check_complete(path: Path, form: Form) -> None:
 
 @contextmanager
 def open_archive(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
-    """Open a file that is no longer written to, for reading, and yield the connection in a transaction.
+    """Open a file that is no longer written to, and yield a read-only connection in a transaction.
 
     Args:
         path: The file.
@@ -362,10 +362,10 @@ NAME_LOOKS: Final = 3
 
 
 def _check_names(path: Path, status: os.stat_result) -> None:
-    """Refuse a file that has another name (a hard link), under which a program would write another log beside it.
+    """Refuse a file that has more than one name (hard links).
 
-    SQLite names the log of changes after the file. Two programs that use two names of one file do not see each other's
-    log, so each could spend the same budget, and both together destroy the file.
+    SQLite names the write-ahead log after the file. Two programs that use different names of the same file do not see
+    each other's log, so both could spend the same budget, and they would corrupt the file.
 
     Args:
         path: The file.
@@ -413,8 +413,8 @@ def _check_tables(connection: sqlite3.Connection, path: Path, form: Form) -> Non
 def _check_head(path: Path, form: Form) -> None:
     """Check a file's first page for three marks: SQLite's name, the application id, and the tables.
 
-    A file with two of the three marks counts as a changed file of this kind, and a file with fewer as a file of another
-    kind.
+    A file with only two of the three marks counts as a changed file of this kind. A file with fewer counts as a file of
+    another kind.
 
     Raises:
         InputError: The file cannot be read, or is of another kind.

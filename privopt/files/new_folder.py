@@ -111,9 +111,9 @@ def check_parent(target: Path, option: str = "--out") -> None:
 
 
 def check_files_folder(folder: Path, option: str) -> None:
-    """Refuse a folder into which files are to be written one by one, if it cannot be created or written.
+    """Refuse a folder for individual files if it cannot be created or written.
 
-    The folder may exist. Other files in it stay unchanged.
+    The folder may exist already, and may contain other files.
 
     Args:
         folder: The folder.
@@ -131,7 +131,7 @@ def check_files_folder(folder: Path, option: str) -> None:
 def check_location(target: Path, subject: str) -> None:
     """Refuse a path that :func:`check_name` refuses, or that lies inside a release folder.
 
-    The checksums of a release folder (DIR) list every file in it, so no command accepts DIR once it holds another file.
+    No command accepts a release folder (DIR) that contains a file missing from its checksums.
 
     Args:
         target: The file or folder to write.
@@ -176,7 +176,7 @@ def _refuse_inside(folder: Path, subject: str) -> NoReturn:
 
 
 def _resolve(path: Path) -> Path:
-    """Return a path with all links and ``..`` resolved. A circle of links is left unchanged, and raises no error."""
+    """Return a path with all links and ``..`` resolved. Circular links are left unchanged and raise no error."""
     return Path(os.path.realpath(path))
 
 
@@ -235,7 +235,7 @@ def check_files(
         targets: The files to write, by the option that names them; None for options that are not given.
         force: Whether existing files may be replaced.
         read: The files that the command reads; None for options that are not given.
-        folders: Release folders, in which no other file may be written, even if they are damaged.
+        folders: Release folders. No target may lie in one, even if the release is damaged.
 
     Raises:
         UsageError: A target is also read, lies in a release folder, or is named by two options.
@@ -313,8 +313,8 @@ def _remove_leftovers(target: Path) -> None:
     """Remove the leftovers of killed runs next to a target: unlocked hidden folders of this user.
 
     Unfinished work for any target is removed, because it may contain drawn reports, and the next run may have another
-    target. A folder that a killed run was replacing is removed only if it belongs to this target, because until the
-    next run for its own target it may be the owner's only copy.
+    target. A folder that a killed run was replacing is removed only if it belongs to this target. For another target,
+    it may be the owner's only copy.
     """
     # Names as _lock_folder makes them: mkdtemp adds eight random characters between prefix and suffix.
     random_part, ours = r"\.[a-z0-9_]{8}", re.escape(OURS)
@@ -377,7 +377,7 @@ def replace_in_release(target: Path, contents: bytes, folder: Path) -> None:
     """Write a file in a release folder (DIR) that the checksums do not cover, such as the report.
 
     The file is written next to DIR and then renamed, because leftovers of a killed run in DIR would make DIR invalid.
-    It is written in its own folder only if the folder around DIR cannot be written.
+    If the parent folder of DIR is not writable, the file is written in place instead.
 
     Args:
         target: The file, in ``folder`` or in its ``private/``.
@@ -405,9 +405,9 @@ def new_folder(
 ) -> Iterator[Path]:
     """Yield a folder to write into, which becomes ``target`` if the block succeeds and is removed if the block fails.
 
-    Only its owner can enter the folder until the end, when files get mode 0644, or 0600 below ``private/``. A killed
-    run leaves ``target`` unchanged. It may leave a hidden folder next to ``target``, which the next run that writes to
-    the same place removes.
+    Only the owner can enter the folder until the block ends. Files then get mode 0644, or 0600 below ``private/``. A
+    killed run leaves ``target`` unchanged. It may leave a hidden folder next to ``target``, which the next run that
+    writes to the same place removes.
 
     Args:
         target: The folder to create.
@@ -522,8 +522,7 @@ def make_parents(target: Path) -> Iterator[None]:
 def _open_up(folder: Path, *, private: bool) -> None:
     """Make the public files of a folder readable by others, and set all file times to now.
 
-    Equal times do not reveal when each file was written. The folder itself is opened last, when everything else is
-    done.
+    Equal times hide when each file was written. The folder itself is made accessible last.
 
     Args:
         folder: The folder.
@@ -553,7 +552,7 @@ def swap_into_place(folder: Path, target: Path, home: Path) -> Path | None:
             ``.replaced``.
 
     Returns:
-        The new path of the folder that was moved away. None if there was none or it was empty.
+        The new path of the folder that was moved away; None if there was no such folder or it was empty.
     """
     if not target.exists() or not any(target.iterdir()):
         folder.rename(target)  # which replaces an empty folder

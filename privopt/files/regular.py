@@ -147,8 +147,8 @@ def private_folder(path: Path, *, closed: bool = False) -> None:
 def open_private(path: Path) -> Iterator[BinaryIO]:
     """Yield a new file for writing that only its owner can ever read.
 
-    When the block ends without an error, the file replaces any existing file at ``path``. Otherwise it stays under a
-    hidden name until the next call for this path removes it. Links are not followed.
+    If the block succeeds, the new file replaces any existing file at ``path``. If the block fails, the new file stays
+    under a hidden name until the next call for this path removes it. Links are not followed.
     """
     part = path.with_name(f".{path.name}.part")
     part.unlink(missing_ok=True)

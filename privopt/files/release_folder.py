@@ -173,7 +173,7 @@ def expect_release(folder: Path, name: str = RESULT) -> None:
 
 
 def check_sums(folder: Path) -> list[str]:
-    """Compare a release folder (DIR) with its SHA256SUMS, and ``private/``, if it exists, with its own.
+    """Compare a release folder (DIR) with its checksums. If ``private/`` exists, check its own checksums too.
 
     Returns:
         One line for each file that was changed, removed or added, and for everything that is not a regular file. Empty
@@ -229,8 +229,8 @@ def read_document(folder: Path) -> dict[str, Any]:
     """Return the result.json of a release folder (DIR) as a JSON object.
 
     Raises:
-        InputError: The file is missing or is not a JSON object, repeats a name in an object, or contains numbers that
-            are not finite, invalid characters, or more than :data:`MAX_JSON_DEPTH` levels.
+        InputError: The file is missing, is not a JSON object, repeats a name within an object, contains invalid
+            characters or numbers that are not finite, or has more than :data:`MAX_JSON_DEPTH` levels.
     """
     path = folder / RESULT
 

@@ -258,7 +258,10 @@ def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> li
     objective, guarantee = result.objective, result.guarantee
 
     def format_loss(value: float) -> tuple[str, str]:
-        """Return a loss and its unit. If there is a readers' unit, return the loss in that unit, and then in its own."""
+        """Return a loss and its unit.
+
+        If the problem names a unit for its readers, return the loss in that unit and its value in the original unit.
+        """
         unit = objective.unit_after(value)
         text, reader_text = format_digits(value), in_readers_unit(value)
         return (reader_text, f"= {text} {unit}") if reader_text else (text, unit)
@@ -378,7 +381,7 @@ def page(
             the guarantee.
         heading: The problem's title and purpose. Without a title, the names of the mechanism and the problem file are
             the heading.
-        truth: Whether some sections compare the release with the secrets. If so, the page says that it is private.
+        truth: Whether some sections compare the release with the secrets. If so, the page says to keep it private.
         absent: The names of the secret files missing from the release folder.
         warnings: Sentences that every user of the release should know.
         in_readers_unit: A function that formats a loss in the unit that the problem names for its readers. It returns

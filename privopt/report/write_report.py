@@ -101,7 +101,7 @@ def _make_headline(reporting: Reporting[Any, Any], opened: OpenedFolder) -> tupl
 
 
 def _budget_of(opened: OpenedFolder) -> list[Section]:
-    """Return a section on the privacy budget that a noisy release spends, in a list.
+    """Return a list with a section on the privacy budget that a noisy release spends.
 
     The list is empty if reports are drawn from the release later, because then each report spends budget. It is also
     empty if a ledger cannot count the release's guarantee.

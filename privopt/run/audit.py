@@ -92,13 +92,14 @@ def table(figures: Mapping[str, Any]) -> str:
 
 
 def _format_lines(value: object, *, split: bool = False) -> list[str]:
-    """Return the lines of text for a metric: one line, unless mappings are nested three deep in it.
+    """Return the lines of text for a metric.
 
-    In that case, each inner mapping has its own line, which begins with its name.
+    There is one line, unless mappings are nested three deep. In that case, each inner mapping has its own line, which
+    begins with the mapping's name.
 
     Args:
         value: The metric's value.
-        split: Whether inner mappings get their own lines in any case, as they do inside a metric that is split.
+        split: Whether to put inner mappings on their own lines regardless of the depth.
     """
     inner = value if isinstance(value, Mapping) else {}
     tables = {name: item for name, item in inner.items() if isinstance(item, Mapping)}

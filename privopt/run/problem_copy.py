@@ -101,8 +101,8 @@ class ProblemCopy:
     def publishing(self, replaced: Mapping[str, bytes]) -> ProblemCopy:
         """Return a copy that also publishes replacements for some secret files.
 
-        The replacements are what the mechanism publishes about its secrets. The secret files themselves are still
-        written to private/ only. A replacement for a Parquet table is CSV, so its name changes.
+        The replacements contain only what the mechanism publishes about its secrets. The secret files themselves are
+        still written only to ``private/``. A Parquet table is replaced by a CSV file, so its name changes.
 
         Args:
             replaced: The public contents, by the name that the problem gives to the file.
@@ -156,7 +156,7 @@ def with_csv_tables(source: File, declared: AttrsInstance) -> File:
 
 
 def _as_read(file: File) -> bytes:
-    """Return the published version of a public file: its canonical form, without table columns that nothing read."""
+    """Return the published version of a public file: its canonical form, without columns that were never read."""
     # Columns that nothing reads, such as people's names, have no purpose in a release.
     frame = _frame(file)
     if frame is not None:
@@ -209,9 +209,9 @@ def _unused_name(path: PurePosixPath, used_names: set[str]) -> str:
 
 
 def _tables_as_csv(declared: AttrsInstance) -> dict[str, bytes]:
-    """Return the CSV files that a problem's tables make of their own files (``as_csv``), by file name.
+    """Return the CSV files to which a problem's tables convert their own files (``as_csv``), by file name.
 
-    Tables inside other tables are included.
+    Nested tables are included.
     """
     convert = getattr(declared, "as_csv", None)
     csv_by_name = {} if convert is None else dict(convert())

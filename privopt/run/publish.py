@@ -41,7 +41,7 @@ __all__ = ["Copies", "Run", "SolveOutcome", "new_copies", "publish_release", "re
 
 @define(kw_only=True)
 class Copies:
-    """The clean copies that a mechanism makes of files (``--copy-to``), in a hidden folder that is renamed at the end.
+    """A mechanism's clean copies of files (``--copy-to``), in a hidden folder that is renamed at the end.
 
     Attributes:
         target: The final folder; None if no copies are made.
@@ -216,7 +216,7 @@ def _write(task: Task, outcome: Outcome[Any], result: Result, run: Run, folder: 
     Args:
         task: The problem and the mechanism.
         outcome: The mechanism's outcome, with the release and its proof.
-        result: The result, still without the times, and with the checksum that the problem had before files were
+        result: The result, still without the times. Its checksum of the problem was computed before files were
             replaced.
         run: The run, for its times.
         folder: The hidden folder.

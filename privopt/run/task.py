@@ -257,10 +257,10 @@ def read_problem(
 
 
 def _name_takers(mechanism: Mechanism[Any, Any], fault: Fault) -> Fault:
-    """Return a fault in a problem file, with a hint on where the key is accepted if the fault is about an unknown key.
+    """Return a fault in a problem file. If it is about an unknown key, add a hint that says where the key is accepted.
 
     The hint says that another kind has the key, or names the mechanism's tables that have a key of this name. If there
-    are none, it names the other mechanisms that accept the key in the same table.
+    are no such tables, the hint names the other mechanisms that accept the key in the same table.
 
     Args:
         mechanism: The mechanism that does not accept the key.

@@ -147,7 +147,7 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether all checksums and claims in the folder hold, which they can even if it claims no guarantee."""
+        """Whether all checksums and claims in the folder hold. This is possible even if it claims no guarantee."""
         return self.verdict is not None
 
     def __repr__(self) -> str:
@@ -387,8 +387,8 @@ def _verify_once(folder: Path, progress: Progress | None) -> Word:
 def _collect_errors(lines: list[str], where: str, but: type[PrivoptError] = StoppedError) -> Iterator[None]:
     """Append any error in the block to ``lines``, as a line that begins with ``where``.
 
-    Any exception may occur, because files that ``solve`` did not write may have any form. Errors of the class ``but``
-    are raised, and so are errors about limits (:class:`StoppedError`), which say nothing about the folder.
+    All exceptions are caught, because files that ``solve`` did not write may have any form. Errors of the class ``but``
+    are raised again, and so are errors about limits (:class:`StoppedError`), which say nothing about the folder.
     """
     try:
         yield
@@ -456,13 +456,13 @@ def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[s
 
 
 def _find_bound_over(opened: OpenedFolder) -> str | None:
-    """Return which outputs the lower bound covers, the chosen ones or all of them; None if none were chosen."""
+    """Return which outputs the lower bound covers: all or only the chosen ones. None if no outputs were chosen."""
     mechanism = opened.mechanism
     return mechanism.bound_over(opened.problem, opened.folder) if isinstance(mechanism, BoundsChosen) else None
 
 
 def _check_bound(opened: OpenedFolder, *, other_claims_hold: bool) -> list[str]:
-    """Return a line for each fault in the claimed bound, such as that it contradicts the value or is not proved.
+    """Return a line for each fault in the claimed bound, for example if it contradicts the value or is not proved.
 
     Args:
         opened: The content of the release folder.
@@ -543,7 +543,7 @@ def _check_bookkeeping(opened: OpenedFolder, recomputed: Result, registered_kind
 
 
 def _version_notes(opened: OpenedFolder) -> tuple[str, ...]:
-    """Return a note for privopt and one for the plugin, each only if a different version wrote the folder."""
+    """Return a note for each of privopt and the plugin whose version differs from the one that wrote the folder."""
     plugin, result = opened.registered, opened.result
     rows = [("privopt", result.privopt, VERSION), (f"plugin {plugin.plugin}", result.plugin.version, plugin.version)]
     return tuple(
