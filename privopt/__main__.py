@@ -9,9 +9,9 @@ import sys
 
 
 def _end_at_once(_signal_number: int, _frame: object) -> None:
-    """Handle SIGINT before and after the work, by ending the process with exit code 5 and no traceback.
+    """End the process with exit code 5 and no traceback.
 
-    At those times, there is nothing to clean up.
+    This handles SIGINT before and after the work, when there is nothing to clean up.
     """
     os.write(2, b"interrupted\n")
     os._exit(5)
@@ -20,7 +20,7 @@ def _end_at_once(_signal_number: int, _frame: object) -> None:
 def main() -> None:
     """Run the ``privopt`` program with the arguments from the command line, and end the process.
 
-    An interrupt while modules are imported has the same message and exit code as a later one. A program that has to
+    An interrupt during imports gives the same message and exit code as a later interrupt. A program that has to
     continue afterwards should call :func:`privopt.command.cli.main` instead.
     """
     # By default a garbage collection starts after 700 new objects. Collections, which look through imported modules

@@ -20,7 +20,7 @@
 
 Exit codes are those of the command line. Codes 0 (done) and 4 (stopped early with a certified result) are not errors.
 
-Docstrings of modules that docs/reference/python.md does not list do not repeat these meanings. Their ``Raises:``
+Modules that docs/reference/python.md does not list do not repeat these meanings in docstrings. Their ``Raises:``
 sections mention only additional meanings and Python's own errors.
 """
 

@@ -179,7 +179,7 @@ class OpenRelease:
                 ids can be recognised only with the key.
             hash_key: The file that contains the key for ``hash``, created if it does not exist. None for a key derived
                 from the key of ``ledger``, which must then be a :class:`Ledger` with ``key``.
-            unknown: Whether to "drop" or "mask" words in sentences that the release does not know.
+            unknown: Whether to "drop" or "mask" unknown words in sentences.
 
         Raises:
             UsageError: This kind of release cannot draw a report for each row, its records have no such positions,

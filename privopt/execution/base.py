@@ -74,7 +74,7 @@ class Executor(ABC):
         return value
 
     def close(self, *, wait: bool = True) -> None:  # noqa: B027 - an executor may have nothing to stop
-        """Stop the workers, after their tasks or, if ``wait`` is False, immediately."""
+        """Stop the workers after their tasks, or immediately if ``wait`` is False."""
 
     def map(self, function: Callable[..., T], *columns: Iterable[Any]) -> Iterator[T]:
         """Call a function in parallel, like :func:`map`, and return an iterator over the results in order.

@@ -119,7 +119,7 @@ _owner: Any = None
 
 
 def send_progress(value: object) -> None:
-    """Send a value from a worker to its owner before the answer. There it replaces any value sent earlier."""
+    """Send a value from a worker to its owner before the answer. The owner keeps only the latest such value."""
     if _owner is not None:
         _send((None, value))
 
@@ -150,8 +150,8 @@ def serve(quiet: bool, module: str = "") -> None:
 
     Args:
         quiet: Whether to discard Python's standard output; if False, it goes to standard error.
-        module: A module that is imported before the first task arrives, so that the import does not delay the task.
-            Empty for none.
+        module: A module to import before the first task arrives, so that the import does not delay the task. By
+            default, no module is imported.
     """
     global _owner
     _end_with_parent()

@@ -142,7 +142,7 @@ class Clock:
 
     @property
     def granted_seconds(self) -> float:
-        """The time that the outermost scope with a limit was given, not what is left of it; infinite without a limit.
+        """The full time given to the outermost scope that has a limit; infinite without a limit.
 
         Unlike :attr:`left`, it does not depend on how busy the machine is, so it can decide which method runs.
         """
@@ -157,27 +157,27 @@ class Clock:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Run a block to its end, past the deadlines of this scope and those around it. :meth:`cancel` still ends it.
+        """Let a block run past the deadlines of this scope and its enclosing scopes, unless :meth:`cancel` ends it.
 
-        This is for work that is known to be short compared with the time granted, however busy the machine is. Code
-        that waits for a scope's work checks :attr:`hold_count` before it gives up.
+        Use this only for work that is short compared with the time granted, even on a busy machine. Code that waits for
+        a scope's work checks :attr:`hold_count` before it gives up.
         """
         with self.keep_waiting(), self.without_deadline():
             yield
 
     def without_deadline(self) -> AbstractContextManager[None]:
-        """Run a block past the deadlines of this scope and those around it.
+        """Let a block run past the deadlines of this scope and its enclosing scopes.
 
-        Unlike with :meth:`hold`, code that waits for the block's work may abandon it.
+        Unlike :meth:`hold`, this still lets code that is waiting for the block give up on it.
         """
         return within(_HeldClock(self))
 
     @contextmanager
     def keep_waiting(self) -> Iterator[None]:
-        """Make code that waits for work in this scope, or in an enclosing one, keep waiting until the block ends.
+        """Make code that waits for this scope, or for an enclosing one, keep waiting until the block ends.
 
-        Such code checks :attr:`hold_count` before it gives up. The deadlines do not change. The block may contain
-        several :meth:`hold` blocks, and is waited for as a whole.
+        Such code checks :attr:`hold_count` before it gives up. The deadlines do not change. A block that contains
+        several :meth:`hold` blocks is waited for as a whole.
         """
         scopes: list[Clock] = []
         scope: Clock | None = self
@@ -199,21 +199,21 @@ class Clock:
 
 
 class _HeldClock(Clock):
-    """A scope that ignores the deadlines of the scope around it, and ends only if that scope is cancelled."""
+    """A scope that ignores the deadlines of its enclosing scopes, and ends only if one of them is cancelled."""
 
     def __init__(self, outer: Clock) -> None:
-        """Create the scope; ``outer`` is the one whose deadline does not apply."""
+        """Create the scope inside ``outer``, whose deadline is ignored."""
         super().__init__(None, None, outer.now)
         self._outer = outer
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether :meth:`cancel` ended the scope around this one or one that encloses it."""
+        """Whether an enclosing scope was cancelled."""
         return self._outer.is_cancelled
 
     @property
     def over(self) -> Clock | None:
-        """The cancelled scope around this one, or None."""
+        """The outermost enclosing scope that has ended, if one was cancelled; otherwise None."""
         return self._outer.over if self._outer.is_cancelled else None
 
 
@@ -319,7 +319,7 @@ _CALLS: WeakSet[DaemonCall[Any]] = WeakSet()
 
 
 def left_behind() -> bool:
-    """Return whether any :class:`DaemonCall` still runs, so that an ending process should not wait for its threads."""
+    """Return whether any :class:`DaemonCall` still runs. If so, the process should exit without joining its threads."""
     return any(not call.done for call in list(_CALLS))
 
 
@@ -331,9 +331,9 @@ class DaemonCall(Generic[T]):
         within: The time scope in which the function runs; None for the caller's scope.
 
     Attributes:
-        thread: The thread. If the caller does not wait for it, it ends when the function checks its clock after the
-            deadline, or with the process.
-        error: The error that the function raised; None if it raised none so far.
+        thread: The thread. If the caller stops waiting, the thread ends when the function next checks its clock after
+            the deadline, or with the process.
+        error: The error that the function raised; None if it has raised no error so far.
     """
 
     def __init__(self, function: Callable[[], T], within: Clock | None = None) -> None:
@@ -473,9 +473,9 @@ def interrupts() -> Iterator[list[int]]:
 
 @contextmanager
 def interrupts_on_end() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into KeyboardInterrupt in the block, so that its hidden folders are removed.
+    """Turn SIGTERM and SIGHUP into KeyboardInterrupt in the block, so that the block can remove its hidden folders.
 
-    Only signals that would end the process at once are handled: ignored ones (as under nohup) stay ignored, and a
+    Only signals that would end the process at once are handled. Ignored signals (as under nohup) stay ignored, and a
     program's own handlers stay in place. Unlike :func:`interrupts`, the block does not make :func:`asked_to_end` return
     True. Outside the main thread, the block has no effect.
     """

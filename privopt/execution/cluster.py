@@ -78,7 +78,7 @@ class _Dask(WorkerExecutor):
         If the cluster has no workers, wait for one.
 
         Raises:
-            SolverError: No worker has come within :data:`_PATIENCE_SECONDS`.
+            SolverError: No worker joined within :data:`_PATIENCE_SECONDS`.
         """
         patience = Clock(_PATIENCE_SECONDS)
         while not (live_workers := self._live_workers()):
@@ -104,7 +104,7 @@ class _Dask(WorkerExecutor):
             self._scattered.pop(key, None)
 
     def _wait_for_answer(self, future: Any, name: str) -> bool:
-        """Wait for a task, and return False if its worker or data that it needs are lost before it finishes."""
+        """Wait for a task. Return False if its worker, or data that it needs, is lost before the task finishes."""
         from distributed import KilledWorker
 
         # The scheduler is asked repeatedly, because Dask lets a task that names a lost worker wait forever.

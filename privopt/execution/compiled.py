@@ -42,7 +42,7 @@ class LazyJit(Generic[P, R]):
 
     Attributes:
         py_func: The original, uncompiled function.
-        _interpreted: The number of calls that were interpreted so far.
+        _interpreted: The number of calls that have been interpreted so far.
         _dispatcher_object: numba's callable for the compiled function; None before it is needed.
         _ready: The same object, but set only once the functions that it calls have been replaced by their dispatchers.
     """
@@ -55,8 +55,8 @@ class LazyJit(Generic[P, R]):
         Args:
             function: The function.
             options: Options for ``numba.njit``.
-            few: A function that returns whether a call with these arguments is short enough to be interpreted. None if
-                no call is.
+            few: A function that returns whether a call with these arguments is short enough to be interpreted. None
+                means that no call is.
         """
         self.py_func = function
         self._options = options
@@ -127,7 +127,7 @@ def _make_dispatcher(function: Callable[P, R], options: dict[str, Any]) -> Calla
 
 
 def _silence_warnings(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that, like its compiled form, gives no warnings about overflow and infinities."""
+    """Wrap a function so that, like compiled code, it issues no warnings about overflow and infinities."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -141,7 +141,9 @@ def _silence_warnings(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callable[[Callable[P, R]], LazyJit[P, R]]:
-    """Return a decorator that compiles a function to machine code, cached between runs and releasing the GIL.
+    """Return a decorator that compiles a function to machine code.
+
+    The code is cached between runs and releases the GIL.
 
     Args:
         few: A function that takes the positional arguments of a call and returns whether the call is short enough to be
@@ -164,7 +166,7 @@ def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callabl
 
 @contextmanager
 def when_compiling(notify: Callable[[str], object]) -> Iterator[None]:
-    """Within the block, call ``notify`` once with a sentence if a function that numba has not cached is compiled."""
+    """Call ``notify`` once with a sentence if the block compiles a function that is not in numba's cache."""
     _listeners[:] = [notify]
     try:
         yield

@@ -162,7 +162,7 @@ def limited_to(jobs: int | None) -> Iterator[None]:
 def spans(count: int, block: int, parts: int = 1) -> list[tuple[int, int]]:
     """Divide ``range(count)`` in order into spans ``(a, b)`` (from a to b - 1) of at most ``block`` elements.
 
-    The spans are short enough that there are at least about ``parts`` of them.
+    There are at least about ``parts`` spans.
 
     >>> spans(10, 4, 2)
     [(0, 4), (4, 8), (8, 10)]

@@ -196,7 +196,7 @@ class Worker:
         return f"{cause}{f': {lines[-1][:200]}' if lines else ''}"
 
     def close(self, *, wait: bool = False) -> None:
-        """Stop the process, after its task if ``wait`` is True and otherwise immediately."""
+        """Stop the process immediately, or after its task if ``wait`` is True."""
         if not wait:
             self.process.kill()
         for stream in (self.process.stdin, self.process.stdout, self._errors):

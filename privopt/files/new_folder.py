@@ -377,7 +377,7 @@ def replace_in_release(target: Path, contents: bytes, folder: Path) -> None:
     """Write a file in a release folder (DIR) that the checksums do not cover, such as the report.
 
     The file is written next to DIR and then renamed, because leftovers of a killed run in DIR would make DIR invalid.
-    If the parent folder of DIR is not writable, the file is written in place instead.
+    If the parent folder of DIR is not writable, the file is written next to ``target`` instead.
 
     Args:
         target: The file, in ``folder`` or in its ``private/``.

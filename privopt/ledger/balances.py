@@ -120,7 +120,7 @@ class LedgerTransaction:
         return entry
 
     def _read_texts(self, query: str, number: int | None) -> tuple[str, ...] | None:
-        """Return the row that a query finds for ``number``, or None if there is none or a value is not a string.
+        """Return the row that a query finds for ``number``; None if there is no row or a value is not a string.
 
         The file may have been tampered with, so a column can contain values of any type.
         """
@@ -166,9 +166,9 @@ class LedgerTransaction:
 
     @property
     def now(self) -> int:
-        """The current time in microseconds since 1970, but never before that of the last entry.
+        """The current time in microseconds since 1970, or the last entry's time if that is later.
 
-        Otherwise charges that are made while the clock is set back would leave a sliding window too early.
+        Without this minimum, charges made while the clock is set back would leave a sliding window too early.
         """
         if self._now is None:
             last = 0 if self.head is None else self.head.time
@@ -252,7 +252,7 @@ class LedgerTransaction:
         return self.connection.execute(query, (subject,)).fetchone() is not None
 
     def _read_balance(self, key: AccountKey, micros: int | None) -> _Balance:
-        """Return an account's balance from its newest entry and, with a window, the entries around the window's start.
+        """Return an account's balance, read from its newest entry and the entries around the start of the window.
 
         Args:
             key: The account.
@@ -346,7 +346,7 @@ class LedgerTransaction:
         return terms is not None and terms.kind == "end"
 
     def check_names(self, label: str) -> None:
-        """Check that a naming scheme is the one under which earlier charges were made.
+        """Check that earlier charges used the given naming scheme.
 
         Args:
             label: The label of the scheme that names subjects (:attr:`.subject_names.Names.label`).
@@ -514,7 +514,7 @@ class LedgerTransaction:
         Args:
             key: The charged account. None for an entry that charges nobody.
             terms: The terms of the entry.
-            time: The entry's time in microseconds since 1970, UTC, which must not be before that of the last entry.
+            time: The entry's time in microseconds since 1970, UTC, which must not precede the last entry's time.
         """
         # While this is set, the entry gets this time instead of the clock's.
         self._now = time

@@ -65,8 +65,7 @@ class Coins:
             purpose: The draw's label, which is unique among a row's draws for the same position.
             row: The row's name: either its index in the table as 8 bytes, or its encoded subject and id.
             position: The position's name; empty if each row has only one position.
-            secret: The canonical bytes of the row's secret. A row whose secret was changed therefore gets other random
-                bytes.
+            secret: The canonical bytes of the row's secret, so that a row gets new random bytes if its secret changes.
             start, count: The index of the first byte in the stream, and the number of bytes.
         """
         parts = (purpose.encode(), row, position.encode("utf-8"), secret)
@@ -88,7 +87,7 @@ class Digest:
     total: int = 0
 
     def add(self, *parts: bytes) -> None:
-        """Add to the total the HMAC of the given parts, which describe a row or the command's options."""
+        """Add the HMAC of the given parts to the total. The parts describe a row or the command's options."""
         self.add_number(self.mac(*parts))
 
     def mac(self, *parts: bytes) -> int:
@@ -345,7 +344,7 @@ class Batch:
 
     @property
     def left_target(self) -> bool:
-        """Whether an unfinished run of the batch wrote its target, and the target has not changed since."""
+        """Whether an unfinished run of the batch wrote the target file, and the file has not changed since."""
         record = self.record
         # The checksum was recorded before the rename, so a table that was changed afterwards is not mistaken for this
         # one.
@@ -403,7 +402,7 @@ class Batch:
 
 
 def count_batch_keys(ledger: Path) -> int:
-    """Return the number of unfinished batches next to the file ``ledger``: those whose keys still exist."""
+    """Return the number of a ledger's unfinished batches: those whose keys still exist."""
     return sum(1 for _ in ledger.with_name(f"{ledger.name}.batches").glob(f"*/{_KEY}"))
 
 

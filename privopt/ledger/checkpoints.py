@@ -4,7 +4,7 @@ The time of a full check (:mod:`.check_chain`) grows with the number of entries,
 during a period. Each successful check therefore stores a checkpoint in ``LEDGER.checked``: the number and hash of the
 last entry, and a SHA-256 digest of everything that decides which earlier entries count. This is:
 
-- all accounts, as their index lists them, each with the hash of its newest entry, which is looked up as for a charge;
+- all accounts, as their index lists them, each with the hash of its newest entry;
 - all terms;
 - the entries that charge nobody: limits, names of subjects and closed periods.
 
@@ -19,10 +19,9 @@ at the last check. For a window, the entries just before and just after its begi
 (:meth:`~.LedgerTransaction._read_balance`).
 
 Only a full check finds changes to earlier entries on which nothing relies. The exception is an entry at the beginning
-of a window that was changed together with its hash: only a full check notices that the next entry's hash is then wrong,
-because nothing else recomputes that one. Anyone who can write the ledger can write the checkpoint too, and even a whole
-new chain. Only a head (an entry's number and hash) that is stored elsewhere reveals that, and a check against such a
-head is always full.
+of a window that was changed together with its hash. The next entry's hash is then wrong, but only a full check
+recomputes it. Anyone who can write the ledger can also write the checkpoint, and even a whole new chain. Only a head
+(an entry's number and hash) that is stored elsewhere reveals that, and a check against such a head is always full.
 """
 
 from __future__ import annotations
@@ -189,8 +188,7 @@ def _digest_of(transaction: LedgerTransaction, number: int, accounts: int, terms
 
     Args:
         transaction: The ledger, open for reading.
-        number, accounts, terms: The last entry's number, and the largest ids of accounts and terms, that the digest
-            covers.
+        number, accounts, terms: The number of the last entry, and the largest ids of accounts and terms, to include.
     """
     digest = hashlib.sha256()
     for query in _DIGESTED:
@@ -288,7 +286,7 @@ class _LaterWalk(Walk):
         self.numbers.setdefault(entry.account, []).append(entry.number)
 
     def check_end(self) -> None:
-        """Check that the index lists all later entries in order, and that these use all later accounts and terms.
+        """Check that the index lists all later entries in order, and that they use all later accounts and terms.
 
         Raises:
             DoesNotHoldError: The index was changed, or accounts or terms were added that no entry uses.

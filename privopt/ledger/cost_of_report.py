@@ -81,7 +81,7 @@ def _period_text(limit: Limit) -> str:
 
 
 def window_text(limit: Limit | None) -> str:
-    """Return a warning that a limit for a window or calendar period does not bound the total over several of them.
+    """Return a warning that a limit per window or calendar period does not bound the total over all periods.
 
     The warning is empty if the limit holds for all time, or if there is no limit.
     """

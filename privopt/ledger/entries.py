@@ -136,8 +136,8 @@ class Terms(NamedTuple):
     Attributes:
         kind: ``"charge"``, ``"limit"``, ``"names"`` (the scheme that names subjects), ``"begin"`` (the first entry),
             ``"closed"`` (the calendar periods that are closed) or ``"end"`` (the last entry of an archived ledger).
-        unit: One of `UNITS`, for a charge, a limit or closed periods. Otherwise empty, like every field that a kind of
-            entry does not use.
+        unit: One of `UNITS` for a charge, a limit or closed periods. For other kinds it is empty, like every field that
+            a kind does not use.
         relation: The :attr:`Cost.unit` of a charge; for ``"closed"``, the unit that all charges share.
         notion, mechanism: See :class:`Cost`.
         amount: The charge or the limit as exact text. A delta follows after a semicolon.
@@ -231,7 +231,7 @@ class Entry(NamedTuple):
 
         Args:
             previous: The previous entry's hash; :data:`BEGINNING` for the first entry.
-            account: The account that the entry charges. None (three empty strings in the array) if it charges nobody.
+            account: The charged account. None, encoded as three empty strings, if the entry charges nobody.
             terms: The entry's terms.
         """
         # This text is part of the file format: if it changed, the hashes of existing ledgers would be invalid.

@@ -51,8 +51,8 @@ class Erasure:
 def erase_subject(ledger: Ledger, subject: str) -> Erasure:
     """Remove a subject's data as far as possible: the reports that ``apply --sticky`` stores.
 
-    Charges cannot be removed. Each entry contains the hash of the one before, so the ledger would no longer verify.
-    Moreover, an account without its charges would give the same person the whole budget again.
+    Charges cannot be removed. Each entry contains the hash of the previous one, so the ledger would no longer verify.
+    Moreover, removing the charges would give the same person the whole budget again.
 
     Args:
         ledger: The open ledger.
@@ -105,10 +105,10 @@ def erase_subject(ledger: Ledger, subject: str) -> Erasure:
 
 
 def _count_archived_charges(ledger: Ledger, subject: str) -> tuple[int, list[str]]:
-    """Return the number of a subject's charges in a ledger's archived periods, and the names of the files with charges.
+    """Return the number of a subject's charges in a ledger's archives, and the names of the archives with charges.
 
-    An archive that was moved elsewhere cannot be read. Neither can the archives before it, because only that file names
-    them.
+    An archive that was moved elsewhere cannot be read. Earlier archives cannot be read either, because each archive is
+    named only in its successor.
     """
     count, names, archive = 0, [], ledger.archive
     while archive is not None and archive.exists():

@@ -1,8 +1,8 @@
 """Rotation, which closes a ledger's period: its file is archived, and a new ledger takes over its head and accounts.
 
-A ledger grows by an entry for each report, and a full check reads all entries. Rotation bounds their number: the new
-file begins with an entry that names the archived file and the hash of its last entry, which continues the chain of
-hashes, and with the charges that still count. :func:`check_history` recomputes these entries from the archived files.
+A ledger grows by an entry for each report, and a full check reads all entries. Rotation bounds their number. The first
+entry of the new file names the archived file and the hash of its last entry, which continues the chain of hashes. The
+charges that still count follow. :func:`check_history` recomputes these entries from the archived files.
 
 The following charges are carried over, so that nobody gets a budget back:
 
@@ -172,7 +172,7 @@ def has_others(transaction: LedgerTransaction, subject: str, form: Form) -> bool
 def find_closed_head(
     transaction: LedgerTransaction, head: tuple[int, str], form: Form, *, progress: Progress | None = None
 ) -> Path | None:
-    """Return the file of the archive that contains an entry, or None if the open ledger or no ledger contains it.
+    """Return the archive file that contains an entry; None if the entry is in the open ledger or was not found.
 
     Every archive from the newest one to the one with the entry is checked. The check confirms that each archive's
     successor begins with the entries carried over from that archive. Otherwise, a forged open ledger could name the
@@ -211,7 +211,7 @@ def _has_hash(transaction: LedgerTransaction, number: int, digest: str) -> bool:
 
 
 def _previous_period(limit: Limit, now: int) -> str:
-    """Return the calendar period before the current one. A rotation keeps it open, since its last rows may arrive late.
+    """Return the calendar period before the current one. Rotation keeps it open for rows that arrive late.
 
     Args:
         limit: A limit per calendar period.

@@ -147,7 +147,7 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether all checksums and claims in the folder hold. This is possible even if it claims no guarantee."""
+        """Whether all checksums and claims in the folder hold. They can hold even if no guarantee is claimed."""
         return self.verdict is not None
 
     def __repr__(self) -> str:
@@ -387,8 +387,8 @@ def _verify_once(folder: Path, progress: Progress | None) -> Word:
 def _collect_errors(lines: list[str], where: str, but: type[PrivoptError] = StoppedError) -> Iterator[None]:
     """Append any error in the block to ``lines``, as a line that begins with ``where``.
 
-    All exceptions are caught, because files that ``solve`` did not write may have any form. Errors of the class ``but``
-    are raised again, and so are errors about limits (:class:`StoppedError`), which say nothing about the folder.
+    Any kind of exception may occur, because files that ``solve`` did not write may have any form. Errors of the class
+    ``but`` are not caught. Neither are errors about limits (:class:`StoppedError`), which say nothing about the folder.
     """
     try:
         yield
