@@ -84,9 +84,9 @@ def truths(values: ArrayLike) -> Bools:
 
 
 def no_doubles(numbers: NDArray[Any]) -> Bools:
-    """Return a mask of the integers that no double equals, such as 2^53 + 1. Numbers of other types are never marked.
+    """Return a mask of the integers that no double represents exactly, such as 2^53 + 1.
 
-    Such integers would change silently if they were converted to doubles.
+    Such integers would change silently if they were converted to doubles. Numbers of other types are never marked.
 
     >>> no_doubles(np.array([2**53, 2**53 + 1, 2**60])).tolist()
     [False, True, False]

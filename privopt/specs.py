@@ -158,7 +158,7 @@ class MechanismSpec:
         return self.kind_of(method) != NOTHING
 
     def asks(self, method: MethodSpec) -> bool:
-        """Return whether a method claims no privacy and the user must consent to that with ``--allow-unsafe``."""
+        """Return whether a method claims no privacy and needs the user's consent (``--allow-unsafe``)."""
         return method.consent and not self.promises(method)
 
 
@@ -300,7 +300,7 @@ class TemplateSpec:
         name: The template's name, as used with ``--kind``.
         package: The importable package whose ``templates/NAME`` folder contains the files, with ``.txt`` appended to
             their names.
-        files: The names of the files. Those that end in ``.py`` go into the project's package, the others into its top
+        files: The names of the files. Names that end in ``.py`` go into the project's package, all others into its top
             folder.
         notion: The notion of privacy that the template's mechanism claims.
         method: The name of the mechanism's only method.

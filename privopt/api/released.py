@@ -170,7 +170,7 @@ class OpenRelease:
                 report is repeated.
             time_format: The format of ``time``: ``DD/MM/YYYY HH:MM`` and the like, or ``unix``, ``unix-ms``,
                 ``unix-us``, ``unix-ns``; ISO 8601 by default.
-            null_names: Whether NULL, NA, None and the like are names of subjects. Otherwise such rows have no subject.
+            null_names: Whether NULL, NA, None and the like are names of subjects. If not, such rows have no subject.
             text: The column of sentences, instead of ``id`` and so on, if records are words.
             keep: Columns to keep although their values state the row's own position or record. Other such columns are
                 dropped, and a :class:`PrivoptWarning` names them.
@@ -195,7 +195,7 @@ class OpenRelease:
         Args:
             connection: The connection to DuckDB.
             name: The name of the function.
-            ledger: The ledger to which each row is charged, or its path; None to charge nobody.
+            ledger: The ledger to which each row is charged, or its path. If None, nobody is charged.
 
         Raises:
             UsageError: This kind of release cannot draw a report for each row. Other kinds override this method.
@@ -432,8 +432,8 @@ class OpenRelease:
         """Return a map as a matplotlib figure, which notebooks display.
 
         Args:
-            record: The id of a record, to show the probability of each output for it. None to show the expected loss of
-                each record.
+            record: The id of a record. The map shows the probability of each output for it. By default, the map shows
+                the expected loss of each record.
 
         Raises:
             UsageError: This kind of release has no map. Other kinds override this method.

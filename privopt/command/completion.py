@@ -41,7 +41,7 @@ class _MethodName(click.ParamType[str]):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the methods whose names begin with the typed text ``incomplete``.
 
-        The methods are those of the mechanism typed earlier, or of all mechanisms if none was typed.
+        Only methods of the mechanism typed earlier are returned, or of all mechanisms if no mechanism was typed.
         """
         from privopt.registry import registry
 

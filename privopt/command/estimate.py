@@ -165,7 +165,7 @@ def _print_notes(folder: Path, reports: Path, result: Estimate | Flows, required
         reports: The table of reports.
         result: The estimate.
         required: The values missing from skipped rows, in words: "a report" or "both reports".
-        line: The line that says what was written; None to print no such line.
+        line: The line that says what was written. If None, no such line is printed.
     """
     warn_of_no_privacy(folder)
     for note in result.notes:

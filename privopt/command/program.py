@@ -25,8 +25,8 @@ JSON: Final = click.option("--json", "as_json", is_flag=True, help="One JSON doc
 class SecretCommand(click.Command):
     """A command whose arguments are secrets, so its error messages never repeat an argument.
 
-    Arguments are not repeated because messages stay in the logs of terminals and jobs. A secret that follows a wrong
-    option, or contains a blank, is parsed as a further argument, so unknown arguments may be secrets too.
+    Arguments are not repeated because messages stay in the logs of terminals and jobs. A secret that contains a space,
+    or follows a misspelt option, is parsed as an extra argument, so unknown arguments may be secrets too.
     """
 
     allow_extra_args = True  # parse_args() refuses them itself, because click would quote them

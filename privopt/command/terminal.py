@@ -227,7 +227,7 @@ def _describe_step(report: Report, seconds: float, limit: float | None) -> str:
     Args:
         report: The latest report of the search.
         seconds: The number of seconds since the start.
-        limit: The time limit in seconds; None if there is none.
+        limit: The time limit in seconds. None means no limit.
     """
     phase, iteration, _, _ = report
     parts = [f"{seconds:6.1f} s", printable(phase)]
@@ -262,7 +262,7 @@ class _Display:
 
     Attributes:
         start: The time at which the display was created, in seconds on the monotonic clock.
-        limit: The time limit in seconds; None if there is none.
+        limit: The time limit in seconds. None means no limit.
         last: The latest report.
         has_report: Whether any report has arrived. Until then, no line is printed to a log.
         ended: Set when the work is over, which ends the thread.
@@ -285,7 +285,7 @@ class _Display:
         self.has_report = True
 
     def _run(self) -> None:
-        """Show progress until :attr:`ended` is set: live on a terminal, otherwise as a line every few seconds."""
+        """Show progress until :attr:`ended` is set: live on a terminal, or else as a line every few seconds."""
         if self.ended.wait(SECONDS_BEFORE_PROGRESS):
             return
         # Imported here: short commands never need it.
@@ -357,8 +357,9 @@ def show_step(progress: Progress | None, step: str) -> None:
 def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Progress | None]:
     """Yield a callable that shows progress after two seconds of work; None if ``quiet``.
 
-    On a terminal two lines are updated; otherwise a line is printed every five seconds. With ``limit`` (seconds) the
-    remaining time is shown. While code is being compiled, a line says so and adds that later runs reuse it.
+    A terminal shows two lines that are updated. Elsewhere, a line is printed every five seconds. With ``limit``
+    (seconds), the remaining time is shown. While code is being compiled, a line says so and adds that later runs reuse
+    the compiled code.
     """
     if quiet:
         yield None

@@ -1,8 +1,8 @@
 """The worker's side of a worker process: the loop that runs tasks, and the format of messages.
 
-See :mod:`privopt.execution.worker` for the owner's side. When it starts, a worker imports only this module, and this
-module imports nothing else from the project, because imports are most of the work for small models. The rest is
-imported when it is needed, or while the worker waits for its first task (:func:`serve`).
+See :mod:`privopt.execution.worker` for the owner's side. A worker starts with this module alone, which imports nothing
+else from the project, because small models would spend most of their time on imports. Other modules are imported when
+they are needed, or while the worker waits for its first task (:func:`serve`).
 """
 
 from __future__ import annotations

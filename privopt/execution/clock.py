@@ -2,8 +2,8 @@
 
 A time scope is a block of code with its own deadline, opened by ``with limit(seconds)``. Functions inside, at any
 depth, ask :func:`clock` how much time is left, or call :meth:`~Clock.check`, so that no function takes a deadline as an
-argument. The pattern is that of cancel scopes in trio and anyio (``move_on_after``), without tasks: a scope swallows
-the error raised at its own deadline and passes on that of an outer scope.
+argument. Scopes resemble the cancel scopes of trio and anyio (``move_on_after``), but without tasks. A scope swallows
+the error raised at its own deadline, and passes on errors from the deadlines of outer scopes.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Clock:
     Attributes:
         now: A function that returns the time in seconds.
         end: The deadline, as a value of ``now()``; infinite without a limit.
-        parent: The enclosing scope; None if there is none.
+        parent: The enclosing scope; None for an outermost scope.
         expired: Whether the scope's own deadline stopped its block.
         seconds: The time that the scope was given; infinite without a limit.
         hold_count: The number of blocks inside that may run past the deadline (:meth:`keep_waiting`).
@@ -86,8 +86,9 @@ class Clock:
 
         Args:
             seconds: The time from now; None for no deadline.
-            parent: The enclosing scope; None if there is none.
-            now: A function that returns the time in seconds. By default that of ``parent``, or ``time.monotonic``.
+            parent: The enclosing scope; None for an outermost scope.
+            now: A function that returns the time in seconds; by default ``parent.now``, or ``time.monotonic`` without a
+                parent.
         """
         self.now: Callable[[], float] = now or (time.monotonic if parent is None else parent.now)
         self.parent = parent

@@ -125,7 +125,7 @@ VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 def allowed_threads() -> int:
-    """Return the number of threads to use: ``OMP_NUM_THREADS`` if set, otherwise one per processor, at most 8."""
+    """Return the number of threads to use: ``OMP_NUM_THREADS`` if set, or else one per processor, up to 8."""
     environment_value = os.environ.get(VARIABLES[0], "")
     return max(1, int(environment_value)) if environment_value.isdecimal() else min(8, os.cpu_count() or 1)
 

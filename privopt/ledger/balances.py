@@ -149,7 +149,7 @@ class LedgerTransaction:
         return [period for (period,) in self.connection.execute(query, (subject, unit)) if period]
 
     def newest_charge(self, account: int, last: int) -> Entry | None:
-        """Return an account's newest entry whose number is at most ``last``, or None if there is none."""
+        """Return an account's newest entry whose number is at most ``last``; None if it has no such entry."""
         return self._find_charge(account, f"AND number <= ? {NEWEST}", last)
 
     def hash_of(self, number: int) -> bytes:

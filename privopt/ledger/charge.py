@@ -70,11 +70,11 @@ class Charge:
         subject: For a table, the column that contains the subject of each row. For a solve, a person, or a data set
             whose tables all share one limit. If None, the subject is the name of the problem's only secret file. The
             ledger must then have no other subject, because next year's copy of the file would get a separate budget.
-        key: The file that contains the key under which the ledger hashes subjects. None if names are stored as they
-            are.
+        key: The file that contains the key under which the ledger hashes subjects' names. None means that names are
+            stored unhashed.
         sticky: For a table: whether each subject's first report at a place is stored, and repeated at later visits.
         within: The largest distance, in km, from the centre of a stored report's cell at which the report is repeated.
-            None to repeat a report only in its own cell.
+            None means that a report is repeated only in its own cell.
     """
 
     ledger: Ledger | Path = field(converter=_ledger_or_path)

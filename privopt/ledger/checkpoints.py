@@ -144,7 +144,7 @@ def _checkpoint_path(ledger: Path) -> Path:
 
 
 def _read_checkpoint(transaction: LedgerTransaction) -> _Checkpoint | None:
-    """Return the stored checkpoint, or None if there is none or if it does not match the ledger's entries.
+    """Return the stored checkpoint; None if it is missing or does not match the ledger's entries.
 
     After a rotation, or after a backup was restored, the stored checkpoint belongs to other entries.
     """
@@ -225,13 +225,13 @@ def _check_later_entries(transaction: LedgerTransaction, checkpoint: _Checkpoint
 class _LaterWalk(Walk):
     """Checks the entries after a checkpoint. Accounts, terms and earlier totals are read when an entry needs them.
 
-    The other attributes are those of :class:`.check_chain.Walk`. ``accounts``, ``terms`` and ``totals`` contain only
-    what was read so far.
+    The remaining attributes are inherited from :class:`.check_chain.Walk`. ``accounts``, ``terms`` and ``totals``
+    contain only what has been read so far.
 
     Attributes:
         transaction: The ledger, open for reading.
         checkpoint: The checkpoint.
-        numbers: The numbers of the later entries, by account; under None, those of the entries that charge nobody.
+        numbers: The numbers of the later entries, by account. The key None stands for entries that charge nobody.
     """
 
     def __init__(self, transaction: LedgerTransaction, checkpoint: _Checkpoint) -> None:

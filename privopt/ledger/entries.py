@@ -75,7 +75,7 @@ class Limit:
 
     Attributes:
         amount: The largest epsilon, or rho, that may be spent.
-        delta: The largest delta that may be spent, if both epsilon and delta are limited. Otherwise None.
+        delta: The largest delta that may be spent; None unless both epsilon and delta are limited.
         account: The unit, one of `UNITS`.
         hours: The length of a sliding window in which the amount may be spent. The window includes its end but not its
             start. None if the limit is for all time or per calendar period.

@@ -119,7 +119,7 @@ class KeptReports(LogFile):
         return self._keyed_hash("seal", *texts)
 
     def _is_sealed(self, row: tuple[object, ...]) -> bool:
-        """Return whether the last value in a row is the seal for the others."""
+        """Return whether the last value in a row is the seal for the values before it."""
         *values, seal = row
         sealed_values = [value for value in values if isinstance(value, (bytes, int))]
         return (

@@ -53,7 +53,7 @@ class Ledger(LogFile):
 
     Attributes:
         path: The ledger's file. If it is missing, the first limit or charge creates it with access for its owner alone.
-        key: The file with the key that hashes subjects' names (HMAC-SHA256). None if names are stored as they are.
+        key: The file with the key that hashes subjects' names (HMAC-SHA256). None if names are stored unhashed.
         make: Whether missing files may be created: the ledger and, before the first charge, the key.
         clock: A function that returns the nanoseconds since 1970, UTC.
         form: The kind of file and its tables.
@@ -190,7 +190,7 @@ class Ledger(LogFile):
                 names it. None for the current one, or if the limit is not per calendar period.
             times: The factor by which the cost of each report is multiplied, 1 by default. 0 charges nothing.
             closed: For each account, the smallest factor in ``times`` that was refused before. Reports with at least
-                that factor are refused, and new refusals are added. None to check each report against the limit.
+                that factor are refused, and new refusals are added. If None, each report is checked against the limit.
 
         Returns:
             For each report, whether it was charged. The others would have exceeded the limit and must not be drawn.
@@ -266,10 +266,11 @@ class Ledger(LogFile):
         """Open a transaction that charges a cost, after checking the cost's relation and unit and the naming scheme.
 
         Yields:
-            The transaction, the terms of one charge, and the limit in force (None if there is none).
+            The transaction, the terms of one charge, and the limit in force (None without a limit).
 
         Raises:
-            InputError: The charges so far have another relation, only other units have limits, or the scheme differs.
+            InputError: Earlier charges have another relation or used another naming scheme, or only other units have
+                limits.
         """
         with self._open_for_writing() as transaction:
             relation = transaction.relation
@@ -329,8 +330,8 @@ class Ledger(LogFile):
         Args:
             amount: The exact amount that each subject may spend, as a string, an integer or a rational.
             delta: The delta that each subject may spend in addition, if the unit is epsilon with delta.
-            unit: One of :data:`privopt.interfaces.cost.UNITS`. If None, epsilon with delta if a delta is given, and
-                otherwise the ledger's only unit.
+            unit: One of :data:`privopt.interfaces.cost.UNITS`. By default, epsilon with delta if a delta is given, or
+                else the ledger's only unit.
             hours: The length of a sliding window: the amount may be spent in every window of that length. The total
                 over all windows is not limited. None if the limit is for all time or per calendar period.
             per: ``"day"``, ``"week"`` or ``"month"``: the amount may be spent in each such calendar period. The time of

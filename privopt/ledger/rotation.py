@@ -174,9 +174,9 @@ def find_closed_head(
 ) -> Path | None:
     """Return the archive file that contains an entry; None if the entry is in the open ledger or was not found.
 
-    Every archive from the newest one to the one with the entry is checked. The check confirms that each archive's
-    successor begins with the entries carried over from that archive. Otherwise, a forged open ledger could name the
-    true archive and go unnoticed.
+    Archives are checked from the newest back to the one that contains the entry. The check confirms that each archive's
+    successor begins with the entries carried over from that archive. Without this check, a forged open ledger that
+    names the true archive would go unnoticed.
 
     Args:
         transaction: The open ledger.

@@ -218,7 +218,7 @@ def draw_losses(rows: Sequence[tuple[str, float]], unit: str, bound: float | Non
     Args:
         rows: Each mechanism's name and loss, beginning with the release's mechanism.
         unit: The unit of the losses.
-        bound: The proved lower bound on the loss; None if there is none.
+        bound: The proved lower bound on the loss; None if no bound was proved.
     """
     # 0.9 inches are for the axis and the legend, and 0.56 for each bar with its name.
     figure, axes = axes_of(7.6, 0.9 + 0.56 * len(rows))

@@ -97,7 +97,7 @@ def table_section(
         rows: The rows.
         lead: The sentence above the table.
         total: The total number of rows, if ``rows`` contains only the first ones.
-        file: The name of the file in the release folder that contains all rows; empty if there is none.
+        file: The name of the file in the release folder that contains all rows; empty if there is no such file.
         for_experts: Whether the section belongs to the page's part for experts.
     """
     html = table(title, header, rows, total=total, file=file)
@@ -107,7 +107,7 @@ def table_section(
 def table(
     title: str, header: Sequence[str], rows: Iterable[Sequence[Any]], *, total: int | None = None, file: str = ""
 ) -> Markup:
-    """Return the markup for one table, which shows all rows if there are at most 100, and otherwise the first 50.
+    """Return the markup for one table, which shows all rows if there are at most 100, or else the first 50.
 
     A table that does not show all rows says so. It has a link to the rows as CSV, which the page contains, and a box
     that searches all of them. On narrow screens the rows of a wide table become lists. Non-integers have three

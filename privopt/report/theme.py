@@ -143,8 +143,7 @@ def add_legend(figure: Figure, handles: Sequence[Any] = (), labels: Sequence[str
 
     Args:
         figure: The figure.
-        handles: The drawn objects for which there are entries; by default all labelled ones in the axes, each label
-            once.
+        handles: The drawn objects to list; by default all labelled objects in the axes, with each label once.
         labels: The text for each handle.
 
     Returns:

@@ -29,7 +29,7 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
     Args:
         folder: The release folder DIR, which is verified first.
         truth: Whether to compare the release with the secrets.
-        progress: A function that is called with the current step; None to report no progress.
+        progress: A function that is called with the current step.
 
     Returns:
         The path of the page.
@@ -85,7 +85,7 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
 
 
 def _make_headline(reporting: Reporting[Any, Any], opened: OpenedFolder) -> tuple[str, list[str]]:
-    """Return a report's first sentences, and a list that contains a warning if the plugin's code for them fails.
+    """Return a report's first sentences, and a list of warnings about errors in the plugin's code for them.
 
     There are no such sentences for a release with a mark, such as "seeded, not private". Its report begins with the
     guarantee, which says that noise from a seed protects nobody.
@@ -126,7 +126,7 @@ def write_figures(folder: Path, target: Path, *, progress: Progress | None = Non
     Args:
         folder: The release folder DIR, which is verified first.
         target: The folder for the files, created if it is missing.
-        progress: A function that is called with the current step; None to report no progress.
+        progress: A function that is called with the current step.
 
     Raises:
         DoesNotHoldError: A claim in DIR does not hold.

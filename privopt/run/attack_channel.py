@@ -103,7 +103,7 @@ def _distances_from(channel: Channel, row: int, *, per_distance: bool) -> Floats
     Args:
         channel: The channel, with distances if ``per_distance``.
         row: The secret's row index.
-        per_distance: Whether the claim is per unit of distance; otherwise every distance counts as 1.
+        per_distance: Whether the claim is per unit of distance. If not, every distance counts as 1.
     """
     if not per_distance or channel.distances is None:
         return np.ones(len(channel.inputs))
@@ -111,7 +111,7 @@ def _distances_from(channel: Channel, row: int, *, per_distance: bool) -> Floats
 
 
 def _find_max_slope(channel: Channel, z: Floats, *, per_distance: bool) -> tuple[float, tuple[int, int]]:
-    """Return the largest log ratio between two secrets' probabilities per unit of distance, and the two row indices.
+    """Return the largest log ratio of two secrets' probabilities per unit of distance, and the secrets' row indices.
 
     The ratio is infinite if a report is possible for only one of two secrets, or if two secrets at distance 0 have
     different probabilities.
@@ -119,7 +119,7 @@ def _find_max_slope(channel: Channel, z: Floats, *, per_distance: bool) -> tuple
     Args:
         channel: The channel, for its distances.
         z: The channel's probabilities, (N, K).
-        per_distance: Whether the claim is per unit of distance; otherwise every distance counts as 1.
+        per_distance: Whether the claim is per unit of distance. If not, every distance counts as 1.
     """
     with np.errstate(divide="ignore"):
         logs = np.log(z)

@@ -303,8 +303,8 @@ def differences(
 def _is_close(claimed_value: object, expected_value: object, tolerance: float) -> bool:
     """Return whether two values of a JSON document agree.
 
-    If either value is a float, two numbers agree within the relative tolerance. Otherwise the values must be equal and
-    have the same type.
+    Two numbers may differ by the relative tolerance if at least one of them is a float. All other values must be equal
+    and have the same type.
 
     Args:
         claimed_value, expected_value: The two values, which must not both be mappings or lists of equal length.

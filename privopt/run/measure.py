@@ -39,7 +39,7 @@ class Measurement:
             the problem (:class:`privopt.interfaces.abilities.ChoosesNotion`), or else the one in its spec.
         certificate: The certificate that the mechanism's privacy constraint issued.
         utility: The utility loss.
-        value: The loss of the release; None if there is none or it could not be evaluated.
+        value: The loss of the release; None if it has no loss or the loss could not be evaluated.
         value_unit: The unit of the grid to which the loss is rounded, so that programs with different rounding errors
             state the same loss; None if the loss is not rounded.
         value_error: The error that kept the loss from being evaluated; None if there was none.
@@ -71,7 +71,7 @@ def measure_release(
         problem: The problem that the release solves.
         release: The release.
         method: The name of the method that computed the release.
-        value_unit: The unit to which the loss is rounded, if a result states one; None to choose a unit.
+        value_unit: The unit to which the loss is rounded, if a result states one. If None, a unit is chosen.
 
     Raises:
         RegistryError: The mechanism returned an object of the wrong type.

@@ -71,8 +71,8 @@ def with_signature(verdict: Verdict, folder: Path, allowed: Path) -> Verdict:
             KEY``.
 
     Returns:
-        The verdict, with :attr:`Verdict.signed_by` set if an allowed signer's signature holds. Otherwise the verdict
-        is withdrawn (set to None), and a complaint says why.
+        The verdict, with :attr:`Verdict.signed_by` set if an allowed signer's signature holds. If no such signature
+        holds, the verdict is withdrawn (set to None), and a complaint says why.
 
     Raises:
         UsageError: ``allowed`` cannot be read, or ``ssh-keygen`` is missing.

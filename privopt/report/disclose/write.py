@@ -41,7 +41,7 @@ def write_disclosure(
         ask: The file to which the questions are written, with the answers so far, or None.
         ledger: The ledger that counts the release's reports, or None. The document names none of its subjects.
         force: Whether to replace existing files.
-        progress: A function that is called with the current step; None to report no progress.
+        progress: A function that is called with the current step.
 
     Returns:
         The keys of the questions without an answer.
