@@ -252,7 +252,7 @@ class OpenRelease:
 
         Raises:
             UsageError: This kind of release cannot be sampled, the input is unknown (the draws are charged
-                nevertheless), or one of ``ledger`` and ``subject`` is missing.
+                nevertheless), or only one of ``ledger`` and ``subject`` is given.
             BudgetSpentError: The ledger's limit allows no draw. Nothing was charged.
             InputError, DoesNotHoldError: The ledger cannot be read, or has been changed.
         """
@@ -524,8 +524,8 @@ def solve(
             method's default.
         time_limit: The time in seconds after which the search ends; None for no limit. Certifying and writing follow.
         memory: The gigabytes (10^9 bytes) that the process may use; None for all the memory that is free and permitted.
-        jobs: The number of processes, and of threads in each. None for one process with a thread per processor, at most
-            8.
+        jobs: The number of processes, and of threads in each. None means one process with one thread per processor, up
+            to 8.
         executor: The URL of a cluster (``"dask://host:port"``); None to use only this machine.
         seed: The seed of the noise, for experiments only. A seeded release is not private and is marked accordingly.
         allow_unsafe: Whether methods without a privacy guarantee are permitted.

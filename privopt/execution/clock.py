@@ -436,9 +436,9 @@ def interrupts() -> Iterator[list[int]]:
     """Turn the signals in :data:`END_SIGNALS` into KeyboardInterrupt in the block, and yield a list of those received.
 
     Work inside may catch the interrupt and finish with its current result. In that case, the list still shows that
-    there was a signal, and :func:`asked_to_end` is true in all threads until the outermost such block ends. Signal
-    handlers that were set before run too, after the signal has been added to the list. Outside the main thread, the
-    block has no effect.
+    there was a signal, and :func:`asked_to_end` is true in all threads until the outermost such block ends. Existing
+    signal handlers also run, after the signal has been added to the list. Outside the main thread, the block has no
+    effect.
     """
     global _open_blocks
     signals_received: list[int] = []

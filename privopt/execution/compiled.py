@@ -89,7 +89,7 @@ class LazyJit(Generic[P, R]):
             _THREAD_STATE.interpreting = False
 
     def dispatcher(self) -> Callable[P, R]:
-        """Return numba's dispatcher for the function, the callable that compiles the function when first called.
+        """Return numba's dispatcher for the function, which compiles the function when it is first called.
 
         Each :class:`LazyJit` that the function may call is first replaced in the module by its own dispatcher, because
         numba cannot compile calls to a :class:`LazyJit`.

@@ -18,8 +18,8 @@ SCHEMA: Final = ("CREATE TABLE entries (number INTEGER PRIMARY KEY, text TEXT NO
 class DurableLog(LogFile):
     """An append-only file of strings that only its owner can read.
 
-    When a block of :meth:`adding` ends, its strings are either all on disk or all dropped; processes wait for one
-    another. A string that must be drawn once and then repeated is looked up and added in the same block::
+    When a block of :meth:`adding` ends, its strings are either all on disk or all dropped. Only one process at a time
+    can be in such a block. If a string must be drawn only once, look it up and add it in the same block::
 
         with DurableLog(Path("sent"), name="file of messages sent", mark=0x666C6D31) as log, log.adding():
             sent = {round_of(text): text for text in log.texts()}
@@ -49,7 +49,7 @@ class DurableLog(LogFile):
 
     @contextmanager
     def adding(self) -> Iterator[None]:
-        """Lock the log for additions, which are on disk when the block ends, or are dropped if it raises an error."""
+        """Lock the log for additions. They are on disk when the block ends, or dropped if the block raises an error."""
         with self.writing():
             yield
 

@@ -152,7 +152,7 @@ def sums_text(folder: Path, *, private: bool = False) -> str:
 
 
 def _sum_line(name: str, digest: str) -> str:
-    """Return a line in the format of sha256sum. Unusual names are escaped, so that none can look like another line."""
+    """Return a line in the format of sha256sum. Unusual names are escaped, so that no name can imitate a line."""
     escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     return f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n"
 

@@ -90,7 +90,7 @@ class Checked(NamedTuple):
     Attributes:
         archive: The file of the closed period that contains the given head. None if the open period contains it, or if
             no head was given.
-        first: The number of the first entry that was checked; 1 if all were.
+        first: The number of the first entry that was checked; 1 after a full check.
     """
 
     archive: Path | None
@@ -112,7 +112,7 @@ def check_ledger(
         form: The kind of log file that ledgers are.
         head: A head ``N:HASH``, stored elsewhere, for the open period or a closed one. With a head, all entries are
             checked.
-        full: Whether to check all entries. If False, only those after the checkpoint are checked, if there is one.
+        full: Whether to check all entries. If False and there is a checkpoint, only the entries after it are checked.
         progress: A function that is called with the number of entries that have been checked so far.
 
     Returns:

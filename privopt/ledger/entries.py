@@ -111,7 +111,7 @@ class Limit:
 
 
 def micros_of(hours: Amount | None) -> int | None:
-    """Convert a window's length from hours to microseconds, rounded up; None, for all time, stays None."""
+    """Convert a window's length from hours to microseconds, rounded up. None (all time) stays None."""
     # Rounded up, because a shorter window would forget charges too early.
     return None if hours is None else math.ceil(amount_of(hours, "window") * MICROSECONDS_PER_HOUR)
 

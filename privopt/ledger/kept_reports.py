@@ -1,7 +1,7 @@
 """A store that contains the first report for each subject and place, which is repeated at every later visit.
 
 Reports are stored in a folder next to the ledger, ``FILE.sticky/``, which only its owner can enter. The folder's file
-``reports`` contains the reports, and its file ``key`` the key under which subjects and places are hashed. A key is
+``reports`` contains the reports. Its file ``key`` contains the key under which subjects and places are hashed. A key is
 needed because anyone could compute the unkeyed hashes of a thousand places, and so recognise a place. No report is
 shared between places, subjects or mechanisms.
 """
@@ -225,8 +225,8 @@ class Visits:
         uncharged: Stored reports whose charge is missing from the ledger, for example after a restored backup. Such a
             report is charged again before it is repeated.
         new: The reports that were charged in this block, and the marks of their entries, by key.
-        first: The indices of the visits to be charged: those for which neither a stored report nor an earlier visit
-            exists, at the same place or at one nearby.
+        first: The indices of the visits to be charged: those without a stored report or an earlier visit at the same
+            place or a nearby one.
         _given: For each visit, the key of the place whose report is given.
     """
 

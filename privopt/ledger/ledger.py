@@ -193,7 +193,7 @@ class Ledger(LogFile):
                 that factor are refused, and new refusals are added. If None, each report is checked against the limit.
 
         Returns:
-            For each report, whether it was charged. The others would have exceeded the limit and must not be drawn.
+            For each report, whether it was charged. Reports that were not charged must not be drawn.
 
         Raises:
             InputError: The cost's unit or the key differs from the ledger's. Nothing was charged.
@@ -269,8 +269,7 @@ class Ledger(LogFile):
             The transaction, the terms of one charge, and the limit in force (None without a limit).
 
         Raises:
-            InputError: Earlier charges have another relation or used another naming scheme, or only other units have
-                limits.
+            InputError: Earlier charges have another relation or naming scheme, or only other units have limits.
         """
         with self._open_for_writing() as transaction:
             relation = transaction.relation

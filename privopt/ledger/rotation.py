@@ -82,7 +82,7 @@ class Rotation:
 
 @frozen(kw_only=True)
 class Predecessor:
-    """The archived ledger that another ledger continues, as that ledger's first entry names it.
+    """The archived ledger that a newer ledger continues, as recorded in the newer ledger's first entry.
 
     Attributes:
         path: The archived file.
@@ -240,7 +240,8 @@ def carried_entries(
         last: The number of the old ledger's last entry before the rotation.
 
     Returns:
-        The entries, ordered by time, and the first period that stays open, by unit, for limits per calendar period.
+        The entries, ordered by time; and for each unit with a limit per calendar period, the first period that stays
+        open.
     """
     # Even if the clock was set back, no closed period is opened again, because what was spent there is no longer in
     # this ledger.
@@ -307,7 +308,7 @@ def _opening_entries(transaction: LedgerTransaction, now: int, last: int) -> tup
         last: The number of the old ledger's last entry before the rotation.
 
     Returns:
-        The entries, and the first period that stays open, by unit, for limits per calendar period.
+        The entries; and for each unit with a limit per calendar period, the first period that stays open.
     """
     limits = {unit: limit for unit in UNITS if (limit := transaction.limit_of(unit)) is not None}
     carried, closed = carried_entries(transaction, limits, now, last)

@@ -101,7 +101,7 @@ def key_path(value: Path | str | None) -> Path | None:
 
 
 def key_at(path: Path, *, make: bool) -> bytes:
-    """Read a 32-byte key from its file, which only its owner may be able to read.
+    """Read a 32-byte key from its file, which must be readable by its owner only.
 
     Args:
         path: The key's file.

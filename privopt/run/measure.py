@@ -42,7 +42,7 @@ class Measurement:
         value: The loss of the release; None if it has no loss or the loss could not be evaluated.
         value_unit: The unit of the grid to which the loss is rounded, so that programs with different rounding errors
             state the same loss; None if the loss is not rounded.
-        value_error: The error that kept the loss from being evaluated; None if there was none.
+        value_error: The error that kept the loss from being evaluated; None if no error occurred.
     """
 
     guarantee: Guarantee

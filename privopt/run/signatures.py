@@ -111,7 +111,7 @@ def _reject_signature(verdict: Verdict, complaint: str) -> Verdict:
 
 
 def _make_signature(message: bytes, key: Path) -> bytes:
-    """Sign a message with ``ssh-keygen``, which asks for the key's passphrase if it has one; return the signature.
+    """Sign a message with ``ssh-keygen``, which asks for any passphrase of the key, and return the signature.
 
     Raises:
         UsageError: The key does not exist, ``ssh-keygen`` is missing, or it cannot sign with this key.

@@ -59,7 +59,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
 
 
 def _read(name: str, source: File, run: Run) -> Task:
-    """Read the problem within the time limit and return the task; charge the ledger, if any, before any draw.
+    """Read the problem within the time limit, charge the ledger (if any), and return the task.
 
     Args:
         name: The name of the mechanism.

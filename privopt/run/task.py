@@ -61,8 +61,8 @@ class Options:
     Attributes:
         method: The name of the method; None for the mechanism's default.
         solver: ``"cbc"``, ``"highs"`` or another registered solver.
-        jobs: The number of processes, and of threads in each. None for one process with a thread per processor, at most
-            8.
+        jobs: The number of processes, and of threads in each. None means one process with one thread per processor, up
+            to 8.
         executor: The URL of a cluster (``dask://host:port``), or None.
         time_limit: The time in seconds after which the search ends, or None. Certifying and writing follow.
         memory: The gigabytes (10^9 bytes) that the process may use; None for all the memory that is free and permitted.

@@ -74,7 +74,7 @@ CACHE: Final = "PRIVOPT_CACHE"
 
 
 def recall(folder: Path) -> Word | None:
-    """Return the cached verdict on a release folder whose checksums hold; None if there is no trustworthy one."""
+    """Return the cached verdict on a release folder whose checksums hold; None without a trustworthy verdict."""
     try:
         file = _verdict_file(folder)
         # If the folder belongs to another user, that user could have written the verdict.
