@@ -175,8 +175,7 @@ def _list_accounts(book: Ledger, subject: str, hours: str | None, unit: str) -> 
     Args:
         book: The ledger.
         subject: The subject's id.
-        hours: The length of the window whose charges count, as a string. None means the limit's window, or all time if
-            the limit has no window.
+        hours: The length in hours of the window whose charges count as spent, as a string. None means all time.
         unit: The unit of the accounts, one of :data:`privopt.interfaces.cost.UNITS`.
     """
     account = book.account(subject, hours=hours, unit=unit)

@@ -83,7 +83,7 @@ def show_accounts(
     Args:
         book: The ledger. Its head is the number and hash of the last entry.
         units: The accounts to print, by unit (:data:`privopt.interfaces.cost.UNITS`).
-        hours: The length of the window that the accounts cover, as a string. None means the limit's window.
+        hours: The length in hours of the window whose charges count as spent, as a string. None means all time.
         delta: The delta at which all accounts of a subject are converted to one epsilon. None means no conversion.
         as_json: Whether to print a JSON document instead of text.
 
@@ -151,7 +151,7 @@ def _say_unit(
         book: The ledger.
         unit: The unit of the accounts.
         accounts: The accounts.
-        hours: The length of the window that the accounts cover, as a string. None means the limit's window.
+        hours: The length in hours of the window whose charges count as spent, as a string. None means all time.
         totals: For each subject, the epsilon at ``delta`` over all accounts.
         delta: The delta at which amounts are converted to an epsilon. None means no conversion.
         is_only_unit: Whether the ledger has no other unit, so that the unit need not be named.

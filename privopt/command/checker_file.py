@@ -56,7 +56,7 @@ def checker_file(name: str) -> tuple[bytes, Mapping[str, str]]:
         name: The file's name, which the program's help shows.
 
     Returns:
-        The file's bytes, which depend on the sources alone, and the parts by the kind of guarantee that they check.
+        The file's bytes, which are reproducible, and the parts by the kind of guarantee that they check.
 
     Raises:
         RegistryError: Two entry points claim the same kind of guarantee, a part is for another distribution's mechanism
