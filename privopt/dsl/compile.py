@@ -32,7 +32,7 @@ If the family's formula and the bounds are unchanged, equal keys imply equal row
 
 @define(eq=False)
 class CompiledParts:
-    """The results of a model's last compilation, whose unchanged rows are reused by the next one.
+    """The results of a model's last compilation. The next compilation reuses the rows that have not changed.
 
     Attributes:
         coefficients: The NumPy functions to which the model's symbolic coefficients were converted.
@@ -78,8 +78,8 @@ def compile_model(
         families: Constraint families, and blocks of ready-made rows, in the order in which their rows are stacked.
         objective: The terms whose sum is optimised.
         sense: Whether the objective is minimised or maximised.
-        parts: The results of the model's last compilation, which are updated in place. Only families whose formula,
-            parameters or bounds have changed since are compiled again. None means that all are compiled.
+        parts: The results of the model's last compilation, which are updated in place. A family is compiled again only
+            if its formula, parameters or bounds have changed. None means that all families are compiled.
         quadratic: Quadratic terms in the objective, if any.
 
     Raises:
@@ -158,9 +158,10 @@ def _domain_code(variable: Variable) -> int:
 
 
 def _rows_key(family: Family | Block, n: int) -> RowsKey | None:
-    """Return a key for a family's compiled rows in a model of ``n`` columns; None to compile them every time.
+    """Return a key for a family's compiled rows in a model of ``n`` columns.
 
-    The key covers all inputs to the rows except variable bounds. The rows can be reused while the key is unchanged.
+    The key covers all inputs to the rows except variable bounds. The rows can be reused while the key is unchanged. The
+    result is None if the rows must be compiled every time.
     """
     if isinstance(family, Block):
         return None  # it is placed in less time than its arrays could be compared

@@ -1,14 +1,18 @@
 """Scale a model's rows for a solver. Privacy rows are only ever tightened, and the cost of doing so is bounded.
 
-The coefficients of privacy rows ``z_i <= exp(L) z_j`` (z_j >= 0) are computed here from L itself. Such a row may be
-tightened, but must never be loosened or dropped: the factor is rounded down, and an L beyond the solver's range is
-capped, since a smaller factor is stricter. Capping ``L = eps d`` amounts to replacing the metric d by
-``min(d, cap / eps)``, so a point that is feasible for the capped rows is also private for d.
+A privacy row ``z_i <= exp(L) z_j`` relates two columns of a model, where z_j is at least 0. Its coefficients are
+computed here from the exponent L. A smaller factor exp(L) is stricter, so the factor is rounded down, and an L beyond
+the solver's range is capped. In metric DP, L is the product of epsilon and a distance d. Capping L then amounts to
+replacing d with the smaller distance ``min(d, cap / epsilon)``, so a point that is feasible for the capped rows is also
+private for d.
 
-Measured on unit grids (3 x 3 to 8 x 8) whose optimum is known: HiGHS drops coefficients below 1e-9 and refuses those of
-1e15 or more. With plain rows ``z_i - e^L z_j`` it is exact up to L = 24, but at L = 28 it reports 900 times the true
-optimum as optimal; with rows scaled symmetrically, ``e^(-L/2) z_i - e^(L/2) z_j``, it is within 2e-9 up to L = 34. CBC
-with symmetric rows and tolerance 1e-12 is within 1e-8 up to L = 22.
+The ranges of coefficients were measured on unit grids (3 x 3 to 8 x 8) whose optimum is known:
+
+- HiGHS drops coefficients below 1e-9 and refuses those of 1e15 or more.
+- With plain rows ``z_i - e^L z_j``, HiGHS finds the exact optimum up to L = 24. At L = 28, it reports a value of 900
+  times the optimum as optimal.
+- With rows scaled symmetrically, ``e^(-L/2) z_i - e^(L/2) z_j``, the value from HiGHS differs from the optimum by at
+  most 2e-9 up to L = 34. With a tolerance of 1e-12, the value from CBC differs by at most 1e-8 up to L = 22.
 """
 
 from __future__ import annotations
@@ -64,8 +68,8 @@ class TightenedRows:
         log_cap: The cap to which their exponents were reduced.
         largest_log: The largest absolute exponent among the tightened rows.
         families: Names of the families with tightened rows.
-        cost: Upper bound on the amount by which tightening worsens the objective, in its units; None before a solve,
-            or if the multipliers prove no bound.
+        cost: Upper bound on the amount by which tightening worsens the objective, in the objective's units; None before
+            a solve, or if the multipliers prove no bound.
     """
 
     rows: int
@@ -85,7 +89,7 @@ class TightenedRows:
 
 @frozen(eq=False, kw_only=True)
 class ScaledForm:
-    """A form as a solver receives it (minimise ``c x`` over scaled rows), and conversions for the solver's results.
+    """A form as a solver receives it (minimise ``c x`` over scaled rows), with methods that convert the results back.
 
     Attributes:
         form: The form before scaling.

@@ -27,7 +27,7 @@ def check_curvature(
         form: The compiled model.
         variable: The variable of the term.
         is_convex: Whether the term is convex rather than concave.
-        lines: Names of the families that state its lines.
+        lines: Names of the families that state the term's lines.
         advice: The prefix of the error message, which says how the term may be used.
 
     Raises:

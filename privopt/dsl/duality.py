@@ -20,8 +20,8 @@ def weak_duality(
 ) -> tuple[float, Floats]:
     """Return the lower bound that row multipliers prove for columns between ``lower`` and ``upper``.
 
-    Reduced costs ``cost - A'y`` need not be 0: each is multiplied by one of its column's bounds. Multipliers of the
-    wrong sign count as 0.
+    The reduced costs ``cost - A'y`` of multipliers y need not be 0. Each is multiplied by one of its column's bounds,
+    and the products are added to the bound. Multipliers of the wrong sign count as 0.
 
     Args:
         form: The form. Only its rows are used, not its costs or bounds.
@@ -131,7 +131,9 @@ For larger exponents, the matrix contains exp of this value, which is a smaller 
 
 
 def rigorous_bound(form: StandardForm, duals: Floats) -> float:
-    """Return a bound on a linear program's optimum that holds despite all rounding errors; infinite if none is proved.
+    """Return a bound on a linear program's optimum that holds despite all rounding errors.
+
+    The bound is infinite if the multipliers prove nothing.
 
     The result is the bound of :func:`dual_bound`, lowered (raised for a maximum) by bounds on the rounding errors of
     each step. Costs may differ from their true values by a few units in the last place. So may entries of privacy rows,

@@ -120,7 +120,7 @@ def _extremum(
     over: Index | Sequence[Index] | None,
     where: Where | None,
 ) -> sympy.Expr:
-    """Return a maximum or minimum for use in formulas. Without variables, this is sympy's own ``Max`` or ``Min``.
+    """Return a maximum or minimum for use in formulas; without variables, sympy's own ``Max`` or ``Min``.
 
     Args:
         is_maximum: Whether to return a maximum rather than a minimum.

@@ -110,7 +110,7 @@ class FamilyBlock:
         """Return a copy of this block adjusted to the deletion of rows from the form.
 
         Args:
-            remaining_rows: Ascending indices of the rows that remain in the form, in this and in other blocks.
+            remaining_rows: Ascending indices of all rows that remain in the form, including those of other blocks.
         """
         start, stop = np.searchsorted(remaining_rows, [self.start, self.stop]).tolist()
         block_rows = remaining_rows[start:stop] - self.start
@@ -364,14 +364,14 @@ class StandardForm:
         raise ModelError(f"no variable is called {name!r}; there are {names}")
 
     def row_name(self, row: int) -> str:
-        """Return the name of a row, or ``row`` and its index if it belongs to no family."""
+        """Return the name of a row, or "row" followed by its index if it belongs to no family."""
         for block in self.families:
             if block.start <= row < block.stop:
                 return block.row_name(row - block.start)
         return f"row {row}"
 
     def column_name(self, column: int) -> str:
-        """Return the name of a column, or ``column`` and its index if it belongs to no variable."""
+        """Return the name of a column, or "column" followed by its index if it belongs to no variable."""
         for block in self.variables:
             if block.start <= column < block.stop:
                 return block.column_name(column - block.start)

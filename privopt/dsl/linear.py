@@ -341,7 +341,7 @@ def _multiply_factors(expression: sympy.Expr, where: str) -> list[Term]:
 
 
 def _merge_bindings(a: Term, b: Term, expression: sympy.Expr, where: str) -> tuple[SummedIndices, ...]:
-    """Return the sums that enclose the product of two terms: those that enclose either term, nested.
+    """Return the sums that enclose the product of two terms: the sums of both terms, nested.
 
     Args:
         a, b: A term from each factor.
@@ -453,7 +453,7 @@ class Coefficient:
 
 
 class Coefficients:
-    """A cache of a model's coefficients as NumPy functions. With it, recompiling for new parameters needs no sympy.
+    """A cache of a model's coefficients as NumPy functions, so that recompiling with new parameters needs no sympy.
 
     Attributes:
         _functions: The functions, keyed by the location that uses them (a family or "objective"), then by expression.

@@ -121,7 +121,7 @@ class Family:
         statement: The relation or implication as the user wrote it.
         terms: The terms of the left side minus those of the right side.
         operator: "<=", ">=" or "==".
-        forall: The indices of the rows.
+        forall: The indices that the rows run over.
         restricted: The indices in ``forall`` whose values are restricted to given tuples.
         tuples: For each restricted index, the positions of its values, shape (number of tuples,).
         kind: The kind of row: "rows", "indicator" (big-M rows with a binary) or "piecewise".
@@ -415,8 +415,8 @@ def piecewise_lines(
     Args:
         name: The name of the piecewise term, for messages.
         shape: Sizes of the sets that the term is indexed by; () for a single function.
-        breakpoints: Increasing numbers, shape (B,) if all functions share them, otherwise (*shape, B); B must be at
-            least 2.
+        breakpoints: Two or more increasing numbers, either shared by all functions, shape (B,), or separate for each
+            function, shape (*shape, B).
         values: The functions' values at the breakpoints, in a shape that broadcasts to (*shape, B).
 
     Returns:

@@ -372,7 +372,7 @@ class Model:
                 labels; None for all.
 
         Returns:
-            The variable, over the sets of forall, for use as in ``m.minimize(total(w[i] * t[i], over=i))``.
+            The variable, over the sets of forall, for use in formulas such as ``total(w[i] * t[i], over=i)``.
 
         Raises:
             ModelError: A function is neither convex nor concave, a name is taken, or an argument cannot be used.

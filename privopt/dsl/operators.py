@@ -1,7 +1,7 @@
 """The operators of expressions: comparisons kept as written, vector arithmetic, and errors for other uses.
 
 sympy's own operators would evaluate or rearrange relations, and its errors do not say what to write instead. Every
-class of expression that users meet therefore mixes in :class:`Operators`. For example, ``0 <= x + y <= 1`` raises the
+class of expression that users see therefore mixes in :class:`Operators`. For example, ``0 <= x + y <= 1`` raises the
 same error as ``0 <= x <= 1``. Variables, parameters, accesses, sums over indices and extrema get the mixin in their own
 modules. For sympy's sum, product, power, absolute value, exponential and logarithm, this module defines subclasses.
 :func:`with_operators` converts the outermost operation to its subclass, and :func:`as_plain` converts it back, before
@@ -302,7 +302,8 @@ class Operators:
 def as_number(value: Any) -> Any:
     """Convert a NumPy scalar or an array without axes to a Python number, and return any other value unchanged.
 
-    Without this conversion, sympy would keep a float32's 24-bit precision, and round numbers combined with it.
+    Without this conversion, sympy would keep the 24-bit precision of a float32, and round other numbers to this
+    precision when it combines them with the float32.
     """
     if isinstance(value, np.longdouble | np.clongdouble):
         # Their item() has the same type, because Python has no such numbers.
@@ -321,7 +322,7 @@ def _in_array(value: Any) -> Any:
 
 
 def is_vector(value: Any) -> bool:
-    """Return whether a value, as a side of a relation, is a vector: an array, or an expression without indices."""
+    """Return whether one side of a relation is a vector: an array, or an expression written without indices."""
     return isinstance(value, np.ndarray) or (isinstance(value, Operators) and value._is_expression_of_vectors)
 
 
@@ -352,19 +353,19 @@ class _Power(Operators, sympy.Pow):  # type: ignore[misc]
 
 
 class Abs(Operators, sympy.Abs):  # type: ignore[misc]
-    """The absolute value of an expression. The class is named like sympy's because sympy prints the name."""
+    """The absolute value of an expression. The class has the same name as sympy's, because sympy prints the name."""
 
     __slots__ = ()
 
 
 class exp(Operators, sympy.exp):  # type: ignore[misc]  # noqa: N801
-    """The exponential of params. The class is named like sympy's because sympy prints the name."""
+    """The exponential of params. The class has the same name as sympy's, because sympy prints the name."""
 
     __slots__ = ()
 
 
 class log(Operators, sympy.log):  # type: ignore[misc]  # noqa: N801
-    """The logarithm of params. The class is named like sympy's because sympy prints the name."""
+    """The logarithm of params. The class has the same name as sympy's, because sympy prints the name."""
 
     __slots__ = ()
 
@@ -394,9 +395,10 @@ def as_plain(expression: Any) -> Any:
 
 
 def _rebuild(expression: Any, classes: dict[Any, Any]) -> Any:
-    """Rebuild an expression as an instance of the class to which ``classes`` maps its own, with the same arguments.
+    """Rebuild an expression with the same arguments in another class, and return it.
 
-    The arguments are not simplified. An expression whose class is not in ``classes`` is returned unchanged.
+    ``classes`` maps the classes to be replaced to their replacements. An expression of any other class is returned
+    unchanged. The arguments are not simplified.
     """
     new_class = classes.get(type(expression))
     if new_class is None:

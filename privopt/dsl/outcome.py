@@ -96,7 +96,7 @@ class Ranges:
 
     Attributes:
         lower, upper: Ends of each range; infinite if the range is unbounded.
-        lower_objective, upper_objective: The objective at these ends, in its own units and sense.
+        lower_objective, upper_objective: The objective at these ends, in the units and sense of the form.
     """
 
     lower: Floats

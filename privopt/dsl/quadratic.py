@@ -1,8 +1,8 @@
 """Quadratic objectives: products and squares of linear expressions, and checks of their curvature.
 
-A term ``sum d (f' x + f0) (s' x + s0)`` is compiled like two families of rows, one for each factor. If F and S are the
-matrices of these rows, and D is the diagonal matrix of the coefficients d, the term's quadratic part is
-``x' F' D S x``.
+A term is a sum of products ``d (f' x + f0) (s' x + s0)`` of a coefficient d and two linear expressions in the columns
+x. It is compiled like two families of rows, one for each factor. If F is the matrix with the rows f', S is the matrix
+with the rows s', and D is the diagonal matrix of the coefficients d, the term's quadratic part is ``x' F' D S x``.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ class QuadraticPart:
 def check_convexity(part: QuadraticPart, sense: Literal["min", "max"], column_name: Callable[[int], str]) -> None:
     """Check that a quadratic objective is convex if it is minimised, and concave if it is maximised.
 
-    Sums of squares are judged by the signs of their coefficients, and other objectives by the eigenvalues of each block
-    of variables that multiply one another.
+    Sums of squares are judged by the signs of their coefficients. For other objectives, the variables are divided into
+    blocks, such that only variables in the same block are multiplied, and the eigenvalues of each block are computed.
 
     Args:
         part: The objective's quadratic terms.

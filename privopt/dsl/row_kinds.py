@@ -34,7 +34,7 @@ class Rows:
 
 
 def switch_location(family: Family | Block) -> str:
-    """Return the phrase for an implication's binary in error messages."""
+    """Return the prefix for error messages about an implication's binary."""
     return f"family {family.name}, binary"
 
 
@@ -221,7 +221,7 @@ def build_indicator_rows(
 def _switch_columns(
     switch: Any, offset: Floats, family: Family, col_lower: Floats, col_upper: Floats
 ) -> tuple[Ints, Floats]:
-    """Return the binary column of each row's switch, and refuse switches other than ``h`` and ``1 - h``.
+    """Return the binary column of each row's switch, which must be a binary ``h`` or its complement ``1 - h``.
 
     Args:
         switch, offset: The expression given as the binary, as a CSR matrix (rows, n) and constants (rows,).
@@ -258,8 +258,8 @@ def _refuse_without_big_m(
 
     Args:
         family: The indicator family.
-        rows: Its rows.
-        other_terms: Its matrix without the switch column.
+        rows: The family's rows.
+        other_terms: The matrix of these rows without the switch column.
         is_lower: Whether the big-M is missing for the row's lower side rather than its upper side.
         row: Index of the row within the family.
         col_lower, col_upper: Column bounds, shape (n,).

@@ -51,7 +51,7 @@ class IndexSet:
     Attributes:
         name: The name under which the set is printed.
         labels: The elements, hashable and distinct. An integer n gives the elements 0 to n - 1.
-        _places: The position of each label; empty if the labels are a range, because these are their own positions.
+        _places: The position of each label; empty if the labels are a range, because each is its own position.
     """
 
     name: str

@@ -93,7 +93,7 @@ def _latex_relation(statement: Relation) -> str:
 
 
 def _latex_quantifier(family: Family) -> str:
-    """Return, in LaTeX, the index tuples or sets that a family's rows run over; "" for a single row."""
+    """Return the LaTeX code for the index tuples or sets that a family's rows run over; "" for a single row."""
     parts = []
     if family.restricted:
         listed = ", ".join(latex_name(index.name) for index in family.restricted)

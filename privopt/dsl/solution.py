@@ -89,7 +89,7 @@ class Solution:
         form: The compiled model.
         status: "optimal", or "feasible" if a limit or an interrupt ended the search early.
         x: Values of the columns, shape (n,).
-        objective: Value of the objective at x, in its own units.
+        objective: Value of the model's objective at x.
         bound: Lower bound on the optimum (upper bound if the objective is maximised); None if unknown.
         duals: Change in the objective per unit change in each row's side, shape (m,); None if the model has integer
             columns.
@@ -227,7 +227,7 @@ class Solution:
         )
 
     def ranging(self, name: str) -> DataFrame:
-        """Return the range within which each cost of a variable, or each side of a family, can change on its own.
+        """Return the range within which each cost of a variable, or each row side of a family, can change on its own.
 
         The table of a variable has its labels, then ``cost``, ``lower`` and ``upper``. The point stays optimal while
         the cost is between ``lower`` and ``upper``. The table of a family has its labels, then ``side``, ``lower`` and
@@ -288,7 +288,7 @@ class Solution:
 
 
 def _select_rows(block: FamilyBlock, values: Floats, labels: Sequence[Hashable] | None) -> Any:
-    """Return the values of all rows in a family, or of the rows with ``labels``. One labelled row gives a number."""
+    """Return the values of all rows in a family, or of the rows with ``labels``; a number if these select one row."""
     if labels is None:
         return read_only(values.copy())
     # A text is a sequence too, but here it is one label.
@@ -320,7 +320,7 @@ def _row_labels(family: FamilyBlock) -> dict[str, list[Any]]:
 
 
 def _ends(ranges: Ranges, part: slice) -> dict[str, Floats]:
-    """Return, as table columns, both ends of the ranges in a slice, and the objectives at these ends."""
+    """Return both ends of the ranges in a slice, and the objectives at these ends, as table columns."""
     names = ("lower", "upper", "lower_objective", "upper_objective")
     return {name: np.asarray(getattr(ranges, name)[part]) for name in names}
 
@@ -401,8 +401,8 @@ def complete_extremum(
     """Set the columns of an absolute value or extremum in a starting point from the point's other values.
 
     The model adds the columns of these functions itself, so users cannot give values for them. A column is set to the
-    largest value of its lines (the smallest if it is concave), or stays NaN if a value that a line needs is missing
-    from the start.
+    largest value of its lines, or to the smallest if the function is concave. It stays NaN if a value that a line needs
+    is missing from the starting point.
 
     Args:
         form: The form.

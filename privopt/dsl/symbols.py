@@ -168,7 +168,7 @@ class Param(Indexable):
 
     @property
     def value(self) -> Any:
-        """The numbers: a float for a scalar, otherwise a read-only array in the shape of the sets, or the function.
+        """The numbers: a float for a scalar, a read-only array in the shape of the sets, or the given function.
 
         It can be set to other numbers of the same shape. It can also be set to a function, if the sets are declared or
         the value was a function before. Each model that uses the parameter takes the new value at its next solve.
@@ -184,8 +184,8 @@ class Param(Indexable):
         """Check the shape and the entries of a new value, and copy it.
 
         Raises:
-            ModelError: The value has a different shape, contains a NaN, or is a function although the parameter needs
-                an array (or an array although it needs a function).
+            ModelError: The value has a different shape, contains a NaN, or is a function where the parameter needs an
+                array, or vice versa.
         """
         was_function = callable(getattr(self, "_source", None))
         if callable(source):
