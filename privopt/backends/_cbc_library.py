@@ -45,7 +45,7 @@ int Cbc_isInitialSolveProvenPrimalInfeasible(Cbc_Model *model);
 
 
 def _declare_functions() -> None:
-    """Declare to cffi the C functions that python-mip does not declare. Later calls do nothing."""
+    """Tell cffi about the C functions that python-mip does not declare. Later calls do nothing."""
     try:
         cbc.cbclib.Cbc_loadProblem  # noqa: B018
     except AttributeError:
@@ -53,7 +53,7 @@ def _declare_functions() -> None:
 
 
 def _pointer(kind: str, buffer: Buffer) -> Any:
-    """Return a pointer to a buffer of C numbers of type ``kind`` ("int" or "double"), which keeps the buffer alive."""
+    """Return a pointer to a buffer of C numbers. The pointer keeps the buffer alive; ``kind`` is "int" or "double"."""
     return cbc.ffi.from_buffer(f"{kind}[]", buffer)
 
 
@@ -171,8 +171,8 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
     """Solve a problem in the worker process, which calls this function by name.
 
     Args:
-        problem: The model's buffers, with its matrix by columns, and the options for the solve, by name. With the key
-            "load_only", the model is only loaded, to measure the time for loading.
+        problem: The model's buffers and the options for the solve, by name. The matrix is stored by columns. With
+            the key "load_only", the model is loaded but not solved, to measure the time for loading.
 
     Returns:
         A dict with "status" and "loaded" (seconds for loading). After a solve it also contains "iterations" and

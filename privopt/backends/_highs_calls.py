@@ -175,7 +175,7 @@ def load_arrays(solver: Highs, arrays: dict[str, Any]) -> None:
 
 
 def outcome_of(solver: Highs) -> Outcome | None:
-    """Return the outcome that HiGHS claims after a run, or None if it gave up or could not decide."""
+    """Return the outcome that HiGHS reports after a run, or None if HiGHS gave up or could not decide."""
     kinds = highspy_module().HighsModelStatus
     status = solver.getModelStatus()
     outcomes = {
@@ -481,8 +481,8 @@ def _solve_linear(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis
 def solve_quadratic(arrays: dict[str, Any], settings: dict[str, Any], first_order: int) -> Raw:
     """Solve a quadratic program, trying several column orders until HiGHS reports an outcome.
 
-    HiGHS's method sometimes ends in NaN if the quadratic part is singular. Whether it does depends on the order of the
-    columns.
+    HiGHS's method sometimes ends in NaN if the quadratic part is singular. Whether this happens depends on the order of
+    the columns.
 
     Args:
         arrays: The model, as :func:`problem_arrays` returns it.

@@ -98,7 +98,7 @@ class Backend(ABC):
                 described in :class:`Options`.
 
         Raises:
-            SolverError: The solver crashed or rejected the form, or none of its vectors satisfies the rows, bounds and
+            SolverError: The solver crashed, rejected the form, or returned no point that satisfies the rows, bounds and
                 integrality.
             SolveInterrupt: An interrupt came after the solver had found a feasible point.
             UsageError: An option is unknown, or its value is not allowed.

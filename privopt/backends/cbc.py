@@ -137,9 +137,10 @@ class Cbc(Backend):
 def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) -> dict[str, Any]:
     """Return the worker's options for an attempt, which is counted from 0.
 
-    Scaled privacy rows have entries of ``e^(L/2)``, so an error of 1e-9 in a column becomes an error of 1e-5 in a row.
-    Such rows need the tightest tolerance that CBC supports. In measurements, CBC violated rows by 1e-5 from L = 20 on
-    with a tolerance of 1e-9, and by at most 1e-8 up to L = 22 with 1e-12.
+    A scaled privacy row with exponent L has an entry of ``e^(L/2)``. For L = 20, an error of 1e-9 in a column therefore
+    becomes an error of 1e-5 in the row, and models with such rows need the tightest tolerance that CBC supports. In
+    measurements with a tolerance of 1e-9, CBC violated rows by 1e-5 from L = 20 on. With a tolerance of 1e-12, it
+    violated them by at most 1e-8 up to L = 22.
     """
     has_privacy_rows = any(len(b) and b.log_ratio is not None for b in conditioned.form.families)
     tolerances = (TIGHT, TOLERANCE, 1e-10) if has_privacy_rows else (TOLERANCE, 1e-8, 1e-10)

@@ -187,7 +187,7 @@ def cost_magnitude(form: StandardForm, x: Floats | None) -> float:
 
 
 def fix_expensive_columns(conditioned: ScaledForm, objective: float) -> StandardForm:
-    """Fix expensive columns that are at their cheaper bound in every point better than a known one.
+    """Fix columns so expensive that they are at their cheaper bound in every point better than a known one.
 
     For example, a penalty of 1e11 next to costs of 1e-3 leaves no digits for the small costs in a solver's multipliers.
     If a point with an objective of 0.05 is known, the penalised columns are 0 in every better point, up to a solver's

@@ -50,7 +50,7 @@ class Clash:
     contradicted: bool = False
 
     def __str__(self) -> str:
-        """Return a sentence on the clashing families, rows and bounds, for the error about an infeasible model."""
+        """Return a sentence that names the clashing families, rows and bounds, for the error about the model."""
         if not self.confirmed:
             return "the solver finds no point that satisfies all rows (a second solver does not confirm it)"
         names = " and ".join(self.families) if self.families else "the bounds of the variables alone"
@@ -166,7 +166,7 @@ class _IntegerProbe(_Probe):
 
 
 def _reduce_families(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str], bool]:
-    """Disable the families that the clash does not need, one by one (a deletion filter), and return the others.
+    """Disable families that are not needed for the clash, one by one (a deletion filter), and return the rest.
 
     Args:
         probe: The infeasible model, in which unnecessary families stay disabled.

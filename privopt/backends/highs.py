@@ -244,9 +244,9 @@ class HighsSession(Session):
         """Append columns.
 
         Args:
-            costs: Their objective coefficients, in the form's sense; one for each column, or one for all.
-            lower, upper: Their bounds; one for each column, or one for all.
-            matrix: Their entries in the units of the unscaled rows, sparse, shape (all rows, new columns).
+            costs: Objective coefficients of the new columns, in the form's sense; one for each column, or one for all.
+            lower, upper: Bounds of the new columns; one for each column, or one for all.
+            matrix: Entries of the new columns in the units of the unscaled rows, sparse, shape (all rows, new columns).
         """
         columns = matrix.tocsc(copy=True)
         count = columns.shape[1]

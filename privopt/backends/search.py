@@ -475,10 +475,10 @@ class Search:
         return evolve(self.form, c=np.zeros_like(self.form.c), c0=0.0, Q=None)
 
     def _check_infeasible(self, backend: Backend, result: Result) -> None:
-        """Check the claim that the model is infeasible, by asking another solver for a feasible point.
+        """Check the claim that the model is infeasible, by searching for a feasible point with another solver.
 
-        The other solver is the backend's substitute, which is asked about integer programs only, or HiGHS if the
-        backend has no substitute. Answers from the substitute or from HiGHS itself are not checked.
+        A backend with a substitute is checked by the substitute, but only for integer programs. A backend without a
+        substitute is checked by HiGHS, unless it is HiGHS. Answers from the substitute itself are not checked.
 
         Args:
             backend: The backend that gave the answer.

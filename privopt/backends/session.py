@@ -28,9 +28,9 @@ class Answer:
         objective: The form's objective at x.
         duals: Multipliers of the rows, shape (m,), if the outcome is optimal.
         reduced: Reduced costs, shape (n,), if the outcome is optimal.
-        ray: Farkas multipliers y for the rows, shape (m,), if the model is infeasible and the solver provides them. For
-            every x within its bounds, ``y A x`` is smaller than the rows' bounds require (with the lower bound for a
-            positive multiplier, and the upper bound for a negative one).
+        ray: Farkas multipliers y of the rows ``A x``, shape (m,), if the model is infeasible and the solver provides
+            them. For every x within the column bounds, ``y A x`` is smaller than the row bounds require: the lower
+            bounds for positive multipliers, and the upper bounds for negative ones.
         iterations: Number of simplex and interior-point iterations of this solve.
         seconds: Seconds that this solve took.
     """
@@ -75,9 +75,9 @@ class Session(ABC):
         """Append continuous columns.
 
         Args:
-            costs: Their objective coefficients, in the form's sense; one for each column, or one for all.
-            lower, upper: Their bounds; one for each column, or one for all.
-            matrix: Their entries, sparse, shape (all rows, new columns).
+            costs: Objective coefficients of the new columns, in the form's sense; one for each column, or one for all.
+            lower, upper: Bounds of the new columns; one for each column, or one for all.
+            matrix: Entries of the new columns, sparse, shape (all rows, new columns).
         """
 
     @abstractmethod
@@ -99,8 +99,8 @@ class Session(ABC):
 
         Args:
             time_limit: Time limit in seconds of wall time, which enclosing limits may shorten.
-            basis: The basis to start from. The answer then does not depend on earlier solves. None to start from the
-                last basis, if it fits the changed model, and from scratch otherwise.
+            basis: The basis to start from, so that the answer does not depend on earlier solves. With None, the solve
+                starts from the last basis if that fits the changed model, or else from scratch.
         """
 
 
@@ -154,9 +154,9 @@ class ColdSession(Session):
         """Append continuous columns.
 
         Args:
-            costs: Their objective coefficients, in the form's sense; one for each column, or one for all.
-            lower, upper: Their bounds; one for each column, or one for all.
-            matrix: Their entries, sparse, shape (all rows, new columns).
+            costs: Objective coefficients of the new columns, in the form's sense; one for each column, or one for all.
+            lower, upper: Bounds of the new columns; one for each column, or one for all.
+            matrix: Entries of the new columns, sparse, shape (all rows, new columns).
 
         Raises:
             ModelError: A column has an entry in a privacy row ``z_i <= exp(L) z_j``.
