@@ -192,8 +192,8 @@ def key(
         name: The key as written in files, if that is not a valid Python name (``"lr-geo"``).
         check: A further condition; see :func:`positive` and the functions after it.
         factory: A function that creates the default, called anew each time.
-        kinds: The role that the kinds fill (:class:`privopt.specs.RoleSpec`), for a table whose ``kind`` key selects a
-            registered kind. The kind determines the table's other keys.
+        kinds: For a table whose ``kind`` key selects a registered kind, the role that such kinds fill
+            (:class:`privopt.specs.RoleSpec`). The kind determines the table's other keys.
         kind: The default for the ``kind`` key, which is required if this is None.
         rest: Whether the field collects, as a mapping, all keys in its table that belong to no other field.
         infinite: Whether the strings ``"inf"`` and ``"-inf"``, which stand for infinite numbers in JSON, are accepted.
@@ -226,7 +226,10 @@ def key(
 
 
 def positive(value: float | Fraction) -> str | None:
-    """Check that a number is above 0. Like every check, returns None if the number passes, else what was expected."""
+    """Check that a number is above 0.
+
+    Like every check, this returns None if the value passes, or else a description of the expected value.
+    """
     return None if value > 0 else "a number above 0"
 
 

@@ -76,7 +76,7 @@ def _reading_scope(source: File, public: bool, closed: bool) -> Iterator[None]:
 
 
 def _read_number(value: object) -> Decimal | int | float:
-    """Return a finite number unchanged, and refuse any other value. Booleans are refused although bool is an int."""
+    """Return a finite number unchanged, and refuse any other value, including booleans."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         raise RefusedValueError(value, "a number")
     if not (value.is_finite() if isinstance(value, Decimal) else isinstance(value, int) or math.isfinite(value)):

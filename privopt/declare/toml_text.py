@@ -84,7 +84,10 @@ def _read_decimal(text: str) -> Decimal:
 
 
 def _check_lengths(tables: dict[str, Any]) -> dict[str, Any]:
-    """Return the tables unchanged, and refuse integers with too many digits to print (possible in hexadecimal)."""
+    """Return the tables unchanged, and refuse integers with too many digits.
+
+    Python can parse hexadecimal integers of any length, but prints no integer of more than a few thousand digits.
+    """
     # A loop instead of recursion, since tables may be nested deeply.
     pending: list[Any] = [tables]
     while pending:
