@@ -191,8 +191,8 @@ def _in_words(lower: int, upper: int) -> str:
 def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str, published_levels: int = 0) -> None:
     """Check that totals satisfy the bounds.
 
-    Call this only for totals that are the same in all neighbouring inputs. For other totals, raising an error would
-    itself reveal something about an individual. The release is then made to satisfy the bounds instead.
+    Call this only for totals that are the same in all neighbouring inputs. For other totals, an error would itself
+    reveal something about an individual, so the release is made to satisfy the bounds instead.
 
     Args:
         limits: The bounds.

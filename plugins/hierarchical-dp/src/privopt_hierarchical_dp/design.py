@@ -215,8 +215,8 @@ class Design(ABC):
     def fill_unmeasured(self, noisy: Tables, measured: Sequence[Sequence[object]], totals: Sequence[Ints]) -> Tables:
         """Replace values without noise by values derived from public totals and noisy values.
 
-        If no table is measured on a level above the leaves, the values on it become the sums over the level below. All
-        other unmeasured values become 0. Totals that are published exactly replace measurements. A value without noise
+        If no table is measured on a level above the leaves, its values become the sums over the level below. All other
+        unmeasured values become 0. Totals that are published exactly replace measurements. A value without noise
         therefore never contains a secret count.
 
         Args:
@@ -272,18 +272,17 @@ class Design(ABC):
 
     @abstractmethod
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
-        """Fit a release's noisy values again, and return the lower bound on the loss that the fit proves.
+        """Fit a release's noisy values again, and return the lower bound that the fit proves for the loss.
 
         Returns:
-            A tuple of the bound, which is None if the method proves no bound, and whether the release provably attains
-            it.
+            The bound, or None if the method proves no bound; and whether the release is proved to attain the bound.
         """
 
     @abstractmethod
     def weight(self, table: int, level: int) -> Fraction:
-        """Return the weight that the loss gives to a table's squared distance from its noisy values on a level.
+        """Return the weight of a table on a level in the loss.
 
-        The largest weight is 1.
+        The weight multiplies the squared distance between the table and its noisy values. The largest weight is 1.
         """
 
     @abstractmethod

@@ -24,7 +24,8 @@ class Groups:
         regions: The region tree, and the paths by which the file identifies its leaves.
         leaves: Array of shape (leaf regions, sizes) with the number of groups of each size. Column 0 is the smallest
             size class (0 or 1), and the last column is "N or more".
-        empty: For unit records without a size class 0, the number of groups whose quantities add up to 0. Otherwise 0.
+        empty: For unit records without a size class 0, the number of groups whose quantities add up to 0. It is 0 for
+            all other files.
     """
 
     regions: Regions

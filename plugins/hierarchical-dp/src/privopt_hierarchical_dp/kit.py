@@ -84,7 +84,7 @@ def problems(
 ) -> GeneratedProblem:
     """Generate a problem for hierarchical-dp with one to three levels, up to four leaves and up to four sizes.
 
-    Counts are at most 4, unless two seven-digit counts are planted in each leaf.
+    In some problems, two seven-digit counts are planted in each leaf. All other counts are at most 4.
 
     Args:
         draw_from: The Hypothesis function that draws from a strategy.
@@ -355,7 +355,7 @@ def tables_problems(
 ) -> GeneratedProblem:
     """Generate a problem for hierarchical-tables with a small tree and up to three attributes with two values each.
 
-    Counts are at most 2, unless two seven-digit counts are planted.
+    In some problems, two seven-digit counts are planted. All other counts are at most 2.
 
     Args:
         draw_from: The Hypothesis function that draws from a strategy.

@@ -4,8 +4,8 @@ The method was designed for the noisy measurement files of the 2020 census (Cumi
 estimation for hierarchical data", 2024). A region's own value, the values of its descendants and those of the rest of
 the tree have independent errors. One pass up and one pass down combine them, weighted by inverse variance. The only
 constraint is that children add up to their parent, so estimates are unbiased, and the variances and fourth cumulants of
-their errors are exact. Intervals use the quantiles of the difference of two gamma variates with the same kurtosis.
-These are Laplace quantiles for one measurement, and normal quantiles if many are pooled.
+their errors are exact. Intervals use the quantiles of the difference of two gamma variates, chosen to match the
+kurtosis of the error. These are Laplace quantiles for one measurement, and nearly normal quantiles if many are pooled.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
     zeros, size = np.zeros((len(end.mean), 1)), courses.mean.shape[1]
 
     def both_ends(inner: Floats, last: Floats) -> Floats:
-        """Return a moment of each count: the sum of this moment over the two cumulative counts that are subtracted."""
+        """Return a moment of each count: the sum of the moments of the two cumulative counts subtracted."""
         moments = np.concatenate([zeros, np.broadcast_to(inner, (len(zeros), size)), last], axis=1)
         return np.asarray(moments[:, 1:] + moments[:, :-1])
 
@@ -369,8 +369,8 @@ def mean_absolute(error: Estimate) -> Floats:
 
     An error that is more peaked than a Laplace error is taken to be a multiple of a discrete (double geometric)
     variate with variance v = 1 / (cosh(1 / scale) - 1). Let r be the fourth cumulant divided by 3 variance^2, which is
-    1 for a Laplace error and 1 + 1 / (3 v) here. The mean absolute value 1 / sinh(1 / scale) is then
-    sqrt(v / (3 r - 1)).
+    1 for a Laplace error and 1 + 1 / (3 v) for this variate. The mean absolute value of the variate,
+    1 / sinh(1 / scale), is then sqrt(v / (3 r - 1)).
     """
     from scipy.special import gammaln
 

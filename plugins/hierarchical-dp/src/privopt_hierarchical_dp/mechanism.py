@@ -340,7 +340,7 @@ class HierarchicalDP(CountsMechanism):
         return Instance(public=SizesDesign.of(declared, DEFAULT_METHOD, release.tree, file)), release
 
     def privacy(self, problem: Instance, method: str) -> PrivacyConstraint[HierarchyRelease]:
-        """Return the privacy constraint for a method. For the chain as printed in the paper, it guarantees nothing."""
+        """Return the privacy constraint for a method. For the published chain, the constraint guarantees nothing."""
         is_chain = METHODS[method].query == "chain"
         return PublishedChain(design=problem.design(method)) if is_chain else super().privacy(problem, method)
 
@@ -502,7 +502,8 @@ def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: Sol
 def _noise_records(forms: Sequence[Form], records: Sequence[Sequence[NoiseRecord | None]]) -> Any:
     """Return the sampler and the number of draws for each table and level, in the form used by ``result.json``.
 
-    The result maps table names to lists by level, with None where unmeasured. For a single unnamed table, it is a list.
+    The result maps each table's name to a list by level, with None for unmeasured levels. For a single unnamed table,
+    the result is the list itself.
 
     Args:
         forms: The published tables.
@@ -522,7 +523,9 @@ def _certified_bound(
     *,
     tolerance: Fraction = Fraction(0),
 ) -> float | None:
-    """Return a lower bound on the loss of all valid releases from the same noisy values, or None if none is proved.
+    """Return a proved lower bound on the loss of all valid releases from the same noisy values.
+
+    The result is None if the fit proves no bound.
 
     If no total is public, the bound holds for releases with the same estimated totals. If the fit is proved to be
     optimal, up to rounding errors in sums of doubles, the bound is the loss itself.

@@ -1,9 +1,9 @@
 """The methods of hierarchical-dp: what each one measures, how it fits, and which constraints its releases satisfy.
 
 This module imports no array library, because ``privopt list`` reads the table of methods. :mod:`.relations` defines
-neighbours and the sensitivities of the queries. The vector of the published chain runs over all regions on a level, so
-an individual who changes the size of one group changes |R_l| of its entries (docs/papers/hierarchical-dp.md,
-"Corrections").
+neighbours and the sensitivities of the queries. The vector of the published chain runs over all regions on a level. An
+individual who changes the size of one group therefore changes as many entries as there are regions on the level
+(docs/papers/hierarchical-dp.md, "Corrections").
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Method:
         valid: Whether a release is always consistent, with the exact total at the root.
         shares: The default split of the budget over the levels, ``"equal"`` or ``"leaves"``.
         program: Advice on methods for larger inputs, if this method solves an integer program and is therefore limited
-            to small inputs. Otherwise empty.
+            to small inputs. Empty for all other methods.
     """
 
     name: str

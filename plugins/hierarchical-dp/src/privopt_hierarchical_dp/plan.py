@@ -68,10 +68,10 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
     """Predict errors by level and table for several budgets, and find the budget split with the smallest errors.
 
     The search minimises the errors of the linear fit (:mod:`.forecast`), which are smooth functions of the split. If
-    there are public counts that resemble the secret ones, the method is also run on them with a few seeds, and the
-    resulting errors decide between the split found by the search and some simple splits.
+    there are public counts that resemble the secret ones, the method is also run on them with a few seeds, both with
+    the split found by the search and with some simple splits. The split with the smallest errors is selected.
 
-    A split selected in this way may have won by chance. Its errors are therefore measured again with fresh seeds. It
+    Its errors may be the smallest only by chance, so they are measured again with fresh seeds. The selected split
     replaces the problem's own split only if its errors are significantly smaller.
 
     Args:
@@ -120,8 +120,8 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
         judges = JUDGE_TRIALS if has_few_counts else BUDGET_TRIALS
         own_split = design.split
         context.report(f"the best split on {number_of(judges, 'fresh trial')}")
-        # The best split in a few noisy trials may have been lucky. Fresh seeds decide whether it beats the problem's
-        # own.
+        # The best split in a few noisy trials may be the best only by chance, so fresh seeds are used to compare it
+        # with the problem's own split.
         fresh = {
             split: _measure_errors(design.with_split(*split), leaves, judges, FRESH_SEED) for split in (own_split, best)
         }
@@ -352,8 +352,8 @@ def describe_waste(design: Design) -> list[str]:
     """Return a warning if the errors with the file's split are expected to be much larger than with the default split.
 
     With several tables, the default is the best split for the linear fit. With groups by size, it is the method's own
-    split, because the best split for the linear fit would give the whole budget to the leaves. The levels above would
-    then have far larger errors than forecast if most sizes are empty, which public files do not show (for results, see
+    split, because the best split for the linear fit would give the whole budget to the leaves. If most sizes are empty,
+    which public files do not show, the levels above would then have far larger errors than forecast (for results, see
     plugins/hierarchical-dp/README.md).
 
     Args:
@@ -427,11 +427,11 @@ def _is_surely_better(challenger: Floats, current: Floats) -> bool:
 
 
 def _measure_errors(design: Design, leaves: Ints | None, trials: int, seed: int = 0) -> Floats:
-    """Return the errors measured on public counts or, if there are none, the errors forecast for the linear fit.
+    """Return the errors measured on public counts or, without such counts, the errors forecast for the linear fit.
 
     Args:
         design: The design.
-        leaves: Array of shape (leaf regions, sizes) with public counts, or None if there are none.
+        leaves: Array of shape (leaf regions, sizes) with public counts. None if there are no public counts.
         trials: The number of trials.
         seed: The seed of the first trial.
 

@@ -61,7 +61,7 @@ class Form:
         return f"{self.name}." if self.name else ""
 
     def cell(self, number: int) -> str:
-        """Return the suffix of a region's name that identifies one of its cells in messages, such as ``, size 3``."""
+        """Return the text appended to a region's name in messages to identify one of its cells, e.g. ``, size 3``."""
         return "".join(f", {column} {values[number]}" for column, values in self.cells.items())
 
     def part(self, level: int) -> str:

@@ -7,9 +7,10 @@ and let n_s be the number of groups of size s in a region. A change affects one 
 cumulative counts c_s = n_1 + ... + n_s, at most Q change, by 1 each. The number of groups does not change, so it may be
 published. If size 0 is a class (vacant units), joining or leaving a unit is always a change of this kind.
 
-``individuals``: one individual joins or leaves. This is a move as above, or a group of size at most Q appears or
-vanishes. At most two n_s change. Of the h_s = n_s + n_(s+1) + ..., at most Q change: h_(s+1) to h_(s+q) if a group
-grows by q, or h_1 to h_q if a group of size q appears. (A new group could change all c_s.)
+``individuals``: one individual joins or leaves. Either one group changes its size as under ``sizes``, or a group of
+size at most Q appears or vanishes. At most two n_s change. Of the h_s = n_s + n_(s+1) + ..., at most Q change: h_(s+1)
+to h_(s+q) if a group of size s grows by q, or h_1 to h_q if a group of size q appears. (A new group could change all
+c_s.)
 
 ``groups``: one group of any size appears or vanishes. One n_s changes. The number of h_s that may change is the number
 of sizes.
@@ -34,18 +35,18 @@ the table, all from one cell if they have the same values, and at most m join. T
 and the sum of squared changes up to 2 m^2. A search in the tests confirms both.
 
 **Exact levels** (``[hierarchy] exact``). If the totals of all regions down to level k are published exactly, two inputs
-are only neighbours if these totals agree. A single individual or group can then neither appear nor vanish, so it is
+are neighbours only if these totals agree. A single individual or group can then neither appear nor vanish, so it is
 replaced by another one in the same region on level k.
 
 In tables of individuals, one cell decreases by 1 and one increases by 1 in each table on each level, as under
-``moves``, for any leaf regions. If two individuals in different regions on level k exchange places, these are two such
-changes, because tables only show the number of individuals in a cell. Under ``replaced``, the new household has as many
-persons as the old one, so neighbours are a subset of those without exact levels.
+``moves``, whatever the two leaf regions are. If two individuals in different regions on level k exchange places, these
+are two such changes, because tables only show the number of individuals in a cell. Under ``replaced``, the new
+household has as many persons as the old one, so neighbours are a subset of those without exact levels.
 
 In counts of groups under ``groups``, two n_s change by 1 on each level. The h_s of the old group decrease and those of
-the new one increase, at most N each. In the same region, common changes cancel and at most N - 1 remain, because h for
-the smallest size does not change. Under ``sizes`` and ``replaced``, no region's number of groups changes, whether or
-not it is published.
+the new one increase, at most N each. If both are in the same region, common changes cancel and at most N - 1 remain,
+because h_s for the smallest size s does not change. Under ``sizes`` and ``replaced``, no region's number of groups
+changes, whether or not it is published.
 
 **Norms.** Except for tables under ``replaced``, no value changes by more than 1, so each sensitivity is both the L1
 sensitivity and the square of the L2 sensitivity.

@@ -179,7 +179,7 @@ class Counts:
         return "less" if self.privacy_table.get("relation", "sizes") in ("sizes", "replaced") else "more"
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return a mapping from each claim to the function that checks it, in calling order.
+        """Return a mapping from each claim to the function that checks it, in the order in which to call them.
 
         Each function returns a string that describes its findings, or raises RefusedError.
         """
@@ -265,14 +265,14 @@ class Counts:
         return f"{len(columns['region'])} regions within them"
 
     def privacy(self) -> str:
-        """Check that noise with the stated scales spends at most the budget, in exact rationals.
+        """Check, in exact rationals, that noise with the stated scales spends at most the budget.
 
         Double geometric noise with scale b spends epsilon = sensitivity / b, and discrete Gaussian noise with variance
         V spends rho = sensitivity / (2 V). Both add up over tables and levels. If the problem states shares, a table
         must not spend more than its share of the budget on any level.
 
         Raises:
-            RefusedError: More than the budget or a share of it is spent, or nothing was measured.
+            RefusedError: The noise spends more than the budget or more than a share of it, or nothing was measured.
         """
         times = 1 if self.kind == "pure-dp" else 2
         measured = [scale for level in zip(*(table.scales for table in self.tables), strict=True) for scale in level]
@@ -416,7 +416,8 @@ class Counts:
     def _loss(self) -> Fraction:
         """Return the loss, the sum over levels of w |x - noisy|^2.
 
-        Weights are scaled to a maximum of 1. Unmeasured levels have weight 0.
+        Here w is the weight of the level, and x are the released values that correspond to the noisy ones. Weights are
+        scaled to a maximum of 1. Unmeasured levels have weight 0.
         """
         table, levels = self.tables[0], self.regions.levels
         weights = [number(w) for w in self.problem.tables.get("hierarchical-dp", {}).get("level_weights", [])]

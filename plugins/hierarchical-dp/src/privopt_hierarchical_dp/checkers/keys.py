@@ -37,7 +37,7 @@ def check_keys(problem: Problem, *, is_of_sizes: bool) -> None:
 
     Args:
         problem: The problem file.
-        is_of_sizes: Whether it declares groups by size rather than several tables of individuals.
+        is_of_sizes: Whether the file declares groups by size rather than several tables of individuals.
 
     Raises:
         RefusedError: A table, key or attribute is unknown, a key belongs to another notion or relation, or a table

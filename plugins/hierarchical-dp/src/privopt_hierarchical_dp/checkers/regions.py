@@ -58,7 +58,7 @@ def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tu
         cells: The values that identify each cell, in order. Every region has one row per cell.
 
     Returns:
-        The parent of each region; and for each region a list with one list of integers per cell.
+        The parent of each region; and, for each region, one list of integers per cell.
 
     Raises:
         RefusedError: The header differs, or the rows do not list the cells of each region in order.

@@ -2,11 +2,11 @@
 
 Its cumulative counts run over *all regions of a level* for size 1, then over all of them for size 2, and so on. A
 person who joins a group of size s in region r moves this group to size s + 1. All entries from (s, r) up to the one
-before (s + 1, r) then decrease by one. On level l these are |R_l| entries, but the noise is calibrated for a change in
-one entry.
+before (s + 1, r) then decrease by one. On a level l with |R_l| regions, these are |R_l| entries, but the noise is
+calibrated for a change in one entry.
 
-The privacy loss is therefore (eps / L) sum_l |R_l|. It is 1.5 eps in the paper's running example (2 levels, 2 leaves),
-and 1066 eps for 52 states and 3144 counties. Post-processing cannot reduce it.
+For L levels and a budget of eps, the privacy loss is therefore (eps / L) sum_l |R_l|. It is 1.5 eps in the paper's
+running example (2 levels, 2 leaves), and 1066 eps for 52 states and 3144 counties. Post-processing cannot reduce it.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def chain_counts(chain: Sequence[Ints]) -> list[Ints]:
 def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
     """Solve Model 3 of the paper exactly: find the non-decreasing integers within [0, G] nearest to the noisy chain.
 
-    The chain lists the regions in post-order for size 1, then for size 2, and so on. An element must equal the next one
-    if that belongs to a region on a higher level (C9). All other elements must not exceed the next one. Unlike (C8) as
-    printed, this includes steps to a deeper level. The labels (C7) to (C9) are those of the paper.
+    The chain lists the regions in post-order for size 1, then for size 2, and so on. If the next element belongs to a
+    region on a higher level, the two must be equal (C9). All other elements must not exceed the next one. Unlike in
+    (C8) as printed, this includes steps to a deeper level. The labels (C7) to (C9) are those of the paper.
 
     Args:
         tree: The region tree.

@@ -1,8 +1,8 @@
 """An exact solver for Model 1 that uses half-prices (docs/papers/hierarchical-dp.md, "Corrections").
 
 Model 1 has one tree of regions for each group size. Each node gets a non-negative integer x, such that every parent is
-the sum of its children and the roots of all trees add up to G. The integers minimise the sum of w_level (x - noisy)^2
-over all nodes.
+the sum of its children, and the roots of all trees add up to the number G of all groups. The integers minimise the sum
+of w (x - noisy)^2 over all nodes, where w is the weight of the node's level.
 
 Raising a node from v - 1 to v has a *marginal* cost. This is w (2 (v - noisy) - 1) for the node itself, plus the
 marginal cost of the child that is raised. Weights and noisy values are integers, so marginal costs are integers too.
@@ -15,8 +15,8 @@ from sorted break points. The price at the top is the smallest one at which the 
 marginal cost equals this price are tied. The units that would be missing at any lower price are divided evenly among
 them.
 
-The running time is O(|R| N) up to logarithmic factors, with a few searches per level between the root and the parents
-of the leaves.
+For |R| regions and N sizes, the running time is O(|R| N) up to logarithmic factors, with a few searches per level
+between the root and the parents of the leaves.
 """
 
 from __future__ import annotations
@@ -183,9 +183,9 @@ def _value_at_price(node: int, price: int, tables: Any) -> Any:
     """Return the largest value of ``node`` with marginal cost at most ``price``.
 
     For a node whose children are not leaves, this searches for its half-price: the largest part q of the price that the
-    node can pass on to its children. Let count(q) be the sum of the children at the price q. Then q must satisfy 2 w
-    (count(q) - noisy) + q <= price + w, whose left-hand side increases with q. The search starts at the node's previous
-    half-price.
+    node can pass on to its children. Let count(q) be the sum of the children at the price q, and w the weight of the
+    node's level. Then q must satisfy 2 w (count(q) - noisy) + q <= price + w, whose left-hand side increases with q.
+    The search starts at the node's previous half-price.
 
     Nested searches are kept on an explicit stack with one frame per level, because compiled recursion cannot be cached.
 

@@ -4,14 +4,15 @@ The optimality gap is proved. The projection is onto the intersection of two con
 project onto:
 
 * *tree*: each region equals the sum of its children, size by size. The projection is weighted least squares.
-* *rows*: the row of values of each region is constrained. With ``"monotone"`` (Model 2 with totals) it is
-  non-decreasing along the sizes and within [0, G_r]. With ``"simplex"`` (Model 1 with totals) it is non-negative with
-  sum G_r. Each row is projected separately, by PAVA or onto a simplex.
+* *rows*: the row of values of each region r, whose total is G_r, is constrained. With ``"monotone"`` (Model 2 with
+  totals) it is non-decreasing along the sizes and within [0, G_r]. With ``"simplex"`` (Model 1 with totals) it is
+  non-negative with sum G_r. Each row is projected separately, by pooling adjacent violators or onto a simplex.
 
-ADMM alternates between the two projections. Its multipliers give a lower bound on the objective at any time, because
-both parts of the Lagrangian have closed-form minima. The tree part is again a least-squares problem. The row part is
-linear over a polytope with known vertices (steps, or rows with a single non-zero entry). For the upper bound, leaves
-that satisfy the row constraints are added up over the tree, which gives a feasible point.
+The alternating direction method of multipliers (ADMM) alternates between the two projections. Its multipliers give a
+lower bound on the objective at any time, because both parts of the Lagrangian have closed-form minima. The tree part is
+again a least-squares problem. The row part is linear over a polytope with known vertices (steps, or rows with a single
+non-zero entry). For the upper bound, leaves that satisfy the row constraints are added up over the tree, which gives a
+feasible point.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ of size s is mu_s = G_c n_s / G_p, with variance mu_s + h_s^2 mu_s^2. The first 
 heterogeneity h_s is estimated from all regions on the level together, after subtracting the noise variance.
 
 Each child's noisy cumulative counts are then observations of a random walk with these increments. A Kalman filter with
-a smoother along the sizes computes the best linear estimate in O(N). ADMM makes the children of each parent add up to
-the parent and keeps each child's cumulative counts non-decreasing. Error diffusion rounds the result to integers.
+a smoother along the sizes computes the best linear estimate in O(N) for N sizes. ADMM makes the children of each parent
+add up to the parent and keeps each child's cumulative counts non-decreasing. Error diffusion rounds the result to
+integers.
 
 Before these steps, the noisy values of every region are pooled with those of its descendants, weighted by inverse
 variance. This is the upward pass of least squares over the tree. It imposes no constraint, so it adds no bias. All
@@ -45,8 +46,8 @@ def heterogeneity(counts: Floats, noise: Floats, expected: Floats) -> Floats:
     """Estimate h_s^2, the relative variance of children's counts around the counts predicted from their parent.
 
     The estimate averages ((count - mu)^2 - noise variance - mu) / mu^2 over the regions, weighted by inverse variance.
-    The average includes `PRIOR_SQUARE`, with the weight of half a standard error. This prior stabilises the estimates
-    for sizes with little data.
+    The average also includes `PRIOR_SQUARE` as a prior, which stabilises the estimates for sizes with little data. The
+    weight of the prior is half the standard error that the sum over the regions would have if h_s were 0.
 
     Args:
         counts: Array of shape (regions, sizes) with the estimated counts.
