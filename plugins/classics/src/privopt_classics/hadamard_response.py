@@ -57,8 +57,9 @@ def compute_loss(size: int, blocks: int, odds: Fraction) -> Fraction:
     The variance depends on the senders' answers, so it is averaged over all answers except the rare one.
 
     The estimate is the mean of the reports' signs for the rare answer (:func:`find_sign`), each multiplied by
-    Z / (s (r - 1)), where Z is the law's denominator. The mean of a squared sign is the probability that the report
-    lies in the rare answer's block: s (r + 1) / Z if the sender's answer is in this block, and 2 s / Z otherwise.
+    Z / (s (r - 1)). Here Z is the law's denominator, and s is half the order of the Hadamard matrix. The mean of a
+    squared sign is the probability that the report lies in the rare answer's block: s (r + 1) / Z if the sender's
+    answer is in this block, and 2 s / Z if it is not.
 
     Args:
         size: The number k of answers.

@@ -28,7 +28,7 @@ from privopt_classics.exact import draw_exp_event
 
 
 class PermuteAndFlip(ChoiceMechanism):
-    """A mechanism that flips a coin for each choice, in random order, and publishes the first that shows heads.
+    """A mechanism that flips the choices' coins in random order and publishes the first choice whose coin shows heads.
 
     The coins' probabilities are exact, and the coin of a choice with a higher score is more likely to show heads.
     """

@@ -5,8 +5,8 @@ Law: the secret is t = -1 + 2 i / n with i in 0, ..., n. P(j | i) = (r if i <= j
 j is reported as the number 2 (j - (n + w - 1) / 2) / (A n), where A = (r - 1) w / (r w + n).
 
 Proof: for every i, w numerators are r and n numerators are 1, so no ratio of probabilities exceeds r. E(j | i) = A i +
-B, because the mean of the w likely values j is i + (w - 1) / 2. By symmetry, the reported number has mean t. The
-paper's mechanism is the limit for large n.
+B for a constant B, because the mean of the w likely values j is i + (w - 1) / 2. By symmetry, the reported number has
+mean t. The paper's mechanism is the limit for large n.
 """
 
 from __future__ import annotations

@@ -86,8 +86,8 @@ class LevelTable:
         """Check the cells of the given columns, and return each column as stripped strings or as integers.
 
         Raises:
-            InputError: Cells are invalid. There is one fault per cell, which quotes the cell only if ``shows_cells`` is
-                set and the file is not secret.
+            InputError: Cells are invalid. There is one fault per invalid cell. It quotes the cell only if
+                ``shows_cells`` is set and the file is not secret.
         """
         faults, checked_columns = Faults(), []
         for column in columns:

@@ -502,8 +502,7 @@ def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: Sol
 def _noise_records(forms: Sequence[Form], records: Sequence[Sequence[NoiseRecord | None]]) -> Any:
     """Return the sampler and the number of draws for each table and level, in the form used by ``result.json``.
 
-    The result maps each table's name to a list by level, with None for unmeasured levels. For a single unnamed table,
-    the result is the list itself.
+    The result maps table names to lists by level, or is such a list for a single table. Unmeasured levels have None.
 
     Args:
         forms: The published tables.
@@ -525,10 +524,8 @@ def _certified_bound(
 ) -> float | None:
     """Return a proved lower bound on the loss of all valid releases from the same noisy values.
 
-    The result is None if the fit proves no bound.
-
-    If no total is public, the bound holds for releases with the same estimated totals. If the fit is proved to be
-    optimal, up to rounding errors in sums of doubles, the bound is the loss itself.
+    None means that the fit proves no bound. If no total is public, the bound holds for releases with the same estimated
+    totals. If the fit is proved optimal, up to rounding errors in sums of doubles, the bound is the loss itself.
 
     Args:
         loss: The utility loss for this problem.

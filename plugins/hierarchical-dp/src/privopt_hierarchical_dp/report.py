@@ -59,7 +59,7 @@ NARROW_SHARE: Final = 2e-4
 
 @use_theme
 def tree_figure(tree: Tree, numbers: Sequence[Ints], width: float = 8.4) -> Figure:
-    """Draw the region tree with one row per level, in which each region is as wide as its released total.
+    """Draw the region tree with one row per level, and with widths proportional to the regions' released totals.
 
     Args:
         tree: The region tree.
@@ -160,7 +160,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
     def figures(self, problem: Instance, release: HierarchyRelease, result: Result) -> Mapping[str, Figure]:
         """Draw the region tree, and every table with at most `SHOWN_CELLS` cells as bars.
 
-        If there are more sizes than that, groups by size are drawn as a step line. Other large tables have no figure.
+        A larger table of groups by size is drawn as a step line. Other larger tables have no figure.
 
         Returns:
             The figures by name.

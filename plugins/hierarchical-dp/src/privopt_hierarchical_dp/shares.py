@@ -2,9 +2,10 @@
 
 Under zCDP, precisions are linear in rho, so the sum of errors is convex in the shares unless the noise is narrower than
 1. If the sum is convex, every starting point leads to the optimum. Under pure DP, the sum is not convex if several
-levels are combined: 1 / sqrt(e1^2 + e2^2) is largest at the even split. The best split is often a corner, at which one
-share is 1. The search therefore starts near each corner as well. After each descent, small shares are set to 0 if this
-does not increase the cost.
+levels are combined. For example, the error from two levels with budgets e1 and e2 is proportional to
+1 / sqrt(e1^2 + e2^2), which is largest at the even split. The best split is often a corner, at which one share is 1.
+The search therefore starts near each corner as well. After each descent, small shares are set to 0 if this does not
+increase the cost.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ class SizesDesign(Design):
 
     @property
     def default_split(self) -> tuple[Split, Split]:
-        """The split if the file gives no split: the method's default shares of the levels, and 1 for the table."""
+        """The default budget split: the method's default shares of the levels, and a share of 1 for the only table."""
         return normalize_shares(default_shares(self.method, self.tree.depth)), (Fraction(1),)
 
     @property

@@ -5,8 +5,8 @@ non-negative. The total of the whole hierarchy is the unbiased least-squares est
 cuts off counts below zero would instead add a little to the total in every empty cell.
 
 Cumulative methods also need the totals of the other regions. These are the integers that add up to the root's total and
-are nearest to the noisy totals, with each level weighted by the precision of its noise. Half-prices compute them
-exactly.
+are nearest to the noisy totals, with each level weighted by the precision of its noise. They are computed exactly
+(:mod:`.half_prices`).
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def estimated_totals(
             add up. Empty if no totals are known.
 
     Returns:
-        For each level, an array of shape (regions,) with the totals. If the root's total suffices, only its array.
+        For each level, an array of shape (regions,) with the totals. If the root's total suffices, the list contains
+        only the array for the root.
     """
     sums = noisy_totals(noisy, order)
     total = round(estimated_root(tree, sums, law, scales)) if root is None else root

@@ -1,9 +1,9 @@
 """Detect from a table's values whether each row counts several individuals, and which column states how many.
 
 A table of counts, or aggregated table, has one row per combination of region and attributes. If each row is an
-individual instead, rows are rarely all different, unless there are more combinations than rows. A numeric column
-without which rows are still distinct is not an attribute that distinguishes rows. It is probably the count, so its
-values are secret.
+individual instead, rows are rarely all different, unless there are more combinations than rows. If rows are distinct
+even without a numeric column, the column is not needed to distinguish them. It is probably the count, so its values are
+secret.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class _Columns:
         return (*self.levels, *(name for name in self.texts if name not in names), *numbers)
 
     def is_code(self, name: str) -> bool:
-        """Return whether a column is a code, with values that correspond one-to-one to another column or to regions.
+        """Return whether a column's values are codes, in one-to-one correspondence with another column or the regions.
 
         Only columns without numbers are compared. A column with distinct values in all rows would match any other such
         column, so it is not regarded as a code.
@@ -324,7 +324,7 @@ def refuse_unclear(suspects: CountSuspects, source: str, cure: str) -> None:
     Args:
         suspects: The columns that may be counts.
         source: The file name of the table.
-        cure: An instruction on how to declare what a row is.
+        cure: A sentence that tells users how to declare what a row is.
 
     Raises:
         InputError: Always. The message names the columns but contains no values.

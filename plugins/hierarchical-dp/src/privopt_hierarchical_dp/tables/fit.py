@@ -69,10 +69,10 @@ def fit_tables(
         levels: The weight of each level in least squares over the tree, proportional to 1 / variance of its noise.
         totals: For each of the top levels, an array of shape (regions,) with public totals. Empty if there are none.
         law: The noise distribution.
-        scales: The noise scale of some table on each level. If totals are estimated, the scales determine the weights
-            of levels.
+        scales: The noise scale on each level, taken from one of the tables. If totals are estimated, the scales
+            determine the weights of levels.
         gap: The relative gap at which each continuous projection stops.
-        limits: Public bounds on totals, which estimated totals are made to satisfy. None if there are none.
+        limits: Public bounds on totals, which estimated totals are made to satisfy. None if there are no bounds.
         progress: Called with the name and number of each step.
 
     Returns:

@@ -108,7 +108,7 @@ def _read_table(problem: TablesProblem, source: File) -> tuple[LevelTable, str |
         The table, and the column that states how many individuals a row counts, or None if each row is one individual.
 
     Raises:
-        InputError: The table cannot be read, a column is missing, or a column has the name ``count`` in different case.
+        InputError: The table cannot be read, a column is missing, or a name differs from ``count`` only in case.
     """
     attributes, named = problem.hierarchy.attributes, problem.hierarchy.count
     if named is not None:
