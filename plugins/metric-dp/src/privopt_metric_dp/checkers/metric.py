@@ -161,7 +161,7 @@ class Metric:
         def ready(place: Sequence[int]) -> tuple[int, ...]:
             """Convert latitude and longitude in radians to a unit vector. All values are scaled by 2**256.
 
-            The sine of an angle is computed as the cosine of the angle minus a quarter turn.
+            The sine of an angle x is computed as cos(x - pi / 2).
             """
             latitude, longitude = place
             parallel_radius = cosine(latitude)
@@ -241,8 +241,8 @@ class Metric:
     def first(self, i: int) -> dict[int, int] | None:
         """Return the distances from row i to the rows that a path along roads reaches without passing another row.
 
-        Every shortest path between rows consists of such paths, so the privacy constraints on these pairs imply all
-        others.
+        Every shortest path between rows consists of such paths. Privacy constraints on the pairs of rows that they
+        connect therefore imply those on all other pairs.
 
         Returns:
             The distances scaled by 2**256, keyed by row index, or None if distances are not measured along roads.

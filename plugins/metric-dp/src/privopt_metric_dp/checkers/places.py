@@ -123,7 +123,7 @@ class Places:
         """Compute the centres of a grid's cells, as planar coordinates in km or geographic coordinates in radians.
 
         Args:
-            grid: The table with the keys rows, cols, cell_km and, for a grid on the earth, south_west.
+            grid: The table with the keys ``rows``, ``cols``, ``cell_km`` and, for a grid on the earth, ``south_west``.
             max_places: The maximum number of cells, limited by how many weights the release's file can contain.
             name: The name of the table, for error messages.
 
@@ -157,7 +157,7 @@ class Places:
 
         Args:
             problem: The published problem.
-            table: The table of the problem with the key points (the file) and, optionally, columns (the renamings).
+            table: The problem's table, with the file as ``points`` and, optionally, the renamed columns as ``columns``.
             name: The name of the table, for error messages.
 
         Raises:
@@ -188,7 +188,7 @@ class Places:
 
         Args:
             problem: The published problem, which contains a GeoJSON file with the polygons.
-            mesh: The table with the keys region (the file), side_km and, optionally, planar.
+            mesh: The table with the keys ``region`` (the file), ``side_km`` and, optionally, ``planar``.
             name: The name of the table, for error messages.
 
         Raises:

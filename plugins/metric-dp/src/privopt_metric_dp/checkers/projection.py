@@ -31,9 +31,9 @@ def in_millimetres(x: float, y: float) -> Point:
 class Projection:
     """The projection x = R cos(phi*) longitude, y = R latitude, in which no path is longer than on the earth.
 
-    phi* is the highest latitude that a great circle between two points in a bounding box can reach. It satisfies tan
-    phi* = tan(top) / cos(half), where ``top`` is the highest latitude in the box and ``half`` is half the box's width
-    in longitude.
+    R is the radius of the earth, and phi* is the highest latitude that a great circle between two points in a bounding
+    box can reach. It satisfies tan(phi*) = tan(top) / cos(half), where ``top`` is the highest latitude in the box and
+    ``half`` is half the box's width in longitude.
 
     Attributes:
         south, middle: The latitude and longitude of the origin, in units of 1e-7 degrees.

@@ -89,21 +89,21 @@ class Network:
         return [self._round_down(lengths[name]) if name in lengths else None for name in starts]
 
     def nodes_within(self, start: str, max_length: int) -> dict[str, int]:
-        """Return the distances to all nodes within ``max_length`` of a start node. All are in units of 2**-256 km."""
+        """Return the distances to all nodes within ``max_length`` of a start node, in units of 2**-256 km."""
         # The search goes a little farther than the limit, since lengths are rounded down only afterwards.
         unscaled = shortest(start, self._incoming.__getitem__, ((max_length + 1) * self._shared >> BITS) + 1)
         lengths = {name: self._round_down(length) for name, length in unscaled.items()}
         return {name: length for name, length in lengths.items() if length <= max_length}
 
     def first(self, start: str, stops: Container[str]) -> dict[str, int]:
-        """Return the lengths of the shortest paths from a node to stops, among paths that pass no other stop.
+        """Return the length of the shortest path from a node to each stop, without passing another stop on the way.
 
         Stops that no such path reaches are omitted, and so is the start node itself.
         """
 
         # No steps lead on from another stop, so each path ends at the first stop that it meets.
         def steps_from(name: str) -> list[tuple[str, int]]:
-            """Return the edges by which a path continues from a node. Stops other than the start have none."""
+            """Return the edges by which a path may continue from a node: no edges if the node is another stop."""
             return self._incoming[name] if name == start or name not in stops else []
 
         lengths = shortest(start, steps_from)

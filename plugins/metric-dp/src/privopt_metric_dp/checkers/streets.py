@@ -213,7 +213,7 @@ def _far_share(part: int, step: Fraction, factor: Fraction) -> int:
     Args:
         part: The fraction u, scaled by 2**256.
         step: Epsilon times the length of a step, which is 1/16 of the piece.
-        factor: The largest allowed ratio 1 + a between the weights in the rows of the two ends.
+        factor: The largest allowed ratio between the weights in the rows of the two ends.
 
     Returns:
         lambda(u), scaled by 2**256.

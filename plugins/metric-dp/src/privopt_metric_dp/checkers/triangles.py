@@ -164,7 +164,7 @@ def _fills_hull(points: list[Point], rim: list[int], apex: dict[Side, int]) -> b
 
 
 def _find_hull(places: list[Point]) -> list[int]:
-    """Return the indices of the points of a closed ring that are corners of its convex hull.
+    """Return the corners of a closed ring's convex hull, as indices in ``places``.
 
     Corners at which the ring turns right are removed one by one until it turns left everywhere.
     """
@@ -183,11 +183,12 @@ def _find_hull(places: list[Point]) -> list[int]:
 def side_ratios(corners: list[Point], rate: float) -> list[float]:
     """Return the relative change in the weights that is allowed along each side of a triangle.
 
-    The change along a side of length l is a = s epsilon l, with the same s for all three sides. Bisection finds the
-    largest s at which weights z that differ by at most the factor 1 + a along each side satisfy |grad z| <= epsilon min
-    z in the triangle (docs/guide/everywhere.md, "Triangles"). This repeats the floating-point operations of ``solve``,
-    so that both obtain the same numbers. Privacy does not depend on the result, because the gradients themselves are
-    checked in integers.
+    The change along a side of length l is a = s epsilon l, with the same factor s for all three sides. Weights z may
+    differ by at most the factor 1 + a along each side. Bisection finds the largest s for which all such weights satisfy
+    |grad z| <= epsilon min(z) in the triangle (docs/guide/everywhere.md, "Triangles").
+
+    The function repeats the floating-point operations of ``solve``, so that both obtain the same numbers. Privacy does
+    not depend on the result, because the gradients themselves are checked in integers.
 
     Args:
         corners: The triangle's corners in integer millimetres.
@@ -218,9 +219,9 @@ def _from_to(a: Point, b: Point) -> tuple[float, float]:
 
 
 def _squared_gradients(sides: list[tuple[float, float]], lengths: list[float], along: list[float]) -> list[float]:
-    """Return values whose maximum is the largest possible (2 area |grad z| / min z)^2 in a triangle.
+    """Return values whose maximum is the largest possible (2 area |grad z| / min(z))^2 for weights z in a triangle.
 
-    Let the weights be z at corner i, where they are smallest, (1 + p) z at corner j, and (1 + q) z at corner k. Weights
+    Let the weight be m at corner i, where it is smallest, (1 + p) m at corner j, and (1 + q) m at corner k. Weights
     differ by at most the factor 1 + ``along`` along each side, so the allowed points (p, q) form a polygon. The value
     is a convex function of (p, q), so it is largest at a corner of the polygon (docs/guide/everywhere.md, "Triangles").
     The list contains 0 and the values at these corners, for every choice of i.

@@ -183,9 +183,9 @@ class DistanceKind(ABC):
 
 @frozen(kw_only=True)
 class PerKm:
-    """The cost of a kilometre in a unit that readers know. Reports show it next to the loss.
+    """The cost of a kilometre in a familiar unit, such as minutes.
 
-    No claim depends on this cost.
+    Reports show the loss in this unit too, but no claim depends on it.
     """
 
     cost: float = key(help="cost of a kilometre, in that unit", check=positive)

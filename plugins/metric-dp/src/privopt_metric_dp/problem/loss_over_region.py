@@ -5,8 +5,8 @@ reports output k with probability z_ck. With the cost c(X, k) of reporting k at 
 k of C_ck z_ck, where C_ck = E[lambda_c(X) c(X, k)]. This sum is linear in the matrix z, like the expected loss under a
 prior over records.
 
-A prior over the vertices would understate the loss. On a segment, for example, let the probability of an output fall as
-z = 1 - x while its cost grows as x. Their product is 0 at both ends, but its mean is 1/6.
+A prior over the vertices would understate the loss. For example, let an output at position x on a segment from 0 to 1
+have the probability 1 - x and the cost x. Their product is 0 at both ends, but its mean over the segment is 1/6.
 
 If the loss is a function of distances, c(X, k) is computed at X. Other losses are known only at the vertices, and are
 interpolated linearly on each simplex.
@@ -115,8 +115,8 @@ def spread_evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
 
     Each street is divided into at least 16 pieces with two Gauss points each. This is exact for costs that are linear
     on a piece, so the only error is in the piece where the shortest path to an output changes direction. Each triangle,
-    or each of its equal parts, gets seven points, which is exact for polynomials of degree at most 5. The mean distance
-    from two triangles to a corner or to the centre has a relative error below 1e-7
+    or each of its equal parts, gets seven points, which is exact for polynomials of degree at most 5. In a
+    square divided into two triangles, the mean distance to a corner or to the centre has a relative error below 1e-7
     (plugins/metric-dp/tests/region/test_loss.py).
 
     Args:

@@ -46,11 +46,10 @@ class MetricData:
             function that returns the array. The function is called on first access and may raise InputError.
         file: The name of the problem file, for error messages.
         excess: Array of shape (N,) with upper bounds on how much each record's costs, multiplied by its prior, exceed
-            the exact values. The constructor takes a function that computes the bounds before this multiplication, from
-            the costs alone.
+            the exact values. The constructor takes a function that computes bounds for the costs alone, without the
+            prior.
         shortfall: A method that returns upper bounds on how much the costs, multiplied by the prior, fall below the
-            exact values. The constructor takes a function that computes the bounds before this multiplication, from the
-            costs alone.
+            exact values. The constructor takes a function that computes bounds for the costs alone, without the prior.
         crossed: Whether the distances from records to outputs are known. They may be missing if the distance is a
             matrix.
         remap: Whether each released output is replaced by the best guess under the prior.

@@ -47,8 +47,8 @@ class State:
     Attributes:
         last: Array of shape (S,), the index of the output that was reported last, or -1 before the first report.
         level: Array of shape (S,), the noisy threshold of the current segment, in the unit of :attr:`Prediction.steps`,
-            or -1 if none has been drawn. Tests compare it with the distance between the subject's position and previous
-            report.
+            or -1 if none has been drawn. Tests compare it with the distance from the subject's position to the
+            previous report.
         paid: Boolean array of shape (S,). Before the subject's first report, whether that report has been charged.
             After it, whether the current segment has been charged, including the fresh report that ends it.
         spent: Boolean array of shape (S,), whether a charge to the subject has been refused. Such a subject gets no
@@ -237,14 +237,14 @@ class Walker:
         return np.full(count, 1.0 / count), np.floor(-np.log1p(-middles) / rate).astype(np.int64)
 
     def renewals(self, last: int, noise: Ints) -> Floats:
-        """Return the probability that a test at each record fails, so that a fresh report is drawn. Attacks use it.
+        """Return the probability, for attacks, that a test fails and a fresh report is drawn.
 
         Args:
             last: Index of the output that was reported last.
             noise: Array of shape (R,), values of the threshold's noise in steps.
 
         Returns:
-            Array of shape (N, R), the probability for each record and each value of the noise.
+            Array of shape (N, R), the probability for each record as the position and each value of the noise.
         """
         excess = self.prediction.level + noise[None, :] - self.prediction.steps[:, last][:, None]
         # If the distance to the previous report is at least the noisy level, the test always fails.
@@ -275,9 +275,9 @@ def _draw_fresh(words, position, cumulated):  # type: ignore[no-untyped-def]
 def _draw_row(words, position, record, step_row, last, level, steps, cumulated, good_level, rates):  # type: ignore[no-untyped-def]
     """Draw the report for one row: repeat the previous report if the test accepts it, otherwise draw a fresh one.
 
-    Let d be the distance in steps from the position to the previous report. The test fails with probability exp(-rate
-    (level - d)), or with probability 1 if d is at least the noisy level. If it fails, a fresh report is drawn. The
-    noise in the level and in the test is non-negative.
+    Let d be the distance in steps from the position to the previous report, l the noisy threshold and r the rate of the
+    test. The test fails with probability exp(-r (l - d)) if d is below l, and with probability 1 if d is at least l.
+    The noise in the threshold and in the test is non-negative.
 
     Args:
         words: Random 64-bit words.

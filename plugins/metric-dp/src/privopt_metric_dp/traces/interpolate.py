@@ -95,9 +95,9 @@ class Ways:
     def covers(self, steps: Ints) -> bool:
         """Return whether stored distances differ from those computed here only by rounding.
 
-        The stored distances may come from another machine, with errors of up to MOST_OFF before they were rounded down.
-        The distances computed here may have errors of up to MOST_OFF too. Accepted steps are therefore at most 1 + 2
-        MOST_OFF below and at most 2 MOST_OFF above the exact distances.
+        The stored distances may come from another machine. Before they were rounded down, they had errors of up to
+        :data:`MOST_OFF`, as the distances computed here may have. An accepted distance is therefore at most
+        ``1 + 2 * MOST_OFF`` below the exact distance, and at most ``2 * MOST_OFF`` above it.
 
         Args:
             steps: Array of shape (N, K), the stored distances in integer steps.

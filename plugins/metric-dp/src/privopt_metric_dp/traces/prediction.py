@@ -62,10 +62,10 @@ class Terms:
     """The epsilons for prediction, per unit of distance, and the distance within which a report is still good.
 
     Attributes:
-        report: Epsilon of one fresh report (e_N in the paper).
-        threshold: Epsilon of a segment's noisy threshold (e1).
-        test: Epsilon of a test's noise (e2).
-        good_within: Largest distance between a place and the previous report at which that report is still good (l).
+        report: Epsilon of one fresh report.
+        threshold: Epsilon of a segment's noisy threshold.
+        test: Epsilon of a test's noise.
+        good_within: Largest distance between a place and the previous report at which that report is still good.
         total: Largest total epsilon that a subject may spend in one table, or None for no limit.
     """
 
@@ -78,7 +78,7 @@ class Terms:
     @property
     def segment(self) -> Fraction:
         """Epsilon of a segment that ends in a fresh report. It is charged before the segment's first test."""
-        # By the sparse vector technique, the tests of a segment cost 2 e2 in total, regardless of their number.
+        # By the sparse vector technique, all tests of a segment together cost twice `test`, whatever their number.
         return self.threshold + 2 * self.test + self.report
 
 
@@ -172,10 +172,10 @@ class Prediction:
     def failures(self, data: MetricData, terms: Terms) -> list[str]:
         """Return an error message for each fault in these parameters.
 
-        Too little noise is a fault, because it would break the guarantee. For each pair that the certificate checks and
-        each output, the difference in steps times the rate must be at most epsilon times the distance. The comparison
-        is exact, and it covers all required pairs, because the checked pairs imply all others. At most eight violations
-        are reported.
+        Too little noise is a fault, because it would break the guarantee. The noise is checked for each output and each
+        pair of records that the certificate checks. The rate times the difference between the two records' distances to
+        the output, in steps, must be at most epsilon times the distance between the records. The comparison is exact.
+        It covers all required pairs, because the checked pairs imply all others. At most eight violations are reported.
 
         A parameter that does not follow from the problem is also reported. A different ``good_within`` or more noise
         would be just as private, but is not what the problem declares.
@@ -312,8 +312,8 @@ def _choose_grid(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
     Args:
         data: The problem's data.
         terms: The epsilons for prediction.
-        stretch: Factor near 1 for the smallest distance between two records. `failures` varies it to find the grids
-            that other machines may choose.
+        stretch: Factor near 1 by which the smallest distance between two records is multiplied.
+            :meth:`Prediction.failures` varies the factor to find the grids that other machines may obtain.
     """
     _, distances = data.standing
     epsilons = float(min(terms.threshold, terms.test)), float(max(terms.threshold, terms.test))
