@@ -37,7 +37,8 @@ class DamagedDistribution:
     """A distribution whose entry points cannot be read.
 
     Attributes:
-        name: The distribution's name, taken from the name of its metadata folder, or else the folder's whole name.
+        name: The distribution's name, extracted from the name of its metadata folder. If the folder is not named in the
+            usual form, this is the whole name of the folder.
         reason: The reason, as a single line that begins with the path.
     """
 
@@ -107,7 +108,7 @@ def owner_of(point: EntryPoint) -> tuple[str, str]:
 
 
 def folder_name_of(point: EntryPoint) -> str:
-    """Return an entry point's distribution name from its metadata folder, for use if the metadata has no name."""
+    """Return the name of an entry point's distribution from its metadata folder, in case the metadata has no name."""
     return point.value if point.dist is None else _folder_name(point.dist)
 
 
@@ -152,7 +153,7 @@ def _distributions(damaged: list[DamagedDistribution]) -> Iterator[Distribution]
 
 
 def _path_of(distribution: Distribution) -> str:
-    """Return the path of a distribution's metadata folder if the distribution's finder states one."""
+    """Return the path of a distribution's metadata folder, or the distribution as a string if the path is unknown."""
     return str(getattr(distribution, "_path", distribution))  # there is no public attribute for it
 
 

@@ -271,8 +271,8 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             work: A function that performs the step.
 
         Returns:
-            The result of ``work``, or None if the step's scope ended before it finished, in this call or an earlier
-            one.
+            The result of ``work``, or None if the step's scope ended before the step finished, in this or an earlier
+            call.
         """
         if step in self.ended_steps:
             return None
@@ -406,7 +406,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         return is_new and improves
 
     def prove(self) -> bool:
-        """Evaluate exactly the multipliers with the highest promised bound, and store the bound that they prove.
+        """Evaluate the multipliers with the highest promised bound exactly, and store the bound that they prove.
 
         Returns:
             True if multipliers were tried; False if no multipliers promise an improvement or no time is left.

@@ -116,7 +116,7 @@ def _certify_during(
     has_limit: bool,
     earlier_holds: int | None,
 ) -> None:
-    """Wait for a search. If there is a limit, certify and prove offers whenever that takes at most a tenth of the time.
+    """Wait for a search. If it has a time limit, spend about a tenth of the time on certifying and proving offers.
 
     Args:
         call: The running search.

@@ -55,7 +55,8 @@ MAX_CHOSEN_PAIRS: Final = 20_000
 class Violations:
     """Statistics of violated privacy constraints, called Geo-Ind violations in LR-Geo (Equations (34) and (35)).
 
-    There is a constraint ``z_ik <= exp(eps d) z_jk`` for each direction of a pair and each output.
+    For records i and j at distance d and each output k, the constraints are ``z_ik <= exp(eps d) z_jk`` and, in the
+    other direction, ``z_jk <= exp(eps d) z_ik``, where z is the obfuscation matrix.
 
     Attributes:
         ratio: The share of constraints that are violated.
@@ -100,7 +101,7 @@ def pair_blocks(
 
 
 def achieved_epsilon(probabilities: Floats, blocks: Iterable[PairBlock]) -> float:
-    """Return the largest |log(z_ik / z_jk)| / d over the given pairs and all outputs.
+    """Return the largest |log(z_ik / z_jk)| / d over the given pairs (i, j) at distance d and all outputs k.
 
     The result is infinite if exactly one of the two probabilities is 0, or if two records at distance 0 have different
     rows.
@@ -122,7 +123,9 @@ def achieved_epsilon(probabilities: Floats, blocks: Iterable[PairBlock]) -> floa
 def count_violations(
     probabilities: Floats, blocks: Iterable[PairBlock], epsilon: float, *, tolerance: float = 1e-12
 ) -> Violations:
-    """Count the violated constraints z_ik <= exp(eps d) z_jk over the given pairs (LR-Geo, Equations (34) and (35)).
+    """Count the violated constraints z_ik <= exp(eps d) z_jk (LR-Geo, Equations (34) and (35)).
+
+    There is a constraint for each given pair of records i and j at distance d, in both directions, and each output k.
 
     Args:
         probabilities: Array of shape (N, K) with the probabilities z.
@@ -198,8 +201,8 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 def _attack_by_samples(release: MatrixRelease) -> dict[str, Any] | None:
     """Return a lower bound on epsilon, estimated from sampled reports of two records, for the audit.
 
-    The two records are those whose rows differ most relative to their distance, among about ``MAX_CHOSEN_PAIRS`` pairs
-    at most. The result is None if no pair has a positive distance.
+    Up to about ``MAX_CHOSEN_PAIRS`` pairs of records are compared, and the pair whose rows differ most relative to its
+    distance is used. The result is None if no pair has a positive distance.
     """
     separate_pairs = np.flatnonzero(release.distances > 0)
     if not separate_pairs.size:

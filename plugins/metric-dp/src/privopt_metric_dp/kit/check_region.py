@@ -75,7 +75,7 @@ def street_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
 
 @lru_cache(1 << 10)
 def _piece_share(reach: Fraction, steps: int, piece: int) -> Fraction:
-    """Return the probability that the start of one of a street's pieces is snapped to the street's far end.
+    """Return the probability that a position at the start of a linear piece is snapped to the far end of the street.
 
     Args:
         reach: Epsilon times the street's length.
@@ -139,7 +139,7 @@ def _mix_rows(
 
 
 def _log_excess(p: int, q: int, squared_limit: Fraction) -> float:
-    """Return the amount by which |log(p / q)| exceeds the allowed log ratio, or 0 if it does not exceed it.
+    """Return the amount by which |log(p / q)| exceeds the allowed log ratio, or 0 if the log ratio is allowed.
 
     Args:
         p, q: The non-negative weights of an output at two points, over a common denominator.
@@ -286,9 +286,9 @@ def _draw_inside_triangle(region: Plane, chance: Random, triangle: int) -> Pair:
 def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pair]:
     """Yield pairs of points on either side of a random point on the border of a triangle.
 
-    Each neighbouring triangle that contains the border point can yield two kinds of pairs. In the first kind, both
-    points are the border point, once as part of each triangle. In the second kind, the points lie in different
-    triangles, and the line between them passes through the border point.
+    Each neighbouring triangle that contains the border point can yield two pairs. The first pair consists of the border
+    point as a point of this triangle and as a point of the neighbour. The second pair consists of a point in each of
+    the two triangles, such that the line between the two points passes through the border point.
 
     Args:
         region: The triangulated plane.
@@ -412,10 +412,10 @@ def _takes_regions(subject: Subject) -> str | None:
 
 @check("every-point", of={"matrix", "odds"}, needs=_takes_regions, min_examples=20)
 def every_point(trial: Trial) -> None:
-    """Check that a guarantee that covers any two points in a region holds for random pairs of points.
+    """Check a guarantee for every point in a region on random pairs of points.
 
-    The probability of each output may change by at most the factor exp(epsilon d) between two points at distance d. The
-    check applies if a release for a problem with ``privacy.everywhere`` claims this guarantee.
+    Between two points at distance d, the probability of each output may change by at most the factor exp(epsilon d).
+    The check applies if a release for a problem with ``privacy.everywhere`` claims this guarantee.
 
     Args:
         trial: The trial, which draws problems, runs the mechanism under test on them, and records faults.

@@ -165,7 +165,7 @@ def _optional_priors(records: int) -> st.SearchStrategy[tuple[float, ...]]:
 
 @lru_cache
 def _record_counts(points: int) -> st.SearchStrategy[int]:
-    """Draw the number of a space's points that are records. Examples shrink to all points (no separate outputs)."""
+    """Draw how many points of a space are records. Examples shrink to all points, with no separate outputs."""
     return st.integers(1, points).map(lambda n: points + 1 - n)
 
 

@@ -58,7 +58,7 @@ __all__ = ["MatrixWords", "MetricMechanism", "make_first_offers"]
 
 
 class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
-    """The methods with which a metric DP mechanism describes a release. Subclasses add the search for one."""
+    """The methods with which a metric DP mechanism describes a release. Subclasses add the search for a release."""
 
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """Return sentences that explain the guarantee of a release.
@@ -410,8 +410,8 @@ class MetricMechanism(MatrixWords[D]):
             context: The method, solver, gap and limits of the run.
 
         Raises:
-            ModelError: The result contains multipliers, but the loss is not an :class:`ExpectedLoss`. They prove no
-                bound on other losses.
+            ModelError: The result contains multipliers, but the loss is not an :class:`ExpectedLoss`. Multipliers
+                prove no bound on other losses.
             OutOfTime: The time limit has passed. Earlier offers remain valid.
         """
         answer = self.matrix(problem, context)
@@ -440,15 +440,15 @@ class MetricMechanism(MatrixWords[D]):
     def release_of(self, release: MatrixRelease, problem: MetricInstance[D]) -> MatrixRelease:
         """Convert a certified matrix to an instance of :attr:`release_class`.
 
-        The base implementation returns it unchanged. Subclasses can add data.
+        The base implementation returns the matrix unchanged. Subclasses can add data.
         """
         return release
 
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return the entries of an outcome that describe the solver and the details of the search.
 
-        If the best offer is the result of :meth:`matrix`, that result names the solver. In all other cases, the solver
-        is the origin of the best offer.
+        If the best offer is the result of :meth:`matrix`, the solver is the one that this result names. In all other
+        cases, it is the origin of the best offer.
         """
         matrix: Matrix | None = answer.details.get("matrix")
         if matrix is None:

@@ -94,7 +94,7 @@ class CertifiedMatrix:
         return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in fields}
 
     def sentences(self) -> list[str]:
-        """Return lines on the least epsilon, whether the requested epsilon is satisfied, the loss and any bound."""
+        """Return lines that compare the least epsilon with the requested one, and state the loss and any bound."""
         min_epsilon, target = self._format_epsilons()
         satisfied = "no epsilon at all" if self.epsilon == np.inf else f"epsilon {min_epsilon} {self.unit}"
         where = "" if self.pair is None else f", reached by {self.pair[0]} against {self.pair[1]} at {self.output}"

@@ -75,7 +75,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     def meaning(
         self, problem: MetricInstance[PredictiveProblem], release: MatrixRelease, result: Result
     ) -> Sequence[str]:
-        """Return the sentences from the base class, plus one on the epsilon that the first and later reports cost."""
+        """Return the sentences from the base class, plus one that states the epsilon of fresh reports."""
         terms, unit = problem.declared.terms(problem.data), problem.data.unit
         afford = ""
         if terms.total is not None:
