@@ -67,7 +67,7 @@ def run_search(
     Raises:
         StoppedError: Nothing had been certified when the time ran out or the search was interrupted.
         SolverError: The search ran to completion, but nothing was certified.
-        Exception: The search raised an exception other than the end of its time.
+        Exception: The search raised an exception other than StoppedError or MemoryError.
     """
     scope, has_limit = Clock(None, search_time), search_time.left < math.inf
     was_interrupted = is_complete = False

@@ -262,7 +262,7 @@ class _Trees:
 
         The difference between each record's cost and its price is moved to the record's parent, from the leaves of the
         forest to its roots. A cost above the price is moved if the constraint (parent, record) is tight, and a cost
-        below the price if (record, parent) is tight. Other differences are not moved, because this would take a
+        below the price if (record, parent) is tight. Other differences are not moved, because this would require a
         negative multiplier.
 
         Raises:

@@ -280,7 +280,7 @@ def _loss_towards_truth(
 def _check_release(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
     """Solve and verify a problem with a privacy notion, and describe the first fault.
 
-    This is repeated with the places of the problem replaced by four places on a line.
+    The check is repeated on a variant of the problem with four places on a line.
 
     Args:
         instance: Unused. All checks of kinds take the same parameters.

@@ -175,7 +175,7 @@ def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) ->
 
     Returns:
         Without a region, the bounds unchanged. In a region, an array of shape (N,) or (N, 1) with the largest of all
-        bounds plus 2^-40 of each record's largest cost, which covers the rounding of the means.
+        bounds plus 2^-40 times each record's largest cost, which covers the rounding of the means.
     """
     return errors if ground is None else (rounding(cost) + errors.max()).reshape(-1, *[1] * (errors.ndim - 1))
 

@@ -240,8 +240,8 @@ class LossKind(ABC):
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
         """Return an array of shape (N,) with bounds on how much each record's computed costs exceed the exact ones.
 
-        They are subtracted from lower bounds on the expected loss. The default is 2^-40 of the record's largest cost,
-        which covers the rounding errors in sums without cancellation.
+        These bounds are subtracted from lower bounds on the expected loss. The default is 2^-40 times the record's
+        largest cost, which covers the rounding errors in sums without cancellation.
 
         Args:
             spaces: The N records and K outputs.

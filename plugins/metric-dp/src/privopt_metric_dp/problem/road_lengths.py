@@ -2,8 +2,8 @@
 
 Overstated lengths, in minutes or metres for example, would weaken privacy, because epsilon is stated per unit of
 length. Differences that rounding can explain are accepted. A length may have been rounded or truncated at its last
-digit, and a position at the last digit that its table uses. Lengths along the ellipsoid or on a projected map also
-differ slightly from great-circle distances.
+digit. A position may have been rounded or truncated at the last decimal place that its table uses. Lengths along the
+ellipsoid or on a projected map also differ slightly from great-circle distances.
 """
 
 from __future__ import annotations
