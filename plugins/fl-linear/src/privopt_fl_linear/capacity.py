@@ -115,7 +115,7 @@ def _describe_shortage(weight: Floats, capacity: Floats, max_facilities: int) ->
     """Return the reason why no assignment can exist, or None if simple sums show no reason.
 
     The total of ``weight`` (C,), the clients of each location, is compared with the total of the ``max_facilities``
-    largest entries of ``capacity`` (F,). The largest location is also compared with the largest facility.
+    largest entries of ``capacity`` (F,). The largest weight is also compared with the largest capacity.
     """
     # A negative capacity means that the facility cannot be opened, and must not reduce the total.
     needed, available = math.fsum(weight), math.fsum(np.sort(np.maximum(capacity, 0.0))[::-1][:max_facilities])

@@ -46,11 +46,12 @@ def noisy_counts(
         counts: (n,) The number of clients at each location, as whole numbers.
         epsilon: The exact privacy budget for one client at one location.
         noise: ``"discrete"`` for integers with discrete Laplace noise, ``"continuous"`` for doubles with Laplace noise.
-        seed: Seed of the noise, for experiments only: seeded noise is not private. None draws from the operating
-            system.
+        seed: Seed of the noise, for experiments only: seeded noise is not private. None means that the noise is drawn
+            with entropy from the operating system.
 
     Returns:
-        The noisy counts (n,) as int64 or float64, and a record of how the noise was drawn and what budget it spent.
+        The noisy counts (n,) as int64 or float64, and a record of how the noise was drawn and how much budget was
+        spent.
     """
     draw = discrete_laplace if noise == "discrete" else continuous_laplace
     return draw(np.asarray(counts), compute_noise_budget(epsilon), seed=seed)

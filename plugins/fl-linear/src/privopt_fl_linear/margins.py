@@ -137,7 +137,7 @@ class MarginRule:
     def any_set(self, facilities: int, alpha: float) -> AnySet:
         """Return margins that hold for all sets of locations at once, with the slope that minimises their sum.
 
-        Any slope (margin per location) gives valid margins, as long as public data alone determine it.
+        Any slope (margin per location) gives valid margins, provided that it is computed from public data alone.
 
         Args:
             facilities: The number of facilities for which the sum of the margins is minimised. It must be public,

@@ -77,7 +77,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return CostAtCounts(site=problem.data.site)
 
     def bytes_needed(self, problem: FLInstance, method: str) -> float:
-        """Estimate the memory in bytes for the locations and, if there is one, the matrix of distances.
+        """Return an estimate, in bytes, of the memory for the locations and the matrix of distances, if there is one.
 
         The memory for solving over (facility, location) pairs is checked separately, in `choose_facilities`.
         """
@@ -241,7 +241,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return _verify_plan(problem, release, result)
 
     def proved_bound(self, problem: FLInstance, release: FLRelease, result: Result, folder: Path) -> float | None:
-        """Return a proved lower bound on the loss for the ``optimal`` method, or None if the files do not prove one.
+        """Return a lower bound on the loss for the ``optimal`` method, or None if the files contain no proof of one.
 
         If every location is served by its cheapest facility, no plan costs less at any counts. In that case, the bound
         is the loss itself, rounded down.
@@ -282,13 +282,14 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return facts
 
     def warnings(self, problem: FLInstance, release: FLRelease, result: Result) -> Sequence[str]:
-        """Return a warning if public data do not determine a plan. A public mean count might allow smaller margins.
+        """Return a warning if no plan could be made from public data alone.
 
-        ``result`` contains the method, and what `solve` recorded about the reports.
+        The warning says that a public mean count might allow smaller margins. ``result`` contains the method, and what
+        `solve` recorded about the reports.
         """
         if result.method == "optimal" or problem.make_server(result.method).has_prior:
             return []
-        # `told` contains what `solve` recorded when the reports chose the facilities.
+        # `told` contains what `solve` recorded when it chose the facilities from the reports.
         mean = (result.details.told.get("reports") or {}).get("mean_reported")
         estimate = f" ({mean:,.3g} a location by the reports)" if isinstance(mean, float) else ""
         return [
@@ -310,8 +311,8 @@ def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> lis
     """
     server, facts, noisy = problem.make_server(result.method), result.details.facts, problem.data.noisy
     recorded, ids = result.details.told, problem.data.ids
-    # If the noisy counts chose the plan, its margins hold for every assignment. So the published assignment is taken as
-    # it is, and only the capacities are compared. The entry `plans` makes `plan_again` do this.
+    # The margins of a plan that was chosen from the noisy counts hold for every assignment. So the published assignment
+    # is taken as it is, and only the capacities are compared. The entry `plans` makes `plan_again` do this.
     if facts.get("chosen_by_noise"):
         plan = plan_again(server, noisy, {**recorded, "plans": {"chosen": "reports"}}, ids, release.assignment)
     else:
@@ -325,10 +326,10 @@ def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> lis
 
 
 def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:
-    """Check the connections in a release of method ``optimal``, if public data alone determine them.
+    """Check the connections in a release of method ``optimal``, if they are determined by public data alone.
 
-    Public data determine the connections if connecting every location to its cheapest facility is optimal for any
-    counts. Capacities are not checked, because they are sums of the true counts, which are not published.
+    This is the case if connecting every location to its cheapest facility is optimal for any counts. Capacities are not
+    checked, because they are sums of the true counts, which are not published.
 
     Returns:
         The difference, as one sentence. Empty if there is none.
@@ -368,7 +369,7 @@ def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> 
         "failure_probability": {"promised": server.alpha, "level": plan.level},
         "delta": plan.delta,
     }
-    # If the noisy counts chose the facilities, the margins hold for every set of locations (`AnySet`).
+    # If the facilities were chosen from the noisy counts, the margins hold for every set of locations (`AnySet`).
     if server.has_reports:
         details["chosen_by_noise"] = plan.any_set is not None
     if plan.any_set is not None:
@@ -376,7 +377,7 @@ def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> 
     # A location pays at most 2 delta more for each client than without reconnection, which `reconnect` proves for the
     # paper's problem.
     if problem.is_paper_problem:
-        assert plan.delta is not None  # in the paper's problem the noisy counts never choose the facilities
+        assert plan.delta is not None  # the paper's problem has no reports' plan
         details["reconnection_per_client"] = 2.0 * plan.delta
     return details
 
@@ -421,8 +422,8 @@ def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, A
 def _round_down(value: float) -> float:
     """Return a lower bound on an exact cost, given the value computed for it in doubles.
 
-    The value is reduced by a factor of 1 - 2**-48, which is at least 16 units in the last place. Each product and each
-    correctly rounded sum is off by at most half a unit.
+    The value is multiplied by 1 - 2**-48, which reduces it by at least 16 units in the last place. Each product and
+    each correctly rounded sum is off by at most half a unit.
     """
     return value * (1.0 - 2.0**-48)
 

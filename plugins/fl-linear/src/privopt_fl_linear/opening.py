@@ -3,9 +3,9 @@
 The objective is the sum of the opening costs and of the costs of serving each client from its cheapest open facility.
 The number of open facilities may be limited. The constraint that each client is served exactly once is relaxed with a
 Lagrange multiplier for each client, its "price". The relaxation is a sum over facilities. Its maximum over the prices
-equals the bound of the strong linear program, and is approached by subgradient ascent. A feasible set is found by
-taking the facilities that the relaxation opens and improving them by interchange (adding, dropping or swapping one
-facility).
+equals the bound of the strong linear programming relaxation, and is approached by subgradient ascent. A feasible set is
+found by taking the facilities that the relaxation opens and improving them by interchange (adding, dropping or swapping
+one facility).
 
 The incumbent is the best set so far. Facilities are fixed by reduced cost: a facility is closed permanently if its
 reduced cost exceeds the gap between incumbent and bound, and opened permanently if the negative of its reduced cost

@@ -29,8 +29,9 @@ class Plan:
         margins: (m,) The margin that is added to the noisy count of each facility, in clients.
         capacities: (m,) The capacity of each facility, max(0, noisy count + margin), in clients.
         level: The failure probability for which the margins were computed.
-        delta: The reconnection radius, 0 for ``laplace``. None if the noisy counts chose the facilities.
-        any_set: The margins for all sets of locations at once. None unless the noisy counts chose the connections.
+        delta: The reconnection radius, 0 for ``laplace``. None if the facilities were chosen from the noisy counts.
+        any_set: The margins for all sets of locations at once. None unless the connections were chosen from the noisy
+            counts.
         recorded: How the plan was chosen. The entries ``opening``, ``auto``, ``reports`` and ``plans`` are written to
             ``details.told`` of result.json.
         stopped: Whether a time or memory limit cut a choice short.
@@ -65,11 +66,12 @@ def add_margins(counts: Floats, margins: Floats) -> Floats:
 class Server:
     """The public data and settings from which the server makes plans. Its only other input is the noisy counts.
 
-    Two kinds of plan share the failure probability alpha. In the *prior's* plan, public data choose the facilities, and
-    the margins cover only the sets of locations that these facilities serve. In the *reports'* plan, the noisy counts
-    choose the facilities. That choice depends on the noise against which the margins protect, so the margins hold for
-    every set of locations at once (:class:`AnySet`). If both plans are made, each gets alpha / 2. By the union bound,
-    the margins of both plans suffice with probability 1 - alpha, so the noise may choose between them.
+    Two kinds of plan share the failure probability alpha. In the *prior's* plan, the facilities are chosen from public
+    data, and the margins cover only the sets of locations that these facilities serve. In the *reports'* plan, the
+    facilities are chosen from the noisy counts. This choice depends on the noise against which the margins protect, so
+    the margins hold for every set of locations at once (:class:`AnySet`). If both plans are made, each gets alpha / 2.
+    By the union bound, the margins of both plans suffice with probability 1 - alpha, so the choice between the plans
+    may depend on the noisy counts.
 
     Attributes:
         site: The locations.
@@ -77,7 +79,8 @@ class Server:
         alpha: The promised failure probability: with probability 1 - alpha, every capacity covers the true counts.
         delta: Reconnection radius (Algorithm 3; 0 gives Algorithm 2), in the metric's unit. With ``"auto"``, the
             cheapest radius of a public grid is used (see ``reconnection``).
-        sites: Whether the noisy counts (``"reports"``) or only public data (``"prior"``) may choose the facilities.
+        sites: What the facilities may be chosen from: the noisy counts (``"reports"``), or only public data
+            (``"prior"``).
         mean_clients: The publicly known mean count. None if it is not known.
         max_facilities: Maximum number of open facilities. None means any number.
     """
@@ -97,12 +100,12 @@ class Server:
 
     @property
     def has_prior(self) -> bool:
-        """Whether public data suffice for a plan: no facilities are to be chosen, or the mean count is known."""
+        """Whether a plan can be made from public data: no facilities are to be chosen, or the mean count is known."""
         return not self.chooses_sites or self.mean_clients is not None
 
     @property
     def has_reports(self) -> bool:
-        """Whether the noisy counts may choose facilities."""
+        """Whether there may be a plan whose facilities are chosen from the noisy counts."""
         return self.site.capacity is not None or (self.chooses_sites and self.sites == "reports")
 
     @property
@@ -130,8 +133,8 @@ class Server:
             delta: The reconnection radius that led to the assignment. It is recorded in the plan.
             level: Total failure probability of all margins.
         """
-        # Sets that were chosen without the noise each need a margin for themselves alone (Theorem 3). If the noisy
-        # total chose among radii, the caller has lowered `level` for that.
+        # Sets that were chosen independently of the noise each need a margin for themselves alone (Theorem 3). If the
+        # radius was chosen from the noisy total, the caller has lowered `level` for that.
         margins = self.rule.margins(assignment.sizes, level)
         sizes = add_margins(sum_counts(assignment, noisy), margins)
         return Plan(assignment=assignment, margins=margins, capacities=sizes, delta=delta, level=level)
@@ -151,8 +154,8 @@ class Server:
         return self.rule.any_set(facilities, self.reports_level)
 
     def reports_plan(self, noisy: Counts, assignment: Assignment, any_set: AnySet) -> Plan:
-        """Return the plan for an assignment that the noisy counts (n,) chose, with margins that hold for any choice."""
-        # The noise that chose the sets is the noise that may fail, so the margins hold for all sets at once.
+        """Return the plan for an assignment chosen from noisy counts (n,), with margins that hold for any choice."""
+        # The sets depend on the same noise that may exceed the margins, so the margins hold for all sets at once.
         margins = any_set.margins(assignment.sizes)
         sizes = add_margins(sum_counts(assignment, noisy), margins)
         level = self.reports_level

@@ -29,7 +29,7 @@ DECLARED = (
 TOLD_SITES = (
     "; for the failure probability, that details.told.opening.sites were chosen by public data, before counts were seen"
 )
-"""A further assumption of this kind, which is added if public data chose the facilities."""
+"""A further assumption of this kind, which is added if the facilities were chosen from public data."""
 
 
 @frozen(kw_only=True)
@@ -40,8 +40,8 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
         epsilon: The exact privacy budget.
         locations: Number of locations, each of which sends one report.
         noise: The kind of Laplace noise, ``"discrete"`` or ``"continuous"``.
-        opening: Whether public data chose the facilities to open. ``verify`` cannot check that this choice was made
-            before the counts were seen, so the certificate states it as an assumption.
+        opening: Whether the facilities to open were chosen from public data. ``verify`` cannot check that this choice
+            was made before the counts were seen, so the certificate states it as an assumption.
     """
 
     epsilon: Fraction

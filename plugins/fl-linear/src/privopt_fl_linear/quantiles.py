@@ -5,14 +5,16 @@ symmetric, so t bounds both what the noise adds to a count and what it subtracts
 P(X = x) is proportional to exp(-epsilon |x|) for every integer x, and t is an integer. For one draw the quantile has a
 closed form. For more draws it is found in two ways:
 
-* The distribution of S is wrapped around a circle of odd length N. By Chernoff's bound, N is so large that P(S > N / 2)
-  is at most a quarter of the allowed error. Wrapping only adds to the tail, which is then a Fourier sum over the
-  frequencies theta_j = 2 pi j / N.
-* Chernoff's bound, min over s of [ln(1/beta) + k ln M(s)] / s, is valid at every s. It is used for a beta below
-  `MIN_FOURIER_BETA`, at which the rounding errors of the Fourier sum would matter. It is also the upper end of the
-  interval in which the bisection searches for a quantile.
+* The distribution of S is wrapped around a circle of length N, which is odd for discrete noise. N is chosen by
+  Chernoff's bound such that P(S > N / 2) is at most a quarter of the allowed error. Wrapping only adds to the tail,
+  which is then a Fourier sum over the frequencies theta_j = 2 pi j / N.
+* Chernoff's bound is the minimum over s of [ln(1/beta) + k ln M(s)] / s, where M is the moment generating function of
+  one draw. The expression is a valid bound at every s. The bound is used for a beta below `MIN_FOURIER_BETA`, at which
+  the rounding errors of the Fourier sum would matter. It is also the upper end of the interval in which the bisection
+  searches for a quantile.
 
-The Fourier sums for discrete and for continuous noise, with phi the characteristic function of one draw, are::
+Let phi be the characteristic function of one draw. The sums are over j = 1 to (N - 1) / 2 for discrete noise, and over
+all j >= 1 for continuous noise. The tails for discrete and for continuous noise are, in this order::
 
     1/2 - (t + 1/2)/N - (1/N) sum_j phi(theta_j)^k sin((t + 1/2) theta_j) / sin(theta_j / 2)
     phi(theta) = 1 / (1 + sin(theta/2)^2 / sinh(epsilon/2)^2)

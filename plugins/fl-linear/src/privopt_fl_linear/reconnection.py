@@ -2,8 +2,8 @@
 
 The choice is post-processing, so it costs no privacy. But it depends on the noise against which the margins protect.
 With m radii the union bound would need margins at level alpha / m, which raises costs by 5 to 18 % at small counts.
-Here the choice depends on a single number, the total B' of the noisy counts: radius i is used if
-tau_i <= B' < tau_{i+1}. Then
+Here the choice depends on a single number, the total B' of the noisy counts, and on thresholds tau_i: radius i is used
+if tau_i <= B' < tau_{i+1}. Then
 
     P(failure) <= sum over i, v of P(S_v > t_v and tau_i <= B - S_v - Z_v < tau_{i+1}),
 
@@ -206,8 +206,8 @@ def _lower_envelope(choices: Sequence[Candidate], n: int) -> tuple[list[Candidat
 def _thin_envelope(choices: Sequence[Candidate], n: int, min_width: float) -> tuple[list[Candidate], list[float]]:
     """Return the lower envelope without candidates whose range of totals is narrower than ``min_width`` clients.
 
-    ``min_width`` is the standard deviation of the noise in the total. A candidate with a narrower range would be chosen
-    or rejected by the noise alone. The two lists are those described in `_lower_envelope`.
+    ``min_width`` is the standard deviation of the noise in the total. Whether a candidate with a narrower range is
+    chosen would depend on little but the noise. The two lists are those described in `_lower_envelope`.
     """
     choices = list(choices)
     while True:
@@ -282,9 +282,9 @@ def failure_bound(
 ) -> float:
     """Return an upper bound on the probability that a facility of the chosen radius overflows, for any true counts.
 
-    The total B' of all noisy counts determines the radius. Let B be the true total. The bound is the maximum over all B
-    of a sum over all radii and their facilities (the formula in the module's docstring). Each term is the probability
-    that B' selects this radius while the noise exceeds the margin of this facility.
+    The radius is determined by the total of all noisy counts. The bound is the maximum, over all true totals, of a sum
+    over all radii and their facilities (the formula in the module's docstring). Each term is the probability that this
+    radius is chosen and that the noise exceeds the margin of this facility.
 
     Args:
         choices: The candidates, in the order of the totals at which they are used.

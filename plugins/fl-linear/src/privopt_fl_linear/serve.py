@@ -1,8 +1,8 @@
 """The server's side: compute connections and capacities from noisy counts and public data alone.
 
-`serve` makes the plan. Of the secret data it gets only the noisy counts that `location.noisy_counts` draws. If the
-facilities are to be chosen, two plans may be made (:class:`~privopt_fl_linear.plan.Server`), and the one that costs
-less at the noisy counts is published. This choice is post-processing. `plan_again` recomputes the plan from the
+`serve` makes the plan. Apart from public data, its only input is the noisy counts that `location.noisy_counts` draws.
+If the facilities are to be chosen, two plans may be made (:class:`~privopt_fl_linear.plan.Server`), and the one that
+costs less at the noisy counts is published. This choice is post-processing. `plan_again` recomputes the plan from the
 published data.
 """
 
@@ -36,7 +36,8 @@ NO_MARGIN: Final = AnySet(start=0.0, slope=0.0)
 def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.str_] | None = None) -> Plan:
     """Make the plans that the problem allows, and return the one that costs least at the noisy counts.
 
-    In the prior's plan, public data choose the facilities. In the reports' plan, the noisy counts choose them.
+    The facilities of the prior's plan are chosen from public data, and those of the reports' plan from the noisy
+    counts.
 
     Args:
         server: The server's public choices.
@@ -93,9 +94,9 @@ def plan_again(
 ) -> Plan:
     """Recompute the published plan from the published noisy counts.
 
-    If public data chose the facilities, they are taken from the record. The record also states whether the choice of
-    the radius (``auto``) was cut short. If the noisy counts chose the facilities, the published assignment is used,
-    because the margins hold for every assignment.
+    Facilities that were chosen from public data are taken from the record. The record also states whether the choice of
+    the radius (``auto``) was cut short. If the facilities were chosen from the noisy counts, the published assignment
+    is used, because the margins hold for every assignment.
 
     Args:
         server: The server's public choices.
@@ -108,7 +109,7 @@ def plan_again(
         InputError: The record does not describe a plan.
     """
     base = prior_base(server, SolveContext(method="verify"), recorded, ids)[0] if server.has_prior else None
-    # True if the published plan is the one in which the noisy counts chose the facilities.
+    # True if the published plan is the one whose facilities were chosen from the noisy counts.
     by_reports = server.has_reports and (recorded.get("plans") or {}).get("chosen") == "reports"
     if base is None or by_reports:
         return server.reports_plan(noisy, published, server.any_set(base))
@@ -121,14 +122,15 @@ def plan_again(
 def plan_at(
     server: Server, noisy: Counts, recorded: Mapping[str, Any], ids: NDArray[np.str_], delta: float, level: float
 ) -> Plan:
-    """Return the prior's plan, in which public data choose the facilities, for a known radius and failure probability.
+    """Return the prior's plan for a known radius and failure probability.
 
-    Verification calls this function with the radius and level in result.json.
+    The facilities of this plan were chosen from public data. Verification calls this function with the radius and level
+    in result.json.
 
     Args:
         server: The server's public choices.
         noisy: (n,) The published noisy counts.
-        recorded: ``details.told`` of the result, which contains the ids of the facilities that public data chose.
+        recorded: ``details.told`` of the result, which contains the ids of the chosen facilities.
         ids: (n,) The ids of the locations, ascending.
         delta: The reconnection radius, in the metric's unit.
         level: Total failure probability of the margins.
@@ -157,8 +159,8 @@ def prior_base(
         ids: (n,) The ids of the locations, ascending. Required with ``recorded``.
 
     Returns:
-        The assignment, and the solution of the problem that chose its facilities. The solution is None if nothing was
-        solved.
+        The assignment, and the facility-location solution from which its facilities come. The solution is None if
+        nothing was solved.
 
     Raises:
         InputError: The recorded sites are not locations of the problem.
@@ -259,9 +261,10 @@ def choose_facilities(
     """Choose the facilities to open, and the facility that serves each location, for given counts.
 
     Without capacity bounds this is uncapacitated facility location, and with them single-source capacitated facility
-    location. A facility's fixed cost is its opening cost plus the cost of ``start`` places. A location takes up
-    capacity for its count plus ``slope``, but not less than 0. If there are margins, the distance of a location counts
-    for at least one client. So a location whose count became 0 through noise is not assigned to a distant facility.
+    location. A facility's fixed cost is its opening cost plus the cost of capacity for ``start`` clients. A location
+    takes up capacity for its count plus ``slope`` clients, but not less than 0. If there are margins, the distance of a
+    location counts for at least one client. So a location whose count became 0 through noise is not assigned to a
+    distant facility.
 
     Args:
         server: The server's public choices.
