@@ -180,10 +180,11 @@ def _describe_options(secret: Secret, options: ApplyOptions) -> dict[str, Any]:
 
 
 def _describe_source(folder: Path, table: Path) -> str:
-    """Return a string that identifies a batch's inputs: the release, and the table file's name, size and change time.
+    """Return a string that identifies a batch's inputs: the release and the table file.
 
-    A finished batch can be repeated only if this string is unchanged. It contains no digest of the table, because
-    anyone who reads a digest could use it to test guesses at a row's secret.
+    The file is identified by its name, size and modification time. A finished batch can be repeated only if this string
+    is unchanged. The string contains no digest of the table, because anyone who reads a digest could use it to test
+    guesses at a row's secret.
     """
     status = table.stat()
     return f"{sha256(folder / SUMS)} {table.name} {status.st_size} {status.st_mtime_ns}"

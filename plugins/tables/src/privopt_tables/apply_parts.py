@@ -424,7 +424,7 @@ def _make_protector(
 ) -> RowProtector:
     """Return the protector that draws reports for a table's rows from a release.
 
-    A matrix draws for positions, ids or words, and any other release for positions or ids.
+    A matrix can be used for positions, ids and words. Any other release can be used only for positions or ids.
 
     Args:
         opened: The verified release and its problem.

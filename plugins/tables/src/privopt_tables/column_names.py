@@ -125,9 +125,10 @@ def _names_position(words: frozenset[str]) -> bool:
 
 
 def is_of_report(name: str, names: Sequence[str]) -> bool:
-    """Return whether a column contains a report, a report's coordinate or a report's mark, judging by its name.
+    """Return whether a column contains reports, their coordinates or marks of reports, judging by its name.
 
-    For example, ``report_lat`` is a report's coordinate if the table also has a column ``report``.
+    For example, if the table has a column ``report``, the column ``report_lat`` contains coordinates of reports, and
+    the column ``seeded`` marks reports as seeded.
 
     Args:
         name: The column's name.

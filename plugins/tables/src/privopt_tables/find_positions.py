@@ -91,8 +91,8 @@ class RowSecrets:
         texts: Ids, names or sentences, one sequence for each kind of text. An entry is None for a row without a text of
             this kind.
         text_rows: (T,) The indices of the rows to which ``texts`` belong. None if they belong to all rows.
-        text_chance: Given that a cell contains some row's text, the probability that this row is its own by
-            coincidence.
+        text_chance: For a cell that contains some row's text, the least value to assume for the probability that it
+            contains its own row's text by chance.
     """
 
     positions: Floats | None
@@ -178,8 +178,8 @@ class ColumnSearch:
         """Add the evidence that another search found in other rows.
 
         Args:
-            entries: What :meth:`to_json` of the other search returned. Entries for columns not in `names`, or with a
-                different number of bets, are ignored.
+            entries: The result of the other search's :meth:`to_json`. Entries are ignored if their column is not in
+                `names`, or if their number of stakes differs from that of :data:`BETS`.
         """
         for name, form, logs, matches, searched in entries:
             if name in self.names and len(logs) == len(BETS):

@@ -1,7 +1,8 @@
-"""Find the matrix row for each row of a table: that of the record with the given id, or nearest to the given position.
+"""Find the matrix row for each row of a table, from the id or position in that row.
 
-If the guarantee of the release covers every point in a region, the matrix row for a position is drawn from those of the
-surrounding vertices (:mod:`privopt_metric_dp.region.snap_to_region`). Nearest records are found with a k-d tree. For
+The matrix row is that of the record with this id, or of the record nearest to this position. If the guarantee of the
+release covers every point in a region, the matrix row for a position is drawn from those of the surrounding vertices
+(:mod:`privopt_metric_dp.region.snap_to_region`). Nearest records are found with a k-d tree. For
 latitudes and longitudes, the tree contains points on a sphere with the Earth's radius. Chords sort in the same order as
 great-circle distances, so neither the poles nor the antimeridian are special cases.
 """
@@ -172,9 +173,10 @@ class Snap:
             streams: The random bytes with which vertices are drawn, one stream per row. By default, :attr:`source`.
 
         Returns:
-            Two arrays of shape (B,). The first has the index of each row's matrix row (of its vertex, if ``fixed`` and
-            in a region), or 0 for a row without a record. The second has the reason why a row has no record, as an
-            index into :data:`REASONS`, or -1 if it has one.
+            Two arrays of shape (B,). The first contains the index of each row's matrix row, or 0 for a row without a
+            record. If ``fixed`` is set and there is a region, it contains indices of vertices instead. The second
+            contains the reason why a row has no record, as an index into :data:`REASONS`, or -1 for a row with a
+            record.
 
         Raises:
             InputError: The columns cannot be read.
@@ -323,8 +325,9 @@ class Snap:
             source: The source of random bytes.
 
         Returns:
-            Two arrays of shape (B,). The first has indices of matrix rows (of vertices, if ``fixed``), or -1 where a
-            surrounding vertex has no matrix row. The second has the distances of the positions from the region in km.
+            Two arrays of shape (B,). The first contains indices of matrix rows or, if ``fixed`` is set, of vertices. It
+            is -1 where any surrounding vertex has no matrix row. The second contains the distances of the positions
+            from the region in km.
         """
         mixtures = self._snapper_for(secret).snap(positions)
         # A report is refused if any vertex around the position lacks a row, whichever vertex is drawn, so that the

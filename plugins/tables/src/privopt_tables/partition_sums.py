@@ -46,8 +46,8 @@ class RowSums:
     def changed_element(self, charged: RowSums) -> int | None:
         """Return the element of the new row, assuming that exactly one row was added, replaced or removed.
 
-        If n is the new element and o the charged one, the sums differ by n - o and n^2 - o^2, whose quotient is n + o.
-        An added row is the case o = 0, and a removed row the case n = 0.
+        Let a be the new element and b the charged one. The sums differ by a - b and a^2 - b^2, whose quotient is a + b.
+        If a row was added, b is 0. If a row was removed, a is 0.
 
         Args:
             charged: The sums of the rows that were charged.

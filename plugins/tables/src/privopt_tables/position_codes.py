@@ -1,7 +1,8 @@
 """Decode codes for positions in a string, such as geohashes, map tiles, polylines and WKB.
 
-Readers yield every position that a string might encode, and :mod:`.find_positions` decides from many rows whether it
-does encode one. docs/adr/0035-own-readers-of-positions.md explains why privopt has its own readers.
+Readers yield every position that a string might encode. :mod:`.find_positions` decides from many rows whether the
+strings of a column do encode positions. docs/adr/0035-own-readers-of-positions.md explains why privopt has its own
+readers.
 """
 
 from __future__ import annotations

@@ -133,9 +133,10 @@ class RowReports:
         return self.protector.charger is None
 
     def draw_outputs(self, rows: pl.DataFrame) -> Ints:
-        """Draw a report for each row without charging anything, and return indices into :attr:`report_of_output`, (B,).
+        """Draw a report for each row without charging anything.
 
-        Engines pass a few thousand rows at a time, so each call computes only what depends on the rows.
+        The result, shape (B,), contains the index of each row's report in :attr:`report_of_output`. Engines pass a few
+        thousand rows at a time, so each call computes only what depends on the rows.
 
         Args:
             rows: B rows with the columns of :attr:`arguments`.

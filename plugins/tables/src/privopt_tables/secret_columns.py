@@ -79,7 +79,7 @@ class Secret:
             geometry: The column of points, either strings or geometries.
 
         Raises:
-            UsageError: None of these choices or more than one is named, only one coordinate of a pair is named, or both
+            UsageError: No choice or more than one choice is given, only one coordinate of a pair is named, or both
                 coordinates have the same column.
         """
         choices: list[tuple[Kind, tuple[str | None, ...]]] = [

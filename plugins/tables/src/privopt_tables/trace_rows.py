@@ -239,7 +239,8 @@ class Tracer:
             frame: The part, with B rows.
             records: (B,) The index of the matrix row of each row's record. If the guarantee covers every point in a
                 region, a vertex that was drawn for the row takes the place of the record.
-            reason: (B,) The reason why a row has no position, as an index into :data:`REASONS`, or -1 if it has one.
+            reason: (B,) The reason why a row has no position, as an index into :data:`REASONS`, or -1 for a row with a
+                position.
             measure_steps: A function that takes the indices (M,) of rows and returns the distances (M, K), in steps,
                 from their positions to the K outputs. None if tests measure distances from the rows' records.
 
@@ -324,7 +325,9 @@ class Tracer:
         )
 
     def _charge_segments(self, trace_numbers: Sequence[int], epsilon: Fraction) -> Sequence[bool]:
-        """Charge one segment for each trace, in memory and durably in the ledger. Both limits must allow it.
+        """Charge one segment for each trace, first in memory and then durably in the ledger, if there is one.
+
+        A segment is granted only if both the limit in memory and the ledger's limit allow it.
 
         Args:
             trace_numbers: The numbers of the traces.

@@ -181,7 +181,7 @@ def _compare_traces(
         walker: The walker of the release, which draws reports along traces.
         setting: The places of the traces.
         length: The number of rows in a trace.
-        random: The random generator that chooses the traces.
+        random: The random generator with which the traces are chosen.
     """
     place_count = len(setting.names)
     for number in range(TRACE_PAIRS):
@@ -213,7 +213,7 @@ def _compare_traces(
 
 
 def _neighbouring_place(place_number: int, count: int) -> int:
-    """Return the index paired with a place's index (2k with 2k + 1), or the place's own index if it has no partner."""
+    """Return the index of a place's partner, or the place's own index if it has none. 2k and 2k + 1 are partners."""
     return min(place_number ^ 1, count - 1)
 
 
@@ -245,7 +245,7 @@ def _compare_draws(
         data: The data of the release's problem.
         setting: The places of the traces.
         length: The number of rows in the trace.
-        random: The random generator that chooses the trace.
+        random: The random generator with which the trace is chosen.
     """
     trace = [random.randrange(len(setting.names)) for _ in range(length)]
     # Half of the traces stay at one place, because a fault that reveals a little in each row becomes visible there.

@@ -35,7 +35,8 @@ class Law:
 
     Attributes:
         fresh: (P, K) The probability of each output in a fresh report (one that is not a repetition) from each place.
-        steps: (P, K) The distance from each place to each output, in the steps in which the tests measure distances.
+        steps: (P, K) The distance from each place to each output, in steps. A step is the unit in which the tests
+            measure distances.
         prediction: The distance (level) up to which a report would be repeated if there were no noise, and the rates of
             the noise.
     """
@@ -129,8 +130,9 @@ def segment_probability(
 ) -> float:
     """Return the probability that the given tests repeat a report and that the final test, if any, renews it.
 
-    The probability is a sum of geometric series over the threshold's noise m. A test at x steps beyond the level
-    repeats the report with probability 1 - exp(-test (m - x)) if m > x, and otherwise renews it. The number of terms is
+    The probability is a sum of geometric series over the threshold's noise m. The level is the distance up to which a
+    report would be repeated if there were no noise. A test at a distance of x steps more than the level repeats the
+    report with probability 1 - exp(-test (m - x)) if m > x, and always renews it if m <= x. The number of terms is
     proportional to two to the power of the number of repetitions.
 
     Args:
@@ -169,10 +171,10 @@ def segment_probability(
 def max_log_ratio(terms: Terms, reports: Reports, distances: Floats) -> Fraction:
     """Return the maximum log ratio that the guarantee allows between a sequence's probabilities along two traces.
 
-    The ratio is computed from the epsilons of the parts. The cost of a segment that ``terms`` states is not used. The
-    first report contributes its epsilon times the distance at the first row. Each segment contributes its epsilon times
-    the largest distance in it. A segment that has not ended contributes only the threshold's epsilon times that
-    distance.
+    The maximum is computed from the epsilons of the parts, without using the cost of a segment in ``terms``. The first
+    report contributes its epsilon times the distance at the first row. Each complete segment contributes its epsilon
+    times the largest distance in it. Its epsilon is that of a report, plus that of the threshold, plus twice that of a
+    test. A segment that has not ended contributes only the threshold's epsilon times the largest distance in it.
 
     Args:
         terms: The epsilons of the parts: the report, the threshold and a test.

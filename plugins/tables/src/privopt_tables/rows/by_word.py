@@ -173,7 +173,10 @@ class WordProtector(RowProtector):
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """The column that marks a seeded table. Empty if the table is not seeded, as sentences stay in their column."""
+        """The column that marks a seeded table. Empty if the table is not seeded.
+
+        No column of reports is added, because protected sentences stay in their column.
+        """
         return (SEEDED,) if self.is_seeded else ()
 
     @property

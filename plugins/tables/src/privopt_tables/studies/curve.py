@@ -119,8 +119,9 @@ def draw_curves(
         epsilons: The epsilons, in ascending order.
         options: The options. Only gap (None for each method's default), solver, jobs, progress and time_limit are used.
             Points that are not solved within the time limit, or before an interrupt, are "stopped".
-        announce: Called with each note in :attr:`Curves.refused`. A reason that is known in advance is announced before
-            anything is solved. Mechanisms that check the problem only while solving it are announced at the end.
+        announce: Called with each note in :attr:`Curves.refused`. Notes on refusals that are known in advance are
+            announced before anything is solved. Notes on mechanisms that check the problem only while solving it are
+            announced at the end.
         stored: The file with the points from earlier runs, which are not solved again. New points are written to it
             immediately.
 
@@ -212,7 +213,7 @@ def _solve_points(
         refusals: The points that must not be solved. Points that turn out to be refused are added.
         options: The options of the run, of which the solver and the progress function are used.
         executor: Runs the mechanisms' tasks.
-        received_signals: The numbers of the signals received so far. A signal handler appends to it.
+        received_signals: The list of signal numbers received so far, to which a signal handler appends.
         points: The points from earlier runs, keyed by mechanism and epsilon. New points are added.
         stored: The file to which every point is written as soon as it is found. None if there is no file.
     """

@@ -1,7 +1,7 @@
 """Write a problem file for words (``privopt init --vectors``), with an epsilon that hides each word among others.
 
 Distances between word vectors have no familiar unit. So epsilon is derived from the distances between words and their
-k-th nearest neighbours, for a few k (the rank).
+k-th nearest neighbours, for a few ranks k.
 """
 
 from __future__ import annotations
