@@ -42,7 +42,7 @@ class Metric(ABC):
 
     @abstractmethod
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return the centre within ``radius`` of each location, or -1 if there is no such centre, shape (n,).
+        """Return, for each location, the centre within ``radius`` of it, or -1 if there is no such centre, shape (n,).
 
         ``centres`` are location indices. The centres must be more than twice the radius apart, so that no location is
         in two balls. The radius is in the metric's unit.
@@ -239,7 +239,7 @@ class _PointSet(Metric):
         return find_neighbours
 
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return the centre within ``radius`` of each location, or -1 if there is no such centre, shape (n,).
+        """Return, for each location, the centre within ``radius`` of it, or -1 if there is no such centre, shape (n,).
 
         The nearest centre is the only candidate, because ``centres`` (location indices) are more than twice the radius
         apart.
@@ -383,7 +383,7 @@ class Matrix(Metric):
         return lambda point: np.flatnonzero(self.distances[point, among] <= radius)
 
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return the centre within ``radius`` of each location, or -1 if there is no such centre, shape (n,).
+        """Return, for each location, the centre within ``radius`` of it, or -1 if there is no such centre, shape (n,).
 
         ``centres`` are location indices. The centres must be more than twice the radius apart.
         """

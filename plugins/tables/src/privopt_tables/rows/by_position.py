@@ -329,7 +329,10 @@ class PositionProtector(RowProtector):
 
     @property
     def _spelling_notes(self) -> tuple[str, ...]:
-        """Notes on likely other units of positions, and on ids that look like a record's id. Cells are not quoted."""
+        """Notes on positions that are probably in another unit, and on ids that look like a record's id.
+
+        The notes quote no cells.
+        """
         look_alikes = (
             f"column {cut(name)}: {number_of(count, 'row')} without a report: the id looks like a record's, and "
             "differs from it by characters that no one sees"
