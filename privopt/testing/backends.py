@@ -1,4 +1,4 @@
-"""Checks of linear programming solvers: their answers on small random models must agree with SciPy's and dual bounds.
+"""Checks of linear programming solvers, which compare answers on small random models with SciPy's and with dual bounds.
 
 By weak duality, the multipliers at an optimum prove its value, regardless of the solver that found them. Each check has
 the same interface as checks from plugins: it takes the name of a registered solver, an effort and a seed.
@@ -191,7 +191,7 @@ def check_infeasible(solve: Solve, form: StandardForm, columns: Sequence[int], e
 
 
 def _raise_failure(message: str, form: StandardForm) -> None:
-    """Raise a CheckFailedError whose message states a finding and writes out the model, row by row.
+    """Raise a CheckFailedError whose message states a finding and lists the model's rows.
 
     The message calls the model the smallest one, because Hypothesis reports the smallest failing example.
 

@@ -86,7 +86,7 @@ class Profile:
             several outcomes instead of adding noise to numbers (the exponential mechanism, permute-and-flip). The
             number of outcomes must not vary. ``observed`` and ``draws`` then return the outcome's index, from 0.
         alike: ``(problem) -> (id, id, distance)``: the pairs of secrets that a matrix or a sampler must make hard to
-            distinguish, computed from the problem file by code that is independent of the mechanism's. If there are no
+            distinguish, computed from the problem file independently of the mechanism's code. If there are no
             distances, the distance is 1. The default is the pairs that the problem or the release states, or else all
             pairs of secrets. Under a notion that is not ``symmetric`` the pairs are ordered: an output is at most
             exp(epsilon distance) times as likely for the first secret as for the second.

@@ -33,8 +33,8 @@ def relabel(
     Args:
         columns: The names of the columns that contain ids, by table. Absent tables and columns, and empty cells, are
             skipped.
-        unless: A predicate that holds for problems whose result depends on the ids, for example in a choice between
-            equal costs. Such a problem has no variant.
+        unless: A predicate that holds for problems whose result depends on the ids, for example because ids break ties
+            between equal costs. Such a problem has no variant.
     """
 
     def relabel_ids(problem: GeneratedProblem, chance: random.Random) -> Variant | None:

@@ -2,7 +2,7 @@
 
 The judge (:mod:`privopt.testing.judging`) does the statistics. This module chooses the inputs to compare, and divides
 the effort's draws among them. A first test with few draws never fails the check, but a suspicious result leads to a
-longer test. A reason of type ``Elsewhere`` says that the check does not apply to a mechanism.
+longer test. If the check does not apply to a mechanism, it is skipped with a reason of type ``Elsewhere``.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
 def _can_attack(subject: Subject) -> str | None:
     """Return why the attack cannot run on the method under trial, ``subject``; None if it can.
 
-    The attack needs a notion that bounds odds; the bound may fail with probability delta (tails). It also needs draws:
-    either samples from a matrix or sampler, or releases for neighbouring problems.
+    The attack needs a notion that bounds odds, possibly except with probability delta. It also needs draws: either
+    samples from a matrix or sampler, or releases for neighbouring problems.
     """
     if not subject.traits & {"odds", "tails"}:
         return Elsewhere(missing_traits()["odds"])
@@ -358,7 +358,7 @@ def _check_fresh(trial: Trial, loaded: Any, problem: GeneratedProblem) -> None:
 
 
 def _promised_log_ratio(trial: Trial, pair: tuple[GeneratedProblem, GeneratedProblem], count: int) -> float:
-    """Estimate the greatest log ratio that a test on two neighbours may reveal, using a few draws.
+    """Return an estimate, from a few draws, of the greatest log ratio that a test on two neighbours may reveal.
 
     The estimate only ranks pairs. No failure is based on it.
 

@@ -1,7 +1,7 @@
 """Checks that verify detects forged release folders, and that all commands that use a release folder refuse them.
 
 Each forgery changes one file. Most forgeries also update the checksums, so that only a check of the contents can detect
-them. A reason of type ``Elsewhere`` says that a check does not apply to a mechanism.
+them. A check that does not apply to a mechanism is skipped with a reason of type ``Elsewhere``.
 """
 
 from __future__ import annotations

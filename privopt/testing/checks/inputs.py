@@ -44,8 +44,8 @@ class FaultyProblem:
         what: A description of the fault.
         names: Names of keys or files. The error message must contain at least one of them. The first is the faulty key
             or file.
-        certain: Whether the problem is certainly invalid, so that it must be refused. If it is not, the problem may
-            also be solved, but must not cause a crash.
+        certain: Whether the problem is certainly invalid, so that it must be refused. If False, the problem may be
+            refused or solved, but must not cause a crash.
     """
 
     problem: GeneratedProblem
@@ -78,8 +78,8 @@ def bad_input(trial: Trial) -> None:
 def _select_cases(cases: Sequence[FaultyProblem]) -> list[FaultyProblem]:
     """Return at most :data:`FAULTS_PER_PROBLEM` of the cases, spread evenly over the keys and files.
 
-    The first case for each key comes before the second case for any key. Files get two more turns than keys, because
-    there are far more keys than files.
+    The first case for each key comes before the second case for any key. The first three cases for each file come
+    before the second case for any key, because there are far more keys than files.
     """
     counts_by_name: Counter[str] = Counter()
     turns: list[tuple[int, int]] = []

@@ -1,6 +1,6 @@
 """Checks on the loss: its value and bound, its dependence on epsilon, and its agreement between equivalent problems.
 
-A reason of type ``Elsewhere`` says that a check does not apply to a mechanism.
+A check that does not apply to a mechanism is skipped with a reason of type ``Elsewhere``.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ def _check_budget(
         neighbours: The problem's neighbours.
         answer: A function that returns the noisy values for the neighbours' calls; None to get the neighbours' queries
             as usual (:func:`queries_of`).
-        remark: A prefix for the failure message, such as how the noise was shifted; empty for none.
+        remark: A prefix for the failure message, such as a note on how the noise was shifted; may be empty.
     """
     subject = trial.subject
     budget = subject.notion.budget_of(subject.claim_of(trial.subject.load(problem)))

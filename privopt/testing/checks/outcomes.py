@@ -135,9 +135,9 @@ def _distribution_at(subject: Subject, problem: GeneratedProblem, factor: float)
 
 
 def _visible_multiple(trial: Trial, problem: GeneratedProblem, probabilities: NDArray[np.float64]) -> float:
-    """Return the smallest of :data:`FACTORS` that the test would detect in nine of ten cases.
+    """Return the smallest multiple of epsilon that the test would detect in nine of ten cases.
 
-    The result is infinity if the test would detect none of these multiples of epsilon.
+    Only the multiples in :data:`FACTORS` are considered. If the test would detect none of them, the result is infinity.
 
     Args:
         trial: One example of the check, whose effort determines the number of draws.

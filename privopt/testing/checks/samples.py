@@ -37,9 +37,9 @@ def required_pairs(subject: Subject, run: Run) -> Alike:
     """Return the pairs of secrets that a run's guarantee must make hard to distinguish, with their distances.
 
     The pairs come from the first of these that states any: the profile, the problem, the release. If no pairs are
-    stated, a symmetric notion requires all pairs of secrets, at distance 1. Any other notion then requires none,
-    because it is unknown which secret in a pair is protected. If each user has their own matrix (scope "own-matrix"),
-    the problem's pairs do not apply; a profile can check these matrices with its ``oracle``.
+    stated, a symmetric notion requires all pairs of secrets, at distance 1. A notion that is not symmetric requires no
+    pairs in this case, because it is unknown which secret in a pair is protected. If each user has their own matrix
+    (scope "own-matrix"), the problem's pairs do not apply; a profile can check these matrices with its ``oracle``.
     """
     # Metric problems have ``alike``, which returns pairs and distances. Releases with records may have ``pairs``.
     release, problem_pairs = run.release, getattr(run.problem, "alike", None)
@@ -69,7 +69,7 @@ def states_direction(subject: Subject) -> str | None:
 
 
 def find_odd_frequency(outcomes: Sequence[T], probabilities: Mapping[T, float]) -> str | None:
-    """Return a sentence about an outcome that is too frequent or too rare for its stated probability, if there is one.
+    """Return a sentence about an outcome whose frequency contradicts its stated probability; None if there is none.
 
     Args:
         outcomes: The outcomes of independent draws.

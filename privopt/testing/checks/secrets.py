@@ -1,7 +1,8 @@
 """Checks that files outside ``private/`` do not reveal a secret: its bytes, its row order, or values computed from it.
 
 The last property is non-interference (Goguen and Meseguer 1982): if the noisy values are the same for two inputs, all
-public files must be the same. A reason of type ``Elsewhere`` says that a check does not apply to a mechanism.
+public files must be the same. A check that does not apply to a mechanism is skipped with a reason of type
+``Elsewhere``.
 """
 
 from __future__ import annotations

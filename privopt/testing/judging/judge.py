@@ -123,7 +123,7 @@ class _Candidate:
     Attributes:
         a: The first input.
         b: The second input.
-        odds: The log odds that the claim allows between the inputs per unit of epsilon, which is their distance.
+        odds: The distance between the inputs, which is the log odds that the claim allows per unit of epsilon.
         tests: The most promising tests, the best first.
     """
 
@@ -179,8 +179,8 @@ def judge(
         delta: The claimed delta, at least 0.
         distance: A function that returns the distance between two inputs, for notions that depend on distances; 1 by
             default.
-        many: A function ``(input, count)`` that returns ``count`` outputs, for mechanisms that draw many outputs at
-            once faster than one by one.
+        many: A function ``(input, count)`` that returns ``count`` outputs, for mechanisms that can draw many outputs in
+            less time than one by one.
         confidence: The joint confidence of all statements.
         draws: The largest number of outputs to draw. Unless the trial ends early, nearly all of these are used.
         time_limit: The number of seconds after which the trial stops; None for no limit.

@@ -55,7 +55,7 @@ class BitPattern(NamedTuple):
         sign: -1, 0 or 1.
         exponent: The absolute value is at least 2**(exponent - 1) and below 2**exponent.
         place: The number is a multiple of 2**place, but not of any greater power of two.
-        oddity: 0 for a finite number. For any other output, 1 plus an index of :data:`ODD_OUTPUTS`; the other
+        oddity: 0 for a finite number. For any other output, 1 plus its index in :data:`ODD_OUTPUTS`; the other
             attributes then have no meaning.
     """
 
@@ -188,8 +188,8 @@ class Table:
         labels: For each kind, a key for its parts that are not numbers.
         kind_numbers: Array of shape (kinds, d), each kind's numbers, where d is the most common count of numbers in an
             output. Rows of odd outputs contain 0.
-        kind_oddity: Array of shape (kinds,), 0 for a kind with d finite numbers, and otherwise 1 plus an index of
-            :data:`ODD_OUTPUTS`.
+        kind_oddity: Array of shape (kinds,), 0 for a kind with d finite numbers. For any other (odd) kind, 1 plus its
+            index in :data:`ODD_OUTPUTS`.
     """
 
     index: Ints
