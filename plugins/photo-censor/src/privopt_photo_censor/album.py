@@ -1,8 +1,9 @@
 """The data of an album: a classifier's scores, the true location, and the photos that must stay.
 
-The notation is that of Yang, Chakrabarti and Vorobeychik (AAAI 2020). ``S_ij`` is the log-probability of location j for
-photo i, t is the true location, and theta is the margin. :class:`Alternates` is the album in the form that the solvers
-use, with one row for each location except the true one.
+The notation is that of Yang, Chakrabarti and Vorobeychik (AAAI 2020). ``S_ij`` is photo i's score for location j, a
+log-probability, and t is the true location. theta is the margin, which is added to the true location's score for each
+photo. :class:`Alternates` is the album in the form that the solvers use, with one row for each location except the true
+one.
 """
 
 from __future__ import annotations
@@ -164,11 +165,12 @@ class Alternates:
         location: (m,) The column of each alternate in the album.
         scores: (m, N) The scores, with 0 in place of -inf.
         true: (N,) The scores of the true location.
-        margin: The margin theta.
-        diff: (m, N) The differences scores - true - theta in doubles, with 0 in place of -inf. A positive difference
-            means that the photo favours the alternate over the true location.
+        margin: The margin theta, which is added to the true location's score for each photo.
+        diff: (m, N) The differences ``scores - true - margin`` in doubles, with 0 in place of -inf. A positive
+            difference means that the photo favours the alternate over the true location.
         kills: (m, N) Whether the score is -inf. Retaining such a photo rules the alternate out.
-        size: (m,) The largest |score| in each row, plus the largest |true|, plus |theta|: the scale of rounding errors.
+        size: (m,) The scale of rounding errors: the largest absolute score in each row, plus the largest absolute value
+            in ``true``, plus the absolute margin.
         keep: (N,) Whether each photo must stay.
     """
 
@@ -212,7 +214,10 @@ class Alternates:
         return np.asarray(4.0 * np.finfo(np.float64).eps * n * (n + 2) * self.size)
 
     def gain(self, row: int, photo: int) -> Fraction:
-        """Return ``S_ij - S_it - theta`` exactly, for the photo i = ``photo`` and the alternate j in row ``row``."""
+        """Return a photo's exact score for the alternate in row ``row``, minus its score for the true location and theta.
+
+        A positive result means that the photo favours the alternate over the true location.
+        """
         return Fraction(self.scores[row, photo]) - Fraction(self.true[photo]) - Fraction(self.margin)
 
     def sums(self, retained: Bools) -> Floats:

@@ -1,9 +1,10 @@
 """Exact ranks of the true location, given the set of photos that are posted.
 
-Solvers propose sets of photos; this module decides whether a set protects the true location. A location ranks at or
-above the true one if the sum of the terms ``S_ij - S_it - theta`` over the posted photos is non-negative. The sign is
-taken from a single :func:`math.fsum` over all scores, which rounds correctly and only once. Two separate sums, or
-differences computed first, could yield the wrong sign.
+Solvers propose sets of photos; this module decides whether a set protects the true location. Let S_ij be photo i's
+score for location j, t the true location, and theta the margin, which is added to the true location's score for each
+photo. Location j ranks at or above the true one if the sum of ``S_ij - S_it - theta`` over the posted photos i is
+non-negative. The sign is taken from a single :func:`math.fsum` over all scores, which rounds correctly and only once.
+Two separate sums, or differences computed first, could yield the wrong sign.
 """
 
 from __future__ import annotations

@@ -166,8 +166,8 @@ class Classifier:
     def _find_output(self) -> str:
         """Return the name of the model output that contains the scores.
 
-        This is ``output_name``. If it is not set, this is the first output of a floating-point type, because some
-        models, such as scikit-learn classifiers, return each photo's label before the scores.
+        This is ``output_name`` or, if that is not set, the first output of a floating-point type. Outputs of other
+        types are skipped because some models, such as scikit-learn classifiers, return each photo's label first.
 
         Raises:
             InputError: The model has no output with the name ``output_name``.

@@ -169,8 +169,8 @@ def copies_protected(problem: PhotoInstance, retained: Bools, scores: Floats) ->
 def shortfall(problem: PhotoInstance, retained: Bools, scores: Floats) -> str | None:
     """Return the reason why the clean copies do not meet the guarantee, or None if they do.
 
-    In a top-k task, k locations must be protected. In a budget task, the copies must protect as many locations as the
-    photos.
+    In a top-k task, the copies must protect k locations. In a budget task, they must protect at least as many locations
+    as the retained photos do.
 
     Args:
         problem: The problem, with its scores and task.

@@ -72,7 +72,7 @@ def _guess_place(photo: Metadata, positioned: Sequence[Metadata]) -> Guess | Non
 
 
 def _parse_time(taken: str) -> datetime:
-    """Parse a time in Exif format; return the earliest possible time if it is invalid, such as one with hour 24."""
+    """Parse a time in Exif format, or return the earliest possible time if the text is invalid (such as hour 24)."""
     try:
         return datetime.strptime(taken, "%Y:%m:%d %H:%M:%S")
     except ValueError:

@@ -122,7 +122,7 @@ def readable(name: str, what: str = "read") -> Iterator[None]:
 
     Args:
         name: The photo's name, for the error message.
-        what: The last word of the message "a photo that cannot be read", which can be another participle.
+        what: The participle in the message "a photo that cannot be read", such as "read" or "copied".
 
     Raises:
         InputError: The photo cannot be decoded.
@@ -141,7 +141,7 @@ def unreadable_fault(name: str, error: Exception, what: str = "read") -> Fault:
     Args:
         name: The photo's name.
         error: The decoder's error. Its text is not repeated.
-        what: The last word of the message "a photo that cannot be read", which can be another participle.
+        what: The participle in the message "a photo that cannot be read", such as "read" or "copied".
     """
     expectation = "a photo of 8 bits a channel"
     if isinstance(error, TooManyPixelsError):

@@ -1,4 +1,4 @@
-"""The part of the stand-alone checker for photo-censor releases.
+"""The part of the stand-alone checker that checks photo-censor releases.
 
 It uses only the standard library and shares no code with the mechanism.
 """

@@ -32,9 +32,10 @@ PRIVACY_KEYS = "top_k deletion_budget margin"
 class Photos:
     """A checker for the claims of one photo-censor release.
 
-    A place j is protected if the sum of S_ij - S_it - margin over the kept photos i is at least 0, where t is the true
-    place. The classifier then finds j at least as likely as t. If a kept photo has the score -inf for the true place,
-    all other places are protected.
+    Let S_ij be photo i's score (log-probability) for place j, and t the true place. A place j is protected if the sum
+    of S_ij - S_it - margin over the kept photos i is at least 0. The classifier then finds j at least as likely as t,
+    even after the margin is added to every score of t. If a kept photo has the score -inf for the true place, all other
+    places are protected.
 
     Photos are identified by index. The indices of clean copies, if there are any, follow those of the photos.
 
@@ -43,7 +44,7 @@ class Photos:
         options: The ``[privacy]`` table of the problem file.
         all, retained, keep: The indices of all photos, of the posted photos, and of the photos that must be posted.
         copies: The indices of the clean copies, or ``retained`` if there are none.
-        theta: The margin.
+        theta: The margin, which is added to each photo's score for the true place.
         k, budget: The task: either the number of places to protect, or the number of photos that may be deleted. The
             number that does not apply is 0.
         least: The smallest number of photos that must stay.
@@ -136,7 +137,9 @@ class Photos:
         return f"{others} are at least as likely as the true one"
 
     def objective(self) -> str:
-        """Check that the bound is proved: no choice deletes fewer photos or, with a budget, protects more places.
+        """Check that the stated bound is proved: no choice of photos is better than the bound.
+
+        A bound limits the number of deleted photos from below or, with a budget, that of protected places from above.
 
         Returns:
             A description of the result for the checker's output.

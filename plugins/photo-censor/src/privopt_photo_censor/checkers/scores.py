@@ -139,19 +139,19 @@ def _look_like_probabilities(scores: list[Row]) -> bool:
 
 
 def differences(scores: list[Row], column: int, true: int, margin: float) -> list[int | None]:
-    """Return S_ij - S_it - margin for each photo i, which measures how much the photo favours place j over place t.
+    """Return each photo's score for a place, minus its score for the true place and the margin.
 
-    The differences are exact integers in units of 2**-1074, of which every double is a multiple. A difference is None
-    if one of the scores is -inf.
+    The differences measure how much each photo favours the place over the true one. They are exact integers in units of
+    2**-1074, of which every double is a multiple. A difference is None if one of the scores is -inf.
 
     Args:
         scores: One row per photo: the log-probability of each place.
-        column, true: The indices of the place j and the true place t.
-        margin: The margin.
+        column, true: The indices of the place and of the true place.
+        margin: The margin, which is added to each photo's score for the true place.
     """
 
     def subtract(row: Row) -> int | None:
-        """Return S_ij - S_it - margin for a photo, given its row of scores."""
+        """Return the difference for one photo, given its row of scores; None if one of the two scores is -inf."""
         if -math.inf in (row[column], row[true]):
             return None
         return int((Fraction(row[column]) - Fraction(row[true]) - Fraction(margin)) * UNIT)

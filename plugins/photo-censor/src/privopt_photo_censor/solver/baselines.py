@@ -20,7 +20,7 @@ __all__ = ["greedy", "top_1"]
 
 
 def greedy(album: Album, task: Task) -> Plan:
-    """Return the plan of the greedy baseline, which deletes the photos with the highest true-location scores S_it.
+    """Return the plan of the greedy baseline, which deletes the photos with the highest scores for the true location.
 
     Photos are deleted one by one until the true location is not among the top k or, under a budget, until the budget is
     used up. Among photos with equal scores, the first one is deleted first.

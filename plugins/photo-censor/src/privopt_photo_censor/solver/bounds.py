@@ -1,10 +1,12 @@
 """Upper bounds on the number of retained photos if given locations must rank at or above the true one.
 
-For a set A of locations, the linear relaxation is ``max sum z, sum_i z_i d_ij >= 0 (j in A), 0 <= z <= 1``, where d_ij
-is the advantage of photo i for location j. By Lagrangian duality, at most ``sum_i max(0, 1 + sum_j f_j d_ij)`` photos
-can stay, for any multipliers f >= 0; the maximum with 0 is omitted for photos that must stay. The multipliers come from
-HiGHS or, for many photos, from Newton's method; for one additional location, they come from a line search along its
-multiplier. The bound is this sum plus its largest possible rounding error, never the objective that a solver reports.
+Let z_i be 1 if photo i stays and 0 if it is deleted. The advantage d_ij of photo i for location j is its score for j,
+minus its score for the true location, minus the margin. For a set A of locations, the linear relaxation is ``max sum z,
+sum_i z_i d_ij >= 0 (j in A), 0 <= z <= 1``. By Lagrangian duality, at most ``sum_i max(0, 1 + sum_j f_j d_ij)`` photos
+can stay, for any multipliers f_j >= 0 of the locations j in A; the maximum with 0 is omitted for photos that must stay.
+The multipliers come from HiGHS or, for many photos, from Newton's method; for one additional location, they come from a
+line search along its multiplier. The bound is this sum plus its largest possible rounding error, never the objective
+that a solver reports.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class Photos:
 
     Attributes:
         must: (N,) Whether each photo must stay.
-        may: (N,) Whether each photo may stay, which includes those that must.
+        may: (N,) Whether each photo may stay. True for all photos that must stay.
     """
 
     must: Bools
@@ -277,8 +279,8 @@ class Program:
 
         Args:
             rows: (r,) The locations that must be protected.
-            photos: The photos that must stay, and the photos that may stay. No photo that must stay may rule out one of
-                the locations.
+            photos: The photos that must stay, and the photos that may stay. None of the locations may be ruled out by a
+                photo that must stay.
 
         Returns:
             The certificate with the bound, and the (N,) values and (N,) reduced costs of the photos. If HiGHS fails,
@@ -310,8 +312,8 @@ class Program:
 
         Args:
             rows: (r,) The locations that must be protected.
-            photos: The photos that must stay, and the photos that may stay. No photo that must stay may rule out one of
-                the locations.
+            photos: The photos that must stay, and the photos that may stay. None of the locations may be ruled out by a
+                photo that must stay.
             start: The initial multipliers, for some of these locations.
             enough: A bound below this number need not be improved.
         """

@@ -34,7 +34,7 @@ class Plan:
         bound: Upper bound on the number of photos that any set retains or, under a budget, of locations that any set
             protects.
         tree: The proof of the bound. None without a proof.
-        proved: A text that states how optimality was proved. Empty if it was not.
+        proved: A text that states how optimality was proved. Empty if optimality was not proved.
         programs: The number of linear programs solved.
         stopped: Whether a time limit or an interrupt ended the search.
     """
@@ -121,9 +121,10 @@ def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None
 def prove_weaker_bounds(search: Search) -> Iterator[tuple[int, Tree]]:
     """Prove bounds above the incumbent's value, each lower than the last, by bisection.
 
-    Each search closes every case at a target bound between the value and the proved bound. It needs few cases, and
-    fewer for a higher target. It ends with a proof of the target, or with a better set of photos, which is offered to
-    the incumbent. The bisection ends when a search takes too much time or its proof grows too large.
+    Each step tries to prove a target bound between the value and the bound proved so far, by a new search. Such a
+    search needs few cases, and fewer for a higher target. It ends with a proof of the target, or with a better set of
+    photos, which is offered to the incumbent. The bisection ends when a search takes too much time or its proof grows
+    too large.
 
     Args:
         search: The search for the best set, which is not changed apart from its incumbent.

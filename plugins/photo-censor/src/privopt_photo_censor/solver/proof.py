@@ -1,14 +1,15 @@
 """Proofs that no set of photos is better than the released one, as trees of cases that are stored with the release.
 
-A tree proves that no set of at least ``fewest`` retained photos leaves ``k`` locations at or above the true one. A case
-fixes some locations as protected or as not counted, and some photos as retained or deleted. It is closed if fewer than
-``k`` locations may still be protected, or if multipliers f >= 0 for its protected locations prove that fewer than
-``fewest`` photos can stay. By Lagrangian duality, at most ::
+A location is protected if the retained photos make it rank at or above the true one. A tree proves that no set of at
+least ``fewest`` retained photos protects ``k`` locations. A case fixes some locations as protected or as not counted,
+and some photos as retained or deleted. It is closed if fewer than ``k`` locations may still be protected, or if
+multipliers f_j >= 0 of its protected locations j prove that fewer than ``fewest`` photos can stay. By Lagrangian
+duality, at most ::
 
-    sum over photos i of max(0, 1 + sum over locations j of f_j (S_ij - S_it - theta))
+    sum over photos i of max(0, 1 + sum over protected locations j of f_j (S_ij - S_it - theta))
 
-photos can stay, where the maximum with 0 is omitted for photos that must stay. docs/reference/proof.md describes the
-file format.
+photos can stay. Here S_ij is photo i's score for location j, t is the true location, and theta is the margin. The
+maximum with 0 is omitted for photos that must stay. docs/reference/proof.md describes the file format.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class Search:
         return not self._open
 
     def make_search_above(self, bound: int) -> Search:
-        """Return a new search for any set of photos whose value exceeds ``bound``, without the cases of this search.
+        """Return a new search, from the root case, for any set of photos whose value exceeds ``bound``.
 
         If the new search ends without such a set, its cases prove the bound. Both searches share the linear program.
         """

@@ -1,9 +1,10 @@
 """The polynomial special case, in which only one alternate must be protected (AAAI 2020, section 4 and Appendix B).
 
-An alternate is a location other than the true one. For an alternate j, photos are sorted by their advantage ``S_ij -
-S_it - theta`` and deleted, smallest first, until the sum is non-negative. The paper's printed Algorithm 1 never
-increments d, omits the empty deletion set and requires a strict inequality. This module implements the method described
-in the paper's text.
+An alternate is a location other than the true one. The advantage of a photo for an alternate is its score for the
+alternate, minus its score for the true location, minus the margin. Photos are sorted by their advantage and deleted,
+smallest first, until the sum of the remaining advantages is non-negative. The paper's printed Algorithm 1 never
+increments its variable d, omits the empty deletion set and requires a strict inequality. This module implements the
+method described in the paper's text.
 """
 
 from __future__ import annotations
