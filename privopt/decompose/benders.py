@@ -1,4 +1,4 @@
-"""Benders decomposition of a compiled model whose columns are split into complicating columns and blocks.
+"""Benders decomposition of a compiled model whose columns are split into |Y| complicating columns and several blocks.
 
 Each round solves the master, then every block at a query point, and adds one cut per block (the multi-cut variant). An
 infeasible block gives a feasibility cut from its dual ray (multipliers that prove its infeasibility). The method
@@ -101,9 +101,9 @@ class Benders(Decomposer):
             blocks: The column indices of each block. No row may contain columns from two blocks.
             context: The gap, limits on time and memory, executor, progress callback and checkpoint settings.
             start: A feasible point and multipliers to begin with; ignored if the run resumes from a checkpoint.
-            valid: Called with the master's values for the complicating columns, shape (|Y|,). Returns valid rows that
-                these values violate, with their proof, or None. A row over these columns is valid if the form implies
-                it.
+            valid: Called with the master's values for the |Y| complicating columns, shape (|Y|,). Returns valid rows
+                that these values violate, with their proof, or None. A row over these columns is valid if the form
+                implies it.
             improve: Called once per round with the multipliers that prove the best bound and with the best point. The
                 point and multipliers that it returns are checked and used.
 
@@ -366,8 +366,8 @@ class _Run:
     def choose_query(self, z: Floats) -> Floats:
         """Return the values for the complicating columns at which the blocks are solved, by an in-out step.
 
-        The query lies on the line from the best known point (the centre) to the master's point, at the fraction
-        ``share`` of the way.
+        The query lies on the line from the best known point (the centre) to the master's point. The fraction of the way
+        is :attr:`State.share`.
 
         Args:
             z: The master's values for the complicating columns, shape (|Y|,).

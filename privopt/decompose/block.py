@@ -1,7 +1,7 @@
 """Functions that solve one Benders subproblem (block) at a point, on the worker whose solver has loaded it.
 
 A block is an independent linear program once the complicating columns z, which join the blocks, have fixed values. |Y|
-is the number of these columns.
+is the number of these columns. Block l has n_l columns and m_l rows.
 """
 
 from __future__ import annotations

@@ -35,9 +35,10 @@ class ValidRows:
     Attributes:
         matrix: CSR matrix of shape (rows, |Y|), the rows' coefficients.
         upper: Array of shape (rows,), the rows' right-hand sides.
-        proof: CSR matrix of shape (rows, m). Row i contains multipliers of the form's rows, and the negated combination
-            of these rows is valid row i. The signs are those of a minimum, so no multiplier of a ``<=`` row is above 0.
-            Bounds are computed from these multipliers, so they do not depend on the caller's claim.
+        proof: CSR matrix of shape (rows, m), where m is the number of rows of the form. Row i contains multipliers of
+            the form's rows, and the negated combination of these rows is valid row i. The signs are those of a minimum,
+            so no multiplier of a ``<=`` row is above 0. Bounds are computed from these multipliers, so they do not
+            depend on the caller's claim.
     """
 
     matrix: Any
@@ -251,7 +252,7 @@ class Master:
     def put_valid(self, places: Ints, slope: Floats, upper: float, rows: Ints, proof: Floats) -> None:
         """Append one valid row ``slope z[places] <= upper`` from its parts, as stored in a checkpoint.
 
-        ``rows`` and ``proof`` are the form's rows that prove it, and their multipliers.
+        ``rows`` are the indices of the form's rows that prove the valid row, and ``proof`` contains their multipliers.
         """
         self._append_rows([_Row(places=places, slope=slope, upper=upper, proof_rows=rows, proof=proof)])
 

@@ -1,7 +1,8 @@
 """A compiled model split into complicating columns and blocks, and the cuts that a block's multipliers prove.
 
 Once the complicating columns ``z`` are fixed, the blocks are independent linear programs. Weak duality turns any
-multipliers of a block's rows into a cut over ``z``.
+multipliers of a block's rows into a cut over ``z``. The model has n columns and m rows, of which |Y| columns are
+complicating, and block l has n_l columns and m_l rows.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Piece:
     """One block, which is a linear program once the complicating columns z have fixed values.
 
     It minimises ``form.c x`` subject to the rows of ``form``, after ``coupling z`` is subtracted from the rows' sides.
+    Block l has n_l columns x and m_l rows, and there are |Y| complicating columns.
 
     Attributes:
         number: The block's index.

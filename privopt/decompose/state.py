@@ -37,7 +37,7 @@ class State:
         seconds: The time that the run had taken before it was resumed, in seconds.
         master_times: The time spent in the master in each round, in seconds.
         block_times: The time spent in each block over all rounds, in seconds, shape (blocks,).
-        first_feasible: The first round in which each block was feasible, shape (blocks,); 0 before that round.
+        first_feasible: The first round in which each block was feasible, shape (blocks,); 0 if there was none so far.
         cuts: The number of added cuts.
         dropped: The number of idle rows that were dropped from the master.
     """

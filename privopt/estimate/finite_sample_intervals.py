@@ -1,12 +1,15 @@
 """Intervals that hold for every number of reports, from Clopper-Pearson bounds on outputs and linear programs.
 
-With probability 1 - alpha, every output's probability lies between its bounds [L_k, U_k]. These are Clopper-Pearson
+Let pi be the records' true shares, and Z the channel (Z_ik is the probability of output k given record i). With
+probability 1 - alpha, the probability of every output k lies between its bounds L_k and U_k. These are Clopper-Pearson
 bounds, each at confidence 1 - alpha / m, where m is the number of bounds. The true shares then satisfy pi >= 0, sum pi
 = 1 and L_k <= (pi Z)_k <= U_k, and the smallest and largest pi_i among all such shares bound all shares simultaneously.
-The programs are written in the modelling language. Let h have a 1 for each of a group's records, so that h . pi is the
-group's share. For every y, the smallest h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i. If y are
-the program's multipliers, this bound equals the program's optimal value. It is valid for any y, so the solver's
-tolerance does not matter.
+The programs are written in privopt's modelling language.
+
+Let h have a 1 for each of a group's records, so that h . pi is the group's share. For every vector y with an entry per
+output, the smallest h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i. If y contains the program's
+multipliers, this bound equals the program's optimal value. It is valid for any y, so the solver's tolerance does not
+matter.
 
 :mod:`privopt.estimate.linear_intervals` computes intervals faster, for groups of records and for more records than the
 programs can handle. The intervals here are narrower for a group that the reports hardly distinguish from others,
@@ -45,7 +48,9 @@ def is_affordable(records: int, outputs: int, intervals: int) -> bool:
 def finite_sample(
     columns: Floats, low: Floats, high: Floats, functionals: csr_array, progress: Progress | None = None
 ) -> tuple[Floats, Floats] | None:
-    """Return bounds on the smallest and largest h . pi for each functional h; None if no shares pi satisfy all bounds.
+    """Return bounds on h . pi for each functional h, over all shares pi that satisfy the bounds on the outputs.
+
+    The result is None if no shares satisfy these bounds.
 
     Args:
         columns: Array of shape (N, K), the probability of each output given each record.

@@ -1,12 +1,13 @@
 """A fit of flows between groups of records to pairs of reports, by expectation maximisation over pairs of bumps.
 
-A trip from record i to record j reports outputs (k, l) with probability z_ik z_jl, because its two reports are drawn
-independently. The distribution of trips is a mixture of products of two bumps, which are smooth distributions over the
-records (:mod:`.smooth_shares`). The mixture's weights form a matrix W, (M, M). The log-likelihood is concave in the
-weights. Each round of expectation maximisation multiplies the weights by D = A (C / (A' W A)) A'. Here A, (M, L),
-contains the probability of each output given each bump, and C, (L, L), the fraction of trips with each pair of outputs.
-The log-likelihood is below its maximum by at most ln max D per trip (see :mod:`.likelihood`). Rounds are
-over-relaxed: D is raised to a power above 1 as long as the likelihood grows, which saves most of the rounds.
+Let z_ik be the probability of output k given record i. A trip from record i to record j reports outputs (k, l) with
+probability z_ik z_jl, because its two reports are drawn independently. The distribution of trips is a mixture of
+products of two bumps, which are smooth distributions over the records (:mod:`.smooth_shares`). The mixture's weights
+form a matrix W, (M, M). The log-likelihood is concave in the weights. Each round of expectation maximisation multiplies
+the weights, entry by entry, by D = A (C / (A' W A)) A'. Here A, (M, L), contains the probability of each output given
+each bump, and C, (L, L), the fraction of trips with each pair of outputs. The log-likelihood is below its maximum by at
+most ln max D per trip (see :mod:`.likelihood`). Rounds are over-relaxed: D is raised to a power above 1 as long as the
+likelihood grows, which saves most of the rounds.
 
 Outputs that say almost the same about the secret are merged into up to MAX_CELLS cells. A report's cell is a function
 of the report, so the likelihood of the observed cells can be maximised instead.

@@ -159,8 +159,8 @@ def estimate_flows(
 
     Args:
         trips: The counted trips.
-        options: The options for the estimate. Intervals come from the parametric bootstrap, regardless of their
-            ``intervals``.
+        options: The options for the estimate. Their ``intervals`` are ignored, because intervals for flows always come
+            from the parametric bootstrap.
         groups: The indices of each group's records. Every record is in one group.
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
             shape (B, N); None if there are no distances.

@@ -1,8 +1,9 @@
 """Maximum likelihood from counts of reports, a convex problem that is solved to a proved duality gap.
 
-With shares pi of the records and a channel Z, report k has probability m_k = sum_i pi_i z_ik. The log-likelihood of
-counts n_k is sum_k n_k ln m_k, which is concave and depends on the counts alone. With D_i = sum_k n_k z_ik / m_k,
-Jensen's inequality shows that no shares have a log-likelihood greater than that of pi by more than n ln(max_i D_i / n).
+Let pi be shares of the records, and z_ik the probability of report k given record i. Report k then has probability
+m_k = sum_i pi_i z_ik. The log-likelihood of n reports with counts n_k is sum_k n_k ln m_k, which is concave in pi and
+depends on the reports through their counts alone. With D_i = sum_k n_k z_ik / m_k, Jensen's inequality shows that no
+shares have a log-likelihood greater than that of pi by more than n ln(max_i D_i / n).
 
 The iterative Bayesian update pi_i D_i / n converges to the same maximum, but slowly. The interior point method here
 needs about twenty steps. It starts from uniform shares, so that it finds a central maximum if there are many maxima.
@@ -58,7 +59,9 @@ class Fit:
 
 
 def gap_of(shares: Floats, columns: Floats, parts: Floats) -> float:
-    """Return a bound on how far the shares' log-likelihood is below its maximum, per report: ln max_i D_i.
+    """Return a bound on how far the shares' log-likelihood is below its maximum, per report.
+
+    The bound is ln(max_i D_i / n), in the notation of the module's docstring.
 
     Args:
         shares: Array of shape (N,), the shares, which sum to 1.
@@ -126,7 +129,10 @@ def _start_point(p: Floats, columns: Floats, parts: Floats, minimum: float) -> t
 
 
 def _take_step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Floats, Floats]:
-    """Take one predictor-corrector step (Mehrotra) towards the optimality conditions slope + s = 1, p s = mu.
+    """Take one predictor-corrector step (Mehrotra) towards the optimality conditions slope + s = 1 and p s = mu.
+
+    The slope is the derivative of the log-likelihood per report with respect to each share, and mu is a positive target
+    that decreases towards 0.
 
     Args:
         p: Array of shape (N,), the shares, which are positive. They sum to 1 if both equations hold.
@@ -165,6 +171,7 @@ def _step_length(values: Floats, step: Floats) -> float:
 class _Newton:
     """A factorisation of Z diag(1 / v) Z' + diag(1 / t), with which Newton's equations are solved several times.
 
+    Z contains the probability of each report given each record, Z' is its transpose, and v and t are positive vectors.
     If there are at most as many outputs as records, the Woodbury identity reduces the system to one over the outputs.
 
     Attributes:

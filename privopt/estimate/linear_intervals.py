@@ -276,9 +276,10 @@ def _normal_half_width(error: float) -> HalfWidth:
 
 
 class _Ridges:
-    """Ridge regressions with one matrix A, which minimise |A u - g|^2 + ridge |u|^2 for many g and ridge penalties.
+    """Ridge regressions with one matrix A, which share one eigendecomposition.
 
-    They share one eigendecomposition.
+    Each regression finds the weights u that minimise |A u - g|^2 + ridge |u|^2, for a right-hand side g and a ridge
+    penalty.
 
     Attributes:
         _matrix: The matrix A, shape (N, K).

@@ -1,10 +1,13 @@
 """Asymptotic profile-likelihood intervals for sums of shares that were estimated from noisy reports.
 
-The interval for h . pi consists of the values v for which the greatest log-likelihood of shares with h . pi = v, per
-report, is at most chi-squared / 2n below the maximum. These shares are found without constraints. For T = 1 + c h > 0,
-the shares that maximise the log-likelihood minus ln(T . pi) are the best among all shares with the same h . pi. With
-T_i pi_i as the unknowns, this is an ordinary maximum likelihood problem over the columns z_ik / T_i. As c goes from -1
-to infinity, v falls from its largest value to 0.
+Let pi be the records' shares, and let h have a 1 for each record in a group, so that h . pi is the group's share. The
+profile at a value v is the greatest log-likelihood, per report, of shares with h . pi = v. The interval consists of the
+values v at which the profile is at most chi-squared / 2n below its maximum, where n is the number of reports and
+chi-squared is the quantile for the confidence. The profile is found without constraints. For a number c such that T =
+1 + c h > 0, the shares that maximise the log-likelihood minus ln(T . pi) are the best among all shares with the same
+h . pi. With T_i pi_i as the unknowns, this is an ordinary maximum likelihood problem with the probabilities z_ik / T_i,
+where z_ik is the probability of output k given record i. As c goes from -1 to infinity, v falls from its largest value
+to 0.
 
 Each such fit also bounds the profile at every other value v': the profile is at most the sum of the fit's objective,
 its gap and ln(1 + c v'). A v' at which this bound has fallen far enough is a valid end for the interval: it is never
@@ -47,7 +50,7 @@ def profile_intervals(
     confidence: float,
     progress: Progress | None = None,
 ) -> tuple[Floats, Floats]:
-    """Return lower and upper bounds on each h . pi, two arrays of shape (G,).
+    """Return the lower and upper bounds on each group's share h . pi, two arrays of shape (G,).
 
     Each interval holds individually and asymptotically.
 

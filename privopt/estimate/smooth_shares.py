@@ -2,11 +2,11 @@
 
 With a thousand records, the maximum of the likelihood concentrates all shares on a few records. These shares can be
 farther from the truth than the reports themselves, because reports with a kilometre of noise say little about which of
-ten streets a person is in. Mixtures of bumps exp(-(d / r)^2 / 2), whose centres are about r apart, are a convex family
-too, so the maximum over these mixtures is also found to a proved gap. (This is a sieve; compare the smoothed EM
-algorithm by Silverman et al. 1990.) Resolutions are tried from coarse to fine. The best r is the one with the greatest
-maximum log-likelihood minus the number of bumps (Akaike's criterion). If the finest resolution is the best, shares that
-are not smooth are tried too.
+ten streets a person is in. A bump at resolution r is proportional to exp(-(d / r)^2 / 2) at distance d from its centre.
+Mixtures of bumps whose centres are about r apart are a convex family too, so the maximum over these mixtures is also
+found to a proved gap. (This is a sieve; compare the smoothed EM algorithm by Silverman et al. 1990.) Resolutions are
+tried from coarse to fine. The best r is the one with the greatest maximum log-likelihood minus the number of bumps
+(Akaike's criterion). If the finest resolution is the best, shares that are not smooth are tried too.
 """
 
 from __future__ import annotations

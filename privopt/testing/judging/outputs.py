@@ -55,8 +55,8 @@ class BitPattern(NamedTuple):
         sign: -1, 0 or 1.
         exponent: The absolute value is at least 2**(exponent - 1) and below 2**exponent.
         place: The number is a multiple of 2**place, but not of any greater power of two.
-        oddity: 0 for a finite number. For any other output, 1 plus its index in :data:`ODD_OUTPUTS`; the other
-            attributes then have no meaning.
+        oddity: 0 for a finite number. For an odd output, 1 plus the index of its description in :data:`ODD_OUTPUTS`;
+            the other attributes then have no meaning.
     """
 
     sign: int
@@ -188,8 +188,8 @@ class Table:
         labels: For each kind, a key for its parts that are not numbers.
         kind_numbers: Array of shape (kinds, d), each kind's numbers, where d is the most common count of numbers in an
             output. Rows of odd outputs contain 0.
-        kind_oddity: Array of shape (kinds,), 0 for a kind with d finite numbers. For any other (odd) kind, 1 plus its
-            index in :data:`ODD_OUTPUTS`.
+        kind_oddity: Array of shape (kinds,), 0 for a kind with d finite numbers. For an odd kind, 1 plus the index of
+            its description in :data:`ODD_OUTPUTS`.
     """
 
     index: Ints

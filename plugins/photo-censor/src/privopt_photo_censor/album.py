@@ -214,7 +214,7 @@ class Alternates:
         return np.asarray(4.0 * np.finfo(np.float64).eps * n * (n + 2) * self.size)
 
     def gain(self, row: int, photo: int) -> Fraction:
-        """Return a photo's exact score for the alternate in row ``row``, minus its score for the true location and theta.
+        """Return a photo's score for an alternate, minus its score for the true location and the margin, exactly.
 
         A positive result means that the photo favours the alternate over the true location.
         """
