@@ -34,7 +34,7 @@ class Counter:
         column: The column that contains the reports.
         subject: The column that names each report's sender. Only a sender's first report counts, because several
             reports from one sender are not independent. In traces the first report is the earliest one, because
-            earlier reports decide whether a later one is drawn anew.
+            whether a later one is drawn anew depends on earlier reports.
         counted_subjects: The subjects who already have a counted report. The counters for several releases share this
             set, because one person's reports to two releases are not independent either.
         report_counts: The counts so far.

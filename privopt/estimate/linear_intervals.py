@@ -130,7 +130,7 @@ class _Means:
 
         Args:
             releases: For each release, its channel, shape (N, K), and its counts, shape (K,).
-            parts: For each release, two arrays of counts of shape (K,): for the reports that choose the weights, and
+            parts: For each release, two arrays of counts of shape (K,): for the reports used to choose the weights, and
                 for the reports used for the bounds.
             half_width: The function that returns the half widths for the means' errors; see :data:`HalfWidth`.
         """
@@ -178,7 +178,7 @@ class _Means:
     def _estimate_means(self, weights: Sequence[Floats]) -> tuple[Floats, Floats]:
         """Return the mean weights over reports, and the half widths for the means' errors, shape (2, G) each.
 
-        The first row is for the reports that choose the weights, the second for the reports used for the bounds.
+        The first row is for the reports used to choose the weights, the second for those used for the bounds.
 
         Args:
             weights: For each release, an array of shape (K, G) with its outputs' weights.
@@ -196,7 +196,7 @@ class _Means:
 
 
 def _split_reports(counts: Ints, chance: np.random.Generator) -> tuple[Ints, Ints]:
-    """Split reports at random into those that choose weights and those used for bounds, and return their counts.
+    """Split reports at random into those for choosing weights and those for bounds, and return both parts' counts.
 
     Each part's counts have shape (K,). If there are three or more reports, at least one is in the first part and at
     least two are in the second.

@@ -185,7 +185,9 @@ def _check_agreement(trial: Trial, problem: GeneratedProblem, variant: Variant, 
 
 
 def _check_variant(name: str, summary: str, min_examples: int = 15) -> None:
-    """Register a check on one of the profile's variants: this equivalent problem must have the same objective.
+    """Register a check that compares the objective of a problem with that of one of the profile's variants.
+
+    A variant is an equivalent problem, so the objectives must agree after the variant's factor is applied.
 
     Args:
         name: The name of the variant in ``Profile.variants``, which is also the check's name.

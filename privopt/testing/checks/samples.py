@@ -69,7 +69,7 @@ def states_direction(subject: Subject) -> str | None:
 
 
 def find_odd_frequency(outcomes: Sequence[T], probabilities: Mapping[T, float]) -> str | None:
-    """Return a sentence about an outcome whose frequency contradicts its stated probability; None if there is none.
+    """Return a sentence about an outcome that is too frequent or too rare; None if there is no such outcome.
 
     Args:
         outcomes: The outcomes of independent draws.
