@@ -48,7 +48,7 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
         A section with the release and a button that checks it. If the guarantee covers a region, the section refers to
         the stand-alone checker instead. The result is None if the release is marked as not private, or if the browser
         cannot check it. The browser cannot check a release with more than ``MOST_RECORDS`` records or outputs, with an
-        unsupported scope, with several records but no pairs, or with outputs that were chosen among the records.
+        unsupported scope, with several records but no pairs, or with outputs that were chosen from the records.
     """
     if release.region is not None and not result.mark:
         return Section(

@@ -69,14 +69,15 @@ def lines_between(data: MetricData) -> Ints | None:
 
 
 def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) -> Ints | None:
-    """Count the other records with which each record can be confused, for each of several limits on odds.
+    """Count how many other records each record can be confused with, at each of several limits on the odds.
 
     A report changes the odds between the two records of a certified pair at distance d by a factor of at most
     exp(epsilon d). If two records are connected by a path of certified pairs with total length L, this factor is at
     most exp(epsilon L). The count for a limit includes every other record for which this bound is within the limit.
 
     Args:
-        release: The release, with its pairs and distances. In a region, the pairs are the edges of the region.
+        release: The release, with its pairs and distances. If the guarantee covers a region, the pairs are the region's
+            edges.
         result: The result, which contains the guarantee.
         odds: The limits on the factor by which odds change, in ascending order.
 
@@ -228,7 +229,7 @@ def _order_along_curve(places: Floats) -> Ints:
 
 
 def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None:
-    """Quantise the entries of a matrix, compress it, and encode it as a string.
+    """Quantise and compress a matrix, and encode the result as a string.
 
     The number of quantisation steps is the largest in ``STEPS`` for which the string is short enough.
 

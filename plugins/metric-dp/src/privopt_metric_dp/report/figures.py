@@ -114,7 +114,11 @@ def _draw_map(space: Space, values: Floats, label: str, upper: float | None, str
 
 
 def loss_of_records(release: MatrixRelease, data: MetricData) -> Floats:
-    """Return the expected loss sum_k z_ik c_ik for each record i, as an array of shape (N,)."""
+    """Return the expected loss for each record, as an array of shape (N,).
+
+    The loss of record i is the sum over outputs k of z_ik c_ik, where z_ik is the probability of the output and c_ik is
+    its cost.
+    """
     return np.asarray(np.einsum("ik,ik->i", release.probabilities, data.cost))
 
 
@@ -189,9 +193,9 @@ def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure
 
 @use_theme
 def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
-    """Plot the largest log ratio of each certified pair against its distance, and a line for the limit epsilon d.
+    """Plot the largest log ratio of each certified pair against the distance d of the pair.
 
-    If there are too many pairs, only a sample is plotted.
+    A line shows the largest log ratio that is allowed, epsilon d. If there are too many pairs, only a sample is plotted.
     """
     figure, axes = axes_of(5.6, 4.3)
     # Every n-th pair is drawn, so that there are at most `MOST_POINTS`. Negating twice rounds n up.

@@ -191,7 +191,7 @@ def metric_sections(
 def _covered_mechanisms(result: Result) -> str:
     """Return a phrase that begins with "no mechanism" and describes the mechanisms that a lower bound covers.
 
-    In a region, bounds hold only for mechanisms that satisfy the constraints along its edges
+    For a problem over a region, bounds hold only for mechanisms that satisfy the constraints along the region's edges
     (docs/guide/everywhere.md).
     """
     if result.guarantee.scope == "everywhere":
@@ -206,8 +206,8 @@ def meaning_section(sentences: Sequence[str], records: Space, result: Result, re
         sentences: The sentences that explain the guarantee.
         records: The records, whose kind determines the proposed commands.
         result: The result. No commands are proposed for a release with a mark, such as "seeded, not private".
-        relation: The unit of epsilon with the kind of distance, such as "per km by road". By default, it is the unit
-            alone.
+        relation: The unit of epsilon and the kind of distance, such as "per km by road". By default, only the unit is
+            stated.
     """
     epsilon, unit = result.guarantee.epsilon, relation or result.guarantee.unit
     amount = "the guarantee" if epsilon is None else f"epsilon {format_digits(float(epsilon))} {unit}".strip()
@@ -314,7 +314,7 @@ def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> S
     It contains a figure of all pairs, and a table of the pairs that are distinguished best.
 
     Args:
-        release: The release. In a region, its pairs are the edges of the region.
+        release: The release. If the guarantee covers a region, its pairs are the region's edges.
         data: The data of the problem.
         spent: The figure that plots the log ratio of each pair against its distance.
     """
@@ -397,7 +397,7 @@ def _explorer_data(
     """Return the content of the interactive map for a release.
 
     Args:
-        release: The release. In a region, its pairs are the edges of the region.
+        release: The release. If the guarantee covers a region, its pairs are the region's edges.
         data: The data of the problem.
         loss: The loss that the mechanism minimises.
         result: The result, which contains the guarantee.

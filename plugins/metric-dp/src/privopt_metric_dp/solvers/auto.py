@@ -1,9 +1,9 @@
 """Choose and run solvers for the optimal mechanism, in an order that is based on measurements (docs/benchmarks.md).
 
-The star (:mod:`privopt_metric_dp.solvers.star`) has a closed form, and is a mechanism if none of its weights is
-negative. It is tried first for each connected part, except for parts with many more records than outputs. If it is a
-mechanism, pricing bounds its gap. If the gap is small enough, the star is the answer. If not, column generation
-continues from the star's columns, which are close to those of the optimum.
+The star (:mod:`privopt_metric_dp.solvers.star`) is a matrix with a closed form, and a mechanism if none of its weights
+is negative. It is tried first for each connected part, except for parts with many more records than outputs. If the
+star is a mechanism, pricing yields an upper bound on its optimality gap. If this bound is small enough, the star is the
+answer. If not, column generation continues from the star's columns, which are close to those of the optimum.
 
 If the star is not a mechanism, the interior point runs instead, first over a spanner if most pairs are required.
 Instances with many records are first solved with a sample of the outputs. If a method fails, the next one takes over,
@@ -133,8 +133,8 @@ def _suits_star(records: int, outputs: int) -> bool:
 def begins_with_star(records: int, outputs: int, method: str) -> bool:
     """Return whether :func:`search` begins with the star, and completes it even past a deadline.
 
-    This is the case if the method tries the star, the instance suits it, and the star would take at most half of the
-    granted time on an idle machine.
+    This is the case if the method tries the star, the instance suits it, and computing the star would take at most half
+    of the time limit on an idle machine.
 
     Args:
         records, outputs: Number of records and number of outputs of the whole instance.
@@ -255,8 +255,8 @@ def _offer_quick_bound(part: Part, offers: PartOffers) -> None:
     """Offer lower bounds that take little time to compute.
 
     All of them are computed, even past a deadline, if an idle machine would need at most the share `AT_ONCE` of the
-    granted time. If it would need more, the computation ends once that share of the remaining time is used up. This is
-    not an error.
+    time limit. If it would need more, the computation ends once that share of the remaining time is used up, without an
+    error.
 
     Args:
         part: The part.
@@ -374,7 +374,7 @@ class InDoubles:
 
         Args:
             proof: The multipliers.
-            value: Not used. The loss that was reached.
+            value: The loss that was reached. Not used.
         """
         return dual_bound(self.instance, proof)[0], proof
 

@@ -8,7 +8,8 @@ determinant. Since the pattern is chordal, the inverse of M has the same pattern
 
     b_v = T[S, S]^-1 T[S, v],  w_v = (T_vv - T[v, S] b_v)^(-1/2),  row v of R = w_v (e_v - b_v),  M^-1 = R' R
 
-Here, ``S`` is the set of rows in which column ``v`` has entries below the diagonal. A pattern lists the entries by
+Here, ``e_v`` is the v-th unit vector, and ``S`` is the set of rows in which column ``v`` has entries below the
+diagonal. A pattern lists the entries by
 columns: ``start`` is the first entry of each column, and ``row`` is the row of each entry. If all ``H_r`` are
 proportional, ``M`` equals ``T``. Every ``H_r`` must be nonsingular, which holds because records at distance 0 are
 merged and every record has a pair.
@@ -37,7 +38,8 @@ def add_entries(pattern: Elimination, a: Arrays, g: int, diagonal: Floats, off_d
     """Add the entries of ``H^-1`` on the factors' pattern, summed over a batch of outputs, to the entries of ``T``.
 
     The entries are computed from the last column to the first. With ``Z = H^-1``, column v has the entries
-    ``Z[S, v] = -Z[S, S] L[S, v]`` and ``Z_vv = 1 / D_v - L[S, v]' Z[S, v]``.
+    ``Z[S, v] = -Z[S, S] L[S, v]`` and ``Z_vv = 1 / D_v - L[S, v]' Z[S, v]``, where ``S`` is the set of rows in which
+    column v of ``L`` has entries below the diagonal.
 
     Args:
         pattern: Sparsity pattern of the factors.
@@ -95,7 +97,7 @@ def _factor_rows(
     """Compute rows ``begin`` to ``end - 1`` of the matrix ``R`` with ``M^-1 = R' R``, where ``M`` completes ``T``.
 
     Row v is ``w_v (e_v - b_v)``, with ``b_v = T[S, S]^-1 T[S, v]`` and ``w_v = (T_vv - T[v, S] b_v)^(-1/2)``. Here,
-    ``S`` is the set of rows in which column v has entries below the diagonal.
+    ``e_v`` is the v-th unit vector, and ``S`` is the set of rows in which column v has entries below the diagonal.
 
     Args:
         begin, end: Range of the rows. Rows do not depend on one another, so threads can compute different ranges.

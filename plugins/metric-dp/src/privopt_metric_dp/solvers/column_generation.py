@@ -38,13 +38,14 @@ def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats
     """Return the initial rays for the master problem: the star's rays, softer versions of these, and the constant ray.
 
     A ray is a vector of N entries that satisfies every privacy row, so up to scale it is a column of a mechanism. The
-    master problem has only one representative output from each orbit. A symmetry therefore maps each ray to one that
-    serves a representative output.
+    master problem has only one representative output from each orbit. Symmetries are therefore used to replace each ray
+    by one that serves a representative output.
 
     Args:
         instance: The problem.
         symmetry: Its symmetries.
-        kernel: (N, N) rows ``exp(-eps D(s, .))``, the star's rays.
+        kernel: (N, N) the star's rays: row s is ``exp(-eps D(s, .))``, where ``D(s, .)`` are the lengths of the
+            shortest paths from record s.
 
     Returns:
         (R, N) rays, one per row.
@@ -63,8 +64,8 @@ def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats
 class ColumnGeneration:
     """A solver that improves a mixture of rays from the privacy cone by column generation, until the gap is reached.
 
-    The first rays are those of the star. So on parts for which the star is a mechanism, this solver runs after
-    :class:`StarSolver`. On other parts, it runs if it is requested by name, or if earlier methods failed.
+    The first rays are those of the star. If the star is a mechanism for a part, this solver therefore runs after
+    :class:`StarSolver`. If not, it runs only if it was requested by name or if earlier methods failed.
 
     Attributes:
         most_left: Largest share of the gap that may remain after a round.

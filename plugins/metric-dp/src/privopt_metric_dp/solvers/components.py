@@ -308,7 +308,8 @@ class ReducedInstance:
     def views(self, offers: PartOffers) -> list[PartOffers]:
         """Return a receiver of offers for each part, which turns each offer into one for the whole instance.
 
-        The other parts contribute their best offers so far. A part's first offer is a single output for all records.
+        The other parts contribute their best offers so far. Initially, a part's best offer is the mechanism that
+        reports the same output for all records.
 
         Args:
             offers: Receives the offers for the whole instance.

@@ -28,9 +28,10 @@ _MAX_SHARE = 64.0
 def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5) -> Floats:
     """Return the matrix with entries z_ik proportional to exp(-share epsilon d_ik).
 
-    At a share of one half, the entries use one half of epsilon and the row sums the other half. So if |d_ik - d_jk| <=
-    d_ij (triangle inequality), then z_ik <= exp(epsilon d_ij) z_jk. The LR-Geo paper has the cost in place of the
-    distance, but costs need not satisfy this inequality. Larger shares may be private too (see `largest_share`).
+    Here, d_ik is the distance from record i to output k, and d_ij is the distance between records i and j. At a share
+    of one half, the entries use one half of epsilon and the row sums use the other half. If the triangle inequality
+    |d_ik - d_jk| <= d_ij is satisfied, then z_ik <= exp(epsilon d_ij) z_jk. The LR-Geo paper uses the cost instead of
+    the distance, but costs need not satisfy this inequality. Larger shares may be private too (see `largest_share`).
 
     >>> exponential([[0.0, 2.0], [2.0, 0.0]], 1.0).round(4).tolist()
     [[0.7311, 0.2689], [0.2689, 0.7311]]

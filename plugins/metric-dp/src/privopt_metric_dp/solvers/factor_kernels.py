@@ -1,8 +1,8 @@
 """Compiled factorisations and solves for the interior point, in batches of eight outputs that share a fill pattern.
 
 The arrays are those of `privopt_metric_dp.solvers.row_kernels`. Their ``mask`` is 1 for outputs and 0 for unused lanes,
-which repeat the last output. A pattern (`privopt_metric_dp.solvers.elimination`) lists the entries of L below the
-diagonal by columns: ``start`` is the first entry of each column, and ``row`` and ``column`` are the row and the column
+which repeat the last output. A pattern (`privopt_metric_dp.solvers.elimination`) lists the entries of the factor L
+below the diagonal by columns: ``start`` is the first entry of each column, and ``row`` and ``column`` are the row and the column
 of each entry. It also lists them by rows: ``across`` is the start of each row in ``entry``. ``pair`` is the entry for
 each required pair.
 
@@ -32,6 +32,8 @@ _compiled = jit(error_model="numpy")  # a division by 0 gives infinity or NaN in
 @_compiled
 def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
     """Factor the matrices ``A' diag(f / s) A = L D L'`` for one batch of outputs, column by column.
+
+    Here, ``A`` contains the privacy rows, ``f`` are their multipliers, and ``s`` are their slacks.
 
     Args:
         pattern: Sparsity pattern of the factors.

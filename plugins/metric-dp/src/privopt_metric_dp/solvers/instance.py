@@ -80,7 +80,7 @@ class Instance:
     def of(cls, data: MetricData) -> Instance:
         """Return the optimal mechanism's program over a set of pairs that implies all required pairs.
 
-        Its epsilon is smaller by a relative 1e-9, so that rounding errors in a solution do not violate privacy.
+        The program's epsilon is reduced by a relative 1e-9, so that rounding errors in a solution do not violate privacy.
 
         Args:
             data: The problem's data.
@@ -232,11 +232,11 @@ def one_output(instance: Instance) -> Solution:
 def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Floats]:
     """Return the lower bound on the optimum that multipliers prove, evaluated in floating point.
 
-    Let ``f`` be the multiplier of row (i, j), ``z_i <= exp(eps d) z_j``, and let ``r_ik = cost_ik + sum of f over rows
-    (i, j) - sum of exp(eps d) f over rows (j, i)``. By weak duality, the bound is ``sum_i y_i`` with
-    ``y_i = min_k r_ik``, whatever the multipliers are. A multiplier is treated as 0 if ``exp(eps d)`` for its row, or a
-    sum for its output, is too large for a double. If the trivial bound (each record reports its cheapest output)
-    is larger, it is returned instead, as in `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
+    Let ``f_ijk`` be the multiplier of the row ``z_ik <= exp(eps d_ij) z_jk``, and let ``r_ik = cost_ik + sum_j f_ijk -
+    sum_j exp(eps d_ij) f_jik``. By weak duality, ``sum_i y_i`` with ``y_i = min_k r_ik`` is a lower bound for any
+    non-negative multipliers. A multiplier is treated as 0 if ``exp(eps d_ij)`` for its row, or a sum for its output, is
+    too large for a double. If the trivial bound (each record reports its cheapest output) is larger, it is returned
+    instead, as in `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
 
     Args:
         instance: The problem. Its log-ratios ``epsilon * distances`` are used as doubles, so the bound is not an exact

@@ -112,9 +112,8 @@ def _save_best(state: State, status: _IterateStatus, *, last: bool = False) -> b
         last: Whether to save the mechanism even if its loss is larger, because its row sums were restored.
 
     Returns:
-        False if the iteration must end, because row sums are invalid although the coupling is formed. If the coupling
-        is not formed, invalid row sums are acceptable, because steps are inexact and sums are restored only
-        occasionally.
+        False if the iteration must end, because the coupling is formed and row sums are invalid. If the coupling is not
+        formed, invalid row sums are accepted, because steps are inexact and the sums are restored only occasionally.
     """
     is_sound = _has_sound_sums(status)
     # A mechanism whose rows do not sum to one is not saved, whatever its loss. Multipliers prove a bound in any case.
@@ -131,8 +130,8 @@ def _step_lengths(ratios: Floats) -> Floats:
     """Return the longest steps, at most 1, that keep all variables non-negative.
 
     Args:
-        ratios: Array of any shape that contains the smallest relative changes ``ds / s`` or ``df / f`` in whole steps,
-            each at most 0.
+        ratios: Array of any shape with the smallest relative changes in a full step, ``ds / s`` for slacks or
+            ``df / f`` for multipliers. Each is at most 0.
 
     Returns:
         Step lengths, in an array of the same shape.
@@ -155,7 +154,7 @@ def _predict_step(state: State, coupling: SchurComplement, missing: Floats, mu: 
     Args:
         state: The iterate, whose direction is set.
         coupling: The coupling, with which the prices of the orbits are computed.
-        missing: (O,) deficits in the row sums, which a whole step removes.
+        missing: (O,) deficits in the row sums, which a full step removes.
         mu: Complementarity of the iterate.
 
     Returns:
@@ -442,9 +441,10 @@ class InteriorPoint:
         """Estimate the peak memory in bytes beyond the part itself.
 
         With symmetries, only the representative outputs count. Each output needs one double per entry of the factor,
-        nine per record and ten per pair. Those per record are the costs, the current and the saved mechanism, the
-        direction, the extra direction and its right-hand side, the pivots, the scales and the answer. Those per pair
-        are, for each of its two rows, the slack, the current and the saved multiplier, and the two directions.
+        nine per record and ten per pair. The nine doubles per record hold the costs, the current and the saved
+        mechanism, the direction, the extra direction and its right-hand side, the pivots, the scales and the answer. A
+        pair has two rows, and each row needs five doubles: the slack, the current and the saved multiplier, and the two
+        directions.
 
         A formed coupling needs `PARTIAL_SUMS` matrices in single precision, and five more while they are joined and
         factored. A completed coupling needs doubles for the entries of the pattern, once per partial sum and eight

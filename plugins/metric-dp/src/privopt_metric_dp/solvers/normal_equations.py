@@ -112,7 +112,7 @@ class SchurComplement:
     directions: _Directions = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Allocate space for the directions: for `MAX_RECYCLED` if ``loose``, otherwise for none."""
+        """Allocate space for `MAX_RECYCLED` directions, or for no directions unless ``loose``."""
         shape = MAX_RECYCLED if self.loose else 0, len(self.state.y)
         self.directions = _Directions(np.empty(shape), np.empty(shape))
 

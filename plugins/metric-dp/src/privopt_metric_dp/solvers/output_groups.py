@@ -140,7 +140,7 @@ class Outputs:
 
         Raises:
             numpy.linalg.LinAlgError: A matrix is not positive definite in floating point.
-            OutOfTime: The time limit has expired. `couple` and `add_entries` check it between batches too.
+            OutOfTime: The time limit has expired. It is checked between batches, as in `couple` and `add_entries`.
         """
         for g in range(len(self.arrays.z)):
             check()
@@ -289,7 +289,7 @@ class Outputs:
         return row_kernels.advance(self.arrays, 0.0)
 
     def apply_sum_correction(self) -> None:
-        """Add the ``dz`` that :meth:`set_sum_correction` has set to the mechanism."""
+        """Add ``dz``, which :meth:`set_sum_correction` has computed, to the mechanism."""
         row_kernels.advance(self.arrays, 1.0)
 
     def mechanism(self) -> Callable[[], Floats]:

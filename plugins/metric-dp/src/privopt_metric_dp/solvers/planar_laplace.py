@@ -40,8 +40,8 @@ def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
         epsilon: Epsilon per km, above 0.
 
     Returns:
-        (N, K) probabilities; rows sum to 1 within 1e-12. The relative error is about 1e-12 for eps d up to about 30;
-        masses that underflow are 0. Outputs at the same place share their cell's mass equally. For geographic places,
+        (N, K) probabilities; rows sum to 1 within 1e-12. The relative error is about 1e-12 up to a distance of about
+        30 / epsilon; masses that underflow are 0. Outputs at the same place share their cell's mass equally. For geographic places,
         the matrix is only approximately eps-Geo-Ind. It must be repaired and certified like any other.
 
     Raises:
