@@ -2,7 +2,7 @@
 
 :class:`PMO` compiles the program for an instance and translates between matrices, multipliers and the program's columns
 and rows. Benders decomposition splits the program by records: the master problem contains the matrix entries of the
-boundary records, and each block the entries of a connected set of other records. No constraint joins two blocks.
+boundary records, and each block contains those of a connected set of other records. No constraint joins two blocks.
 :class:`PathRows` separates path cuts (Property 3.2), which are implied constraints between boundary records.
 """
 
@@ -46,7 +46,7 @@ class PMO:
 
         The variables are the entries z_ik of the (N, K) obfuscation matrix. The ``mass`` constraints require each
         record's probabilities to sum to 1. The ``geo-ind`` constraints are ``z_ik <= exp(d_ij) z_jk`` for every pair in
-        both directions.
+        both directions, where ``d_ij`` is the log-ratio that the pair allows.
         """
         n, count = instance.records, instance.outputs
         lengths = instance.lengths  # (P,) the log-ratio d_ij that each pair allows

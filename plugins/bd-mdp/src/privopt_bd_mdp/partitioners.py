@@ -109,8 +109,8 @@ def _k_means(rows: Floats, count: int) -> Ints:
 def _cluster_spectrally(records: Records, count: int) -> Ints:
     """Return the (N,) labels of ``count`` clusters found by spectral clustering (Equations (43) to (46)).
 
-    The first ``count`` eigenvectors of the graph Laplacian L = D - W form the columns of a matrix, whose rows are
-    clustered by k-means.
+    The graph Laplacian is L = D - W, where W is the adjacency matrix and D is the diagonal matrix of degrees. Its first
+    ``count`` eigenvectors form the columns of a matrix, whose rows are clustered by k-means.
     """
     from scipy.linalg import eigh
 

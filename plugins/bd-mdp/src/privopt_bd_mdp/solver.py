@@ -150,8 +150,8 @@ class Parts:
 def _count_figures(instance: Instance, division: Partition) -> dict[str, Any]:
     """Return statistics on a connected component and its partition, for result.json and the report.
 
-    ``boundary`` counts the records in the master problem, and ``boundary_both_sides`` the records that form a required
-    pair with a record of another subset. All records outside the boundary form the blocks, each of which is a
+    ``boundary`` counts the records in the master problem, and ``boundary_both_sides`` counts the records that form a
+    required pair with a record of another subset. All records outside the boundary form the blocks, each of which is a
     subproblem.
 
     ``_Rounds.solve`` later updates ``rounds`` and adds statistics reported by the decomposer.

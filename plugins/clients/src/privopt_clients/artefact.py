@@ -299,7 +299,7 @@ def artefact(
 
 
 def _count_units(mechanism: Mechanism, records: Places, reach_km: float) -> int:
-    """Convert a distance from km to the unit in which a client measures distances, rounded up.
+    """Convert a distance from km to the unit in which a client measures distances, and round it up.
 
     The unit is 1e-7 degrees of latitude if places are in degrees. It is a millimetre in a plane and for regions, which
     a client projects onto a plane.

@@ -246,7 +246,7 @@ class _Columns:
         """Return the length, in steps, of the shortest path from place ``row`` to each place (Dijkstra's algorithm).
 
         Raises:
-            DamagedArtefactError: A place is farther away than the table T has entries, or unreachable.
+            DamagedArtefactError: A place is unreachable, or the table T has no entry for its distance.
         """
         max_steps = len(self._table) - 1
         steps_by_place, queue = [-1] * len(self._after), [(0, row)]

@@ -105,7 +105,7 @@ class Everywhere:
         """Return the mixture of rows at a position, as row indices with integer shares.
 
         In a triangle, the rows are those of its three corners. A position outside all triangles is moved to the nearest
-        side, a street or a boundary edge of the region. The rows are then those of the side's two ends.
+        side (a street or a boundary edge of the region). The rows are then those of the side's two ends.
 
         Args:
             first: The latitude in 1e-7 degrees, or x in mm.
@@ -195,7 +195,8 @@ class Everywhere:
         This is ``far_share`` in privopt_metric_dp.region.snap_to_region, computed in integers. The share is an S-shaped
         function of the position, so that the privacy loss grows evenly along the street, unlike with linear shares.
 
-        Each half of the street is divided into n = ``_pieces`` pieces. Let d = 2 n Q and t = R / d. On piece j of the
+        Each half of the street is divided into n = ``_pieces`` pieces. Let R / Q be epsilon times the length of the
+        street, with Q = ``_denominator``, and let d = 2 n Q and t = R / d. On piece j of the
         near half, counted from 0, the share is ((1 + t)^j (1 + r t) - 1) / (2 ((1 + t)^n - 1)), where r is the fraction
         of the piece before the point. The result is this quotient, with numerator and denominator multiplied by
         d^n length. The far half mirrors the near half.
@@ -203,7 +204,7 @@ class Everywhere:
         Args:
             distance: The distance from the near end to the point, in any unit.
             length: The length of the street, in the unit of ``distance``.
-            scaled_length: R, where epsilon times the length of the street is R / Q with Q = ``_denominator``.
+            scaled_length: The numerator R of epsilon times the length of the street.
         """
         if 2 * distance > length:
             mirrored, denominator = self._s_shaped_share(length - distance, length, scaled_length)

@@ -58,7 +58,7 @@ def clients_of(
         problem: The problem with its users.
         seed: Seed for the random order of each user's rows, and for the random centre of the circle that each user
             requests from the cost reference table. If None, a seed is drawn.
-        costs: The reference table from which users estimate their costs. By default, the one the problem declares.
+        costs: The reference table from which users estimate their costs. By default, the problem's table, if any.
         sets: The users' LR sets, if they have already been computed.
 
     Raises:
@@ -212,7 +212,7 @@ class CentralSearch:
             self.incumbent.offer("exponential", candidate=z, value=self.evaluate_loss(z))
 
     def offer_optimal(self) -> None:
-        """Offer the incumbent one matrix for all records, computed by the methods of optimal-lp.
+        """Compute a single matrix for all records by the methods of optimal-lp, and offer it to the incumbent.
 
         The matrix is only a fallback. If the solver fails or memory runs out, the error is therefore noted for the
         report, but not raised. No offer is made for a problem with more than ``LARGEST_MATRIX`` entries.
@@ -263,8 +263,8 @@ class CentralSearch:
     def certify(self, candidate: Sequence[Answer] | Floats) -> tuple[float, LRGeoRelease]:
         """Repair and certify a candidate, and return its loss and the release.
 
-        Under a time limit, the measurements that are due at the end of a run are made here as well, so that the
-        incumbent learns how much time to reserve for them.
+        Under a time limit, the measurements that are due at the end of a run are made here as well. Their duration
+        determines how much time the incumbent reserves for them.
 
         Args:
             candidate: Either the server's answers, one per user, or a common (U, K) matrix with one row for each record

@@ -1,10 +1,11 @@
 """The ``exact`` method: metric DP between all records on the map, without uploads.
 
 The server publishes column weights, one number x_s for each column s, from which each user computes its row. The
-weights of the star mechanism solve W x = 1, where W_is = exp(-rate D_is) falls with the path distance D_is
-(:mod:`privopt_lr_geo.star_weights`). If no positive solution exists, or if its loss misses the requested gap, the
-optimal mechanism is computed. Its whole matrix is then published, because a request for one row would reveal the user's
-position. If this takes too long, positive weights at a smaller rate are used.
+weights of the star mechanism solve W x = 1, where W_is = exp(-rate D_is), D_is is the path distance between records i
+and s, and the rate is slightly below epsilon (:mod:`privopt_lr_geo.star_weights`). If no positive solution exists, or
+if its loss misses the requested gap, the optimal mechanism is computed. Its whole matrix is then published, because a
+request for one row would reveal the user's position. If computing it takes too long, positive weights at a smaller rate
+are used.
 """
 
 from __future__ import annotations
@@ -235,7 +236,7 @@ class ExactSearch:
 
         Args:
             proof: Multipliers for the pairs in ``data.needed``.
-            value: Not used. The certified loss.
+            value: The certified loss. Not used.
         """
         from privopt_metric_dp.proof import Rows
 

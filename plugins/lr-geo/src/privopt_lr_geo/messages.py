@@ -34,8 +34,8 @@ class Terms:
         epsilon: The program's epsilon per unit of distance, slightly smaller than the promised one.
         within: gamma, the largest distance between the records of a required pair; None if all pairs are required.
         obfuscation_radius: r_obf, in the problem's unit of distance.
-        exponent: The factor f in exp(-epsilon f d), by which tied entries fall with the distance d to the output. A
-            tied entry is a fixed multiple of a variable that all users share.
+        exponent: The factor f in exp(-epsilon f d), the form in which tied entries fall with the distance d to the
+            output. A tied entry is a fixed multiple of a variable that all users share.
     """
 
     epsilon: float

@@ -1,7 +1,7 @@
 """LR-Geo's two guarantees and their certification.
 
-The ``benders`` and ``full`` methods guarantee metric DP inside each user's matrix, and the ``exact`` method between all
-records.
+The ``benders`` and ``full`` methods guarantee metric DP inside each user's matrix. The ``exact`` method guarantees it
+between all records.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """The CLR-Geo linear program, built from the users' packages, as arrays and as a model.
 
 The program consists of Equations (20) to (22) of Qiu et al., PoPETs 2025. Entry (i, k) of a user's matrix is either
-free (a separate variable) or tied. A tied entry is y_k times a coefficient that falls exponentially with the distance
-between record i and output k, up to the distance r_obf (the obfuscation radius). All users share the variables y.
+free (a separate variable) or tied. A tied entry is the variable y_k, which all users share, times a coefficient. The
+coefficient falls exponentially with the distance between record i and output k, up to the distance r_obf (the
+obfuscation radius).
 
 The variables y occur in the sum of every row. Beyond r_obf, a column's coefficient is the same in all of a user's rows.
-Each column's smallest coefficient is therefore moved into one auxiliary variable per user, its far mass, so that a row
-only has coefficients for outputs near its record. This makes the program's constraint matrix sparse.
+Each column's smallest coefficient is therefore moved into one auxiliary variable per user, the user's far mass. A row
+then only has coefficients for outputs near its record, which makes the program's constraint matrix sparse.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class Piece:
     Attributes:
         entries: (E, 2) The row and column of each free entry in the user's (n, K) matrix.
         mass: (n, K) The coefficient of y_k in each tied entry; 0 if the entry is free.
-        upper, lower: (E,) The exponents in the constraints exp(lower) y_k <= z_e <= exp(upper) y_k on each free entry.
-            They are infinite if no required pair joins the entry to a tied one.
+        upper, lower: (E,) The exponents in the constraints exp(lower) y_k <= z_e <= exp(upper) y_k on each free entry
+            z_e in a column k. They are infinite if no required pair joins the entry to a tied one.
         rows: (R, 2) The indices e and g of free entries with the constraint z_e <= exp(budget) z_g.
         budgets: (R,) The budget in each of these constraints: epsilon times the distance between the two records.
         costs: (n, K) The costs of the entries, divided by :attr:`Central.scale`.
@@ -94,7 +95,8 @@ class Central:
     def largest_exponent(self) -> float:
         """The largest exponent in the constraints z_e <= exp(budget) z_g and exp(lower) y_k <= z_e <= exp(upper) y_k.
 
-        The exponent ``lower`` enters with the opposite sign, as -lower.
+        These are the constraints on free entries (see :class:`Piece`). The exponent ``lower`` enters with the opposite
+        sign, as -lower.
         """
         parts = [part for piece in self.pieces for part in (piece.budgets, piece.upper, -piece.lower)]
         return max((float(part[np.isfinite(part)].max(initial=0.0)) for part in parts), default=0.0)

@@ -4,7 +4,7 @@ The table contains the expected costs between the cells of a public grid. A cost
 distances travelled to the targets from a true place and from the reported one. The server alone knows the targets.
 Places are the map's records and outputs. A straight line joins the centre of a cell to its nearest place, and travel
 from the cell begins along this line. Travel distances therefore satisfy the triangle inequality, and Lemmas B.1 and B.2
-hold. The table only has rows for cells that are the nearest to some place, because no others are looked up.
+hold. The table only has rows for cells that are nearest to some place, because no other cells are looked up.
 """
 
 from __future__ import annotations

@@ -190,7 +190,10 @@ class LRGeoRelease(MatrixRelease):
             self.published.write(folder)
 
     def for_every_record(self, data: MetricData) -> MatrixRelease:
-        """Return the matrix for all records, computed from the public numbers, or this release if there are none."""
+        """Return the matrix for all records, computed from the public numbers.
+
+        A release without public numbers is returned unchanged.
+        """
         return self if self.published is None else MatrixRelease.over(data, self.published.all_rows, along_paths=True)
 
     def write_private(self, folder: Path) -> None:

@@ -153,7 +153,7 @@ def _lr_sets(problem: LRGeoInstance, users: Ints) -> Bools:
 
 
 def _pick_user(problem: LRGeoInstance) -> int:
-    """Return the index, in ``problem.users``, of the user for whom figures are drawn: the one in the middle."""
+    """Return the index of the user for whom figures are drawn: the middle index of ``problem.users``."""
     return len(problem.users) // 2
 
 

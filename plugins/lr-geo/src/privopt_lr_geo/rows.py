@@ -1,9 +1,10 @@
 """The rows of the exact method, computed from published numbers and identical, to the last integer, on every machine.
 
-Row i is proportional to x_s exp(-min(rate D_is, cap)), with one column s for each record. A column's probability is
-assigned to the output that the column serves. D_is are path distances and d_ij distances between records. The ``rate``
-is slightly below epsilon, |D_is - D_js| <= d_ij, and rows sum to nearly one before they are scaled to 2**63. Two rows
-therefore differ by a factor below exp(epsilon d_ij). The certificate proves this for the integers.
+Row i is proportional to x_s exp(-min(rate D_is, cap)), with one column s and one weight x_s for each record. A column's
+probability is assigned to the output that the column serves. D_is is the path distance between records i and s, and
+d_ij is the distance between records i and j. The ``rate`` is slightly below epsilon, |D_is - D_js| <= d_ij, and rows
+sum to nearly one before they are scaled to 2**63. Rows i and j therefore differ by a factor below exp(epsilon d_ij).
+The certificate proves this for the integers.
 
 The code uses only additions, products and divisions of doubles, which IEEE 754 rounds correctly, and :func:`math.fsum`.
 It does not use a library's exp, whose last bit may depend on the processor.

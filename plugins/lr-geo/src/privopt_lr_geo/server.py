@@ -38,7 +38,7 @@ ROW_TOLERANCE: Final = 1e-7
 
 
 class NotBegunError(StoppedError):
-    """Raised if the users' program would need more memory than is available, before solving it is attempted."""
+    """Raised before solving starts, if the users' program would need more memory than is available."""
 
 
 @frozen(kw_only=True, eq=False)

@@ -1,10 +1,11 @@
 """Column weights for the exact method, from which users compute their rows.
 
-The weights x solve W x = 1 for the kernel W_is = exp(-rate D_is), where D are the path distances between records. Row i
-has the entries x_s W_is, which therefore sum to one. If all weights are positive, this is the star mechanism at a rate
-of nearly epsilon. Otherwise, non-negative weights are computed at a smaller rate, at which rows sum to nearly one. Each
-user then divides its row i by the sum r_i. The guarantee holds if rate + |log r_i - log r_j| / d_ij <= epsilon for all
-pairs in a set that implies all others. It always holds if the rate is at most half of epsilon.
+The weights x solve W x = 1 for the kernel W_is = exp(-rate D_is), where D_is is the path distance between records i and
+s. Row i has the entries x_s W_is, which therefore sum to one. If all weights are positive, this is the star mechanism
+at a rate of nearly epsilon. If not, non-negative weights are computed at a smaller rate, at which rows sum to nearly
+one. Each user then divides its row i by the row's sum r_i. Let d_ij be the distance between records i and j. The
+guarantee holds if rate + |log r_i - log r_j| / d_ij <= epsilon for all pairs in a set that implies all others. It
+always holds if the rate is at most half of epsilon.
 
 On 400 cells of Rome with epsilon 1 per km, the loss at a smaller rate was 1.053 km. The optimum is 0.916 km, and the
 exponential mechanism has a loss of 1.715 km. With epsilon 2, these losses are 0.499, 0.489 and 0.996 km.
@@ -88,7 +89,7 @@ def normalised_weights(data: MetricData, distances: Floats) -> ColumnWeights | N
         distances: (N, N) The path distances between all records.
 
     Returns:
-        The best weights found within the innermost time limit, or None if there are none even at half of epsilon.
+        The best weights found within the innermost time limit, or None if none were found even at half of epsilon.
     """
     pairs, lengths = data.needed
     i, j = pairs.T

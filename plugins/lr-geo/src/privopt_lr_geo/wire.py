@@ -79,7 +79,7 @@ class UploadRound:
         records, outputs: The numbers of records and outputs on the public map. Packages must match them.
         users: The number of packages in the round.
         largest: The largest accepted size of a package in bytes, both as received and unpacked.
-        seconds: The time limit for all packages to arrive, and again for all answers to be fetched.
+        seconds: The time limit for receiving all packages. It applies again to fetching all answers.
         _packages, _answers: The serialised packages and answers, by the client's random name.
         _fetched: The names of the clients that have fetched their answers.
         _ended: Set when no further package is accepted, whether or not there are answers.
@@ -292,7 +292,8 @@ class _Server(ThreadingHTTPServer):
     def reserve(self, size: int) -> Iterator[bool]:
         """Reserve ``size`` bytes during a ``with`` block that receives a package.
 
-        Yields False, without reserving them, if the packages being received would exceed the limit; otherwise True.
+        Yields True if the bytes were reserved. Yields False, without reserving any, if the packages being received
+        would exceed the limit.
         """
         with self._lock:
             is_granted = self._reserved_bytes + size <= self.limits.body_bytes

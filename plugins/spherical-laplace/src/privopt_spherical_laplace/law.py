@@ -53,9 +53,9 @@ def rounded_loss(epsilon: Fraction, side: Fraction) -> float:
 
     The position is uniform on the sphere, and the report is rounded to the centre of a grid cell. Let t be the angle
     between the position and the unrounded report, and s the angle between the unrounded and the rounded report. The
-    expected loss is at most R (E t + min(E s, C E s^2 / 2)), where C = (lambda + exp(-pi lambda / 2)) / (1 + exp(-pi
-    lambda)). C bounds the second derivative, with respect to s, of the expected distance to a point at angle s from the
-    unrounded report.
+    expected loss is at most R (E[t] + min(E[s], C E[s^2] / 2)) with C = (lambda + exp(-pi lambda / 2)) / (1 + exp(-pi
+    lambda)), where R is the Earth's radius in km and lambda = epsilon R. C bounds the second derivative, with respect
+    to s, of the expected distance to a point at angle s from the unrounded report.
 
     Args:
         epsilon: The rate of the noise, per km.

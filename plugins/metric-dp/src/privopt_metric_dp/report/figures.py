@@ -195,7 +195,7 @@ def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure
 def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
     """Plot the largest log ratio of each certified pair against the distance d of the pair.
 
-    A line shows the largest log ratio that is allowed, epsilon d. If there are too many pairs, only a sample is plotted.
+    A line shows the largest log ratio allowed, epsilon d. If there are too many pairs, only a sample is plotted.
     """
     figure, axes = axes_of(5.6, 4.3)
     # Every n-th pair is drawn, so that there are at most `MOST_POINTS`. Negating twice rounds n up.

@@ -2,9 +2,9 @@
 
 The arrays are those of `privopt_metric_dp.solvers.row_kernels`. Their ``mask`` is 1 for outputs and 0 for unused lanes,
 which repeat the last output. A pattern (`privopt_metric_dp.solvers.elimination`) lists the entries of the factor L
-below the diagonal by columns: ``start`` is the first entry of each column, and ``row`` and ``column`` are the row and the column
-of each entry. It also lists them by rows: ``across`` is the start of each row in ``entry``. ``pair`` is the entry for
-each required pair.
+below the diagonal by columns: ``start`` is the first entry of each column, and ``row`` and ``column`` are the row and
+the column of each entry. It also lists them by rows: ``across`` is the start of each row in ``entry``. ``pair`` is the
+entry for each required pair.
 
 A batch consists of eight outputs whose values are interleaved: entry ``e`` of the batch's output ``r`` is at
 ``8 e + r``. ``load``, ``store`` and ``spread`` (`privopt_metric_dp.matrix.simd`) read, write and fill such vectors of

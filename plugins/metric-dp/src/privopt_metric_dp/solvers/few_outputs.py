@@ -2,9 +2,9 @@
 
 Outputs can be omitted freely, so the result is a mechanism for all records. If outputs are sampled as far apart as
 possible, little is lost: for 400 cells in Rome at an epsilon of 1, the loss is 0.9377 with a quarter of the cells, and
-0.9156 with all of them. (The optimum itself puts 99 % of its mass on 173 outputs.) The sample's program ignores the omitted
-outputs, so it gives no lower bound. On 2,032 street nodes with a limit of 15 CPU seconds, the sample reached a loss of
-0.614, and all outputs at once reached 1.02. The exponential mechanism has a loss of 1.08.
+0.9156 with all of them. (The optimum itself puts 99 % of its mass on 173 outputs.) The sample's program ignores the
+omitted outputs, so it gives no lower bound. On 2,032 street nodes with a limit of 15 CPU seconds, the loss was 0.614
+with the sample, and 1.02 with all outputs at once. The exponential mechanism has a loss of 1.08.
 """
 
 from __future__ import annotations

@@ -80,7 +80,8 @@ class Instance:
     def of(cls, data: MetricData) -> Instance:
         """Return the optimal mechanism's program over a set of pairs that implies all required pairs.
 
-        The program's epsilon is reduced by a relative 1e-9, so that rounding errors in a solution do not violate privacy.
+        The program's epsilon is reduced by a relative 1e-9, so that rounding errors in a solution do not violate
+        privacy.
 
         Args:
             data: The problem's data.

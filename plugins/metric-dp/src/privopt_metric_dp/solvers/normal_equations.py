@@ -112,7 +112,7 @@ class SchurComplement:
     directions: _Directions = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Allocate space for `MAX_RECYCLED` directions, or for no directions unless ``loose``."""
+        """Allocate space for `MAX_RECYCLED` directions if ``loose``. If not, no directions are stored."""
         shape = MAX_RECYCLED if self.loose else 0, len(self.state.y)
         self.directions = _Directions(np.empty(shape), np.empty(shape))
 

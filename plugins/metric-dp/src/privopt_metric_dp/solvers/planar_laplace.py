@@ -41,8 +41,9 @@ def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
 
     Returns:
         (N, K) probabilities; rows sum to 1 within 1e-12. The relative error is about 1e-12 up to a distance of about
-        30 / epsilon; masses that underflow are 0. Outputs at the same place share their cell's mass equally. For geographic places,
-        the matrix is only approximately eps-Geo-Ind. It must be repaired and certified like any other.
+        30 / epsilon; masses that underflow are 0. Outputs at the same place share their cell's mass equally. For
+        geographic places, the matrix is only approximately eps-Geo-Ind. It must be repaired and certified like any
+        other.
 
     Raises:
         InputError: Places are neither planar nor geographic, or records and outputs differ in kind.

@@ -3,10 +3,11 @@
 They process eight outputs at a time. Functions take all batches of a group (:class:`Arrays`), release the interpreter
 lock, and return sums and smallest ratios over the group's outputs.
 
-Each pair p of records i and j has two privacy rows: with ``a = exp(eps d / 2)``, row ``2p`` is ``a z_j - z_i / a`` and
-row ``2p + 1`` is ``a z_i - z_j / a``. Their values are the slacks ``s``. ``load``, ``store`` and ``spread`` read, write
-and fill vectors of eight doubles. ``least`` and ``greatest`` compare two vectors lane by lane; ``lowest`` and ``total``
-return the smallest lane and the sum of the lanes (:mod:`privopt_metric_dp.matrix.simd`).
+Let ``z`` be a column of the mechanism. Each pair p of records i and j at distance d has two privacy rows: with
+``a = exp(eps d / 2)``, row ``2p`` is ``a z_j - z_i / a`` and row ``2p + 1`` is ``a z_i - z_j / a``. Their values are
+the slacks ``s``. ``load``, ``store`` and ``spread`` read, write and fill vectors of eight doubles. ``least`` and
+``greatest`` compare two vectors lane by lane; ``lowest`` and ``total`` return the smallest lane and the sum of the
+lanes (:mod:`privopt_metric_dp.matrix.simd`).
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ class Arrays(NamedTuple):
     """The arrays that the kernels read and write for a group of outputs, in G batches of eight outputs.
 
     A batch's arrays are flat and consist of vectors of eight doubles: one vector for each record (in elimination
-    order), two for each required pair, or one for each entry of the factor. With ``a = exp(eps d / 2)``, a pair ``p``
-    between ``i`` and ``j`` has the rows ``2p`` and ``2p + 1``, which are ``a z_j - z_i / a`` and ``a z_i - z_j / a``.
+    order), two for each required pair, or one for each entry of the factor. A pair ``p`` of records ``i`` and ``j`` at
+    distance ``d`` has the privacy rows ``2p`` and ``2p + 1``, which are ``a z_j - z_i / a`` and ``a z_i - z_j / a``
+    with ``a = exp(eps d / 2)``. The matrix ``A`` consists of these rows.
 
     Attributes:
         ends: ``(P, 2)`` positions of each pair's records in the elimination order.

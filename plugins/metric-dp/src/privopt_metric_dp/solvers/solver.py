@@ -44,8 +44,9 @@ class Graph:
         other: (2 P,) the neighbour to which each entry leads; the entries of a record are sorted by neighbour.
         length: (2 P,) log-ratio of each entry's pair, shrunk for solving.
         pair: (2 P,) index of the required pair to which each entry belongs.
-        direct: Whether there are more than 1,000 records, every two of them form a pair, and no sampled path through a
-            third record is shorter. The pairs are then used as shortest paths, which saves a search of N^3 steps.
+        direct: Whether the pairs themselves are used as shortest paths, which saves a search of N^3 steps. This is the
+            case if there are more than 1,000 records, every two records form a pair, and no sampled path through a
+            third record is shorter than the direct one.
     """
 
     start: NDArray[np.int64]
@@ -187,7 +188,7 @@ class Part:
         return eliminate(self.instance)
 
     def with_outputs(self, outputs: Ints) -> Part:
-        """Return the part with only some of its outputs. It shares the results that do not depend on the outputs.
+        """Return a part with only some of the outputs, which reuses the results that do not depend on outputs.
 
         Args:
             outputs: Indices of the outputs to keep.

@@ -3,9 +3,9 @@
 The star is ``Z = W diag(x)`` with ``W x = 1`` and ``W_is = exp(-eps D_is)``, where ``D_is`` is the length of the
 shortest path from i to s. The columns of ``W`` are extreme rays of the privacy cone (the vectors that satisfy every
 privacy row), and the weights ``x`` depend only on the geometry. Column ``s`` serves the output that is cheapest for it.
-With ``b_s = min_k (W' cost)_sk``, the prices are ``y = W^-T b``. The star is a mechanism if ``x >= 0``, and an optimal
-one if pricing at ``y`` finds no ray of negative value ``(cost_k - y) . z``. If every column of ``cost - y`` has at most
-one negative entry, the shortest-path tree proves this without a pivot.
+With ``b_s = min_k (W' cost)_sk``, the prices are ``y = W^-T b``. The star is a mechanism if ``x >= 0``. It is optimal
+if pricing at ``y`` finds no output k and ray z with a negative value ``(cost_k - y) . z``. If every column of
+``cost - y`` has at most one negative entry, the shortest-path tree proves this without a pivot.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Star:
         return bool(self.weights.min() >= 0)
 
     def mechanism(self, outputs: int) -> Floats:
-        """Return the star's matrix, in which each column times its weight is added to the output that it serves.
+        """Return the star's matrix: each output's column is the weighted sum of the columns of W that serve it.
 
         Args:
             outputs: K, the number of outputs.
@@ -115,8 +115,8 @@ class Star:
 def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
     """Return the star's kernel, shape (N, N), whose rows ``exp(-eps D(s, .))`` are rays of the privacy cone.
 
-    The lengths D are those of shortest paths. Only one row is computed for each orbit of records; symmetries give the
-    others.
+    ``D(s, .)`` are the lengths of the shortest paths from record s. Only one row is computed for each orbit of records;
+    the other rows follow from symmetries.
 
     Args:
         graph: The graph of required pairs.
@@ -157,7 +157,7 @@ def gradients(kernel: Floats, right: Floats) -> Floats | None:
 
 
 def _invert_kernel(kernel: Floats) -> Callable[[Floats], Floats]:
-    """Return a function that solves ``kernel x = right``: by conjugate gradients if they converge, else directly."""
+    """Return a function that solves ``kernel x = right``, by conjugate gradients or, if these fail, directly."""
     from scipy.linalg import lu_factor, lu_solve
 
     # If conjugate gradients converge, a few products with the kernel take less time than its factorisation.
@@ -349,13 +349,13 @@ def quick_bound(part: Part, offers: PartOffers) -> None:
 
 
 def fits_granted_time(operations: float, share: float) -> bool:
-    """Return whether an idle machine can do a number of operations in a share of the granted time.
+    """Return whether an idle machine can do a number of operations in a share of the time limit.
 
-    Without a time limit, `MAX_GRANTED_SECONDS` count as granted.
+    If there is no time limit, `MAX_GRANTED_SECONDS` is used instead.
 
     Args:
         operations: Number of operations.
-        share: Share of the granted time, from 0 to 1.
+        share: Share of the time limit, from 0 to 1.
     """
     granted_seconds = clock().granted_seconds
     seconds = MAX_GRANTED_SECONDS if granted_seconds == math.inf else granted_seconds
@@ -363,9 +363,9 @@ def fits_granted_time(operations: float, share: float) -> bool:
 
 
 def is_star_affordable(records: int, outputs: int) -> bool:
-    """Return whether an idle machine could compute the star in at most half of the granted time.
+    """Return whether an idle machine could compute the star in at most half of the time limit.
 
-    The estimate is based on operations, so that the machine's load does not decide whether the closed form is found.
+    The estimate is based on the number of operations, so it does not depend on the machine's load.
 
     Args:
         records, outputs: Number of records and number of outputs.
@@ -384,7 +384,7 @@ def quick_bound_operations(instance: Instance) -> float:
 
 
 class StarSolver:
-    """A solver that offers the star mechanism, a closed form that exists for some instances, and bounds by pricing."""
+    """A solver that offers the star mechanism, if it exists for the instance, and lower bounds from pricing."""
 
     name = "star"
 

@@ -65,7 +65,8 @@ class PricingResult:
     """The result of pricing all outputs of an instance.
 
     Attributes:
-        value: ``(K,)`` for each output, the smallest value of ``a . z`` with ``z_root = 1``.
+        value: ``(K,)`` for each output, the smallest value of ``a . z`` over the rays ``z`` with ``z_root = 1``, where
+            ``a`` are the output's costs minus the prices.
         deficit: ``(N,)`` amount by which the price of each record must fall so that no ray of the cone has a negative
             value.
         ray: ``(K, N)`` logarithms of the optimal rays.

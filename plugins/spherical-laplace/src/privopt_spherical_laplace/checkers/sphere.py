@@ -1,7 +1,8 @@
 """Checks that the noise described by law.csv, in a spherical-laplace release, has the claimed privacy, loss and bound.
 
-The checks rely on a theorem in docs/reference/proof.md, "The sphere". Noise with the density exp(-epsilon d) / Z
-satisfies epsilon-metric DP between any two points, because Z is the same for every true position.
+The checks rely on a theorem in docs/reference/proof.md, "The sphere". Noise with the density exp(-epsilon d) / Z at
+distance d from the true position satisfies epsilon-metric DP between any two points, because the constant Z is the same
+for every true position.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def enclose_mean(scaled: Fraction) -> tuple[Fraction, Fraction]:
 class Sphere:
     """A checker for the claims of one spherical-laplace release.
 
-    Reports are drawn from the density exp(-rate d) / Z on the sphere and then rounded.
+    A report is drawn on the sphere and then rounded. Its density before rounding is exp(-rate d) / Z at distance d from
+    the true position.
 
     Attributes:
         folder, problem, result: The arguments to the constructor.

@@ -1,7 +1,8 @@
 """The exact sampler, which computes a position from two uniform numbers to as many bits as its rounding requires.
 
-The noise on the sphere has the density exp(-epsilon d(x, y)) / Z. In polar coordinates around x, with radius R and
-distance r, the angle t = r / R has the distribution function
+A position y drawn around a place x has the density exp(-epsilon d(x, y)) / Z, where d is the great-circle distance and
+Z is a constant. In polar coordinates around x, on a sphere of radius R, let r be the distance of y and t = r / R its
+angle. The angle has the distribution function
 
     G(t) = (1 - S(t)) / (1 + exp(-pi lambda)),   S(t) = exp(-lambda t) (cos t + lambda sin t),   lambda = epsilon R,
 
@@ -9,8 +10,8 @@ and the bearing is uniform. Hence t = G^-1(U) and the bearing is 2 pi V, for uni
 bits of U and V are read, which leaves a box of possible pairs (U, V). The positions for this box lie in a disc. If all
 positions in the disc round to the same output, this output is the result. Otherwise n is doubled. The output is
 therefore exactly the rounding of the real-valued position. Every decision is made in integer arithmetic with error
-bounds (docs/reference/proof.md, "The sphere"). Numbers are in fixed point: x is stored as an integer near x 2^w. An ulp
-is the value of the last of the w fractional bits, 2^-w.
+bounds (docs/reference/proof.md, "The sphere"). Numbers are in fixed point: a number a is stored as an integer near
+a 2^w. An ulp is the value of the last of the w fractional bits, 2^-w.
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ class NearestPoint(Rounding):
     _vectors: dict[int, list[tuple[int, int, int]]] = field(factory=dict, eq=False, repr=False)
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the index of the point that is nearest to every position in the disc, or None if it may differ."""
+        """Return the index of the point nearest to all positions in the disc, or None if no point is proved to be."""
         w = disc.bits
         # The disc's axes depend on the longitude of x. Its centre is rotated into the fixed axes of `_unit_vector`.
         sine, cosine = _sine_cosine_of_degrees(disc.longitude, w)
@@ -233,7 +234,9 @@ def _unit_vector(latitude: Fraction, longitude: Fraction, bits: int) -> tuple[in
 
 @lru_cache(maxsize=256)
 def _total(rate: Fraction, bits: int) -> int:
-    """Return 1 + exp(-pi lambda) in fixed point, the largest value of 1 - S and the denominator of G.
+    """Return 1 + exp(-pi lambda) in fixed point.
+
+    It is the largest value of 1 - S and the denominator of G (see the module docstring).
 
     Args:
         rate: lambda = epsilon R.
