@@ -108,7 +108,7 @@ class ExactSearch:
         problem, context, data: The problem, the options and limits of the run, and the map.
         incumbent: Receives matrices and dual multipliers, certifies the best matrix and proves the best bound.
         columns: The best certified column weights, the rows that they yield for all records, and the loss of these
-            rows. None before any weights are certified.
+            rows. None until weights have been certified.
         reason: Why the star mechanism's weights are not published, or why no lower bound was computed. Empty if neither
             applies.
         trajectory: (seconds, lower bound, loss) tuples from the search for the optimum.

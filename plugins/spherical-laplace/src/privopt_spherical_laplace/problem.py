@@ -132,7 +132,7 @@ class SphereInstance:
     def is_remapped(self) -> bool:
         """Whether the best guess under the prior is reported instead of the nearest point.
 
-        By default, this is so if and only if the problem declares a prior.
+        By default, it is reported if and only if the problem declares a prior.
         """
         remap = self.declared.utility.remap
         return self.points is not None and (self.prior is not None if remap is None else remap)

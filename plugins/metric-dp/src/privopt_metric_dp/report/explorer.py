@@ -174,8 +174,8 @@ class ExplorerData:
         marking: The meaning of an outline.
         streets: Array of shape (E, 2) with the pairs of records that a street or a triangle side connects; None if
             there are none.
-        streets_join_outputs: Whether ``streets`` contains pairs of outputs rather than records. This is so if only some
-            records can be selected.
+        streets_join_outputs: Whether ``streets`` contains pairs of outputs rather than records. This is the case if
+            only some records can be selected.
         noun: The word for a record.
         descriptions: The name or position of each record; empty if ids suffice.
         output_descriptions: The name or position of each output; empty if ids suffice.

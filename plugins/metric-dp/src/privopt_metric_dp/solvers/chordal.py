@@ -9,10 +9,9 @@ determinant. Since the pattern is chordal, the inverse of M has the same pattern
     b_v = T[S, S]^-1 T[S, v],  w_v = (T_vv - T[v, S] b_v)^(-1/2),  row v of R = w_v (e_v - b_v),  M^-1 = R' R
 
 Here, ``e_v`` is the v-th unit vector, and ``S`` is the set of rows in which column ``v`` has entries below the
-diagonal. A pattern lists the entries by
-columns: ``start`` is the first entry of each column, and ``row`` is the row of each entry. If all ``H_r`` are
-proportional, ``M`` equals ``T``. Every ``H_r`` must be nonsingular, which holds because records at distance 0 are
-merged and every record has a pair.
+diagonal. A pattern lists the entries by columns: ``start`` is the first entry of each column, and ``row`` is the row of
+each entry. If all ``H_r`` are proportional, ``M`` equals ``T``. Every ``H_r`` must be nonsingular, which holds because
+records at distance 0 are merged and every record has a pair.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Structured primal-dual interior point method for the optimal mechanism.
 
 In a connected component with at least two records, the privacy rows imply ``z >= 0``. So the only inequality variables
-are the slacks ``s = A z`` in the privacy rows, scaled by ``exp(-eps d / 2)``, and the multipliers ``f`` of these rows.
-A step takes one sparse factorisation per output, and conjugate gradients for the row sums
-(`privopt_metric_dp.solvers.normal_equations`). The directions are Mehrotra's predictor and corrector, with weights
-(Colombo and Gondzio 2008), and further centrality correctors (Gondzio 1996).
+are the slacks ``s = A z`` and the multipliers ``f`` of the privacy rows. The matrix ``A`` contains these rows; those of
+a pair at distance d are scaled by ``exp(-eps d / 2)``. A step takes one sparse factorisation per output, and conjugate
+gradients for the row sums (`privopt_metric_dp.solvers.normal_equations`). The directions are Mehrotra's predictor and
+corrector, with weights (Colombo and Gondzio 2008), and further centrality correctors (Gondzio 1996).
 
 Every iterate is strictly inside the privacy rows. Its rows sum to one, or are restored to one whenever the gap has
-halved, so stopping early also gives a mechanism. Any multipliers prove a bound, so inexact steps cost progress but
-never correctness.
+halved, so stopping early also gives a mechanism. Any multipliers prove a bound, so inexact steps may slow down the
+progress but never make a result wrong.
 """
 
 from __future__ import annotations

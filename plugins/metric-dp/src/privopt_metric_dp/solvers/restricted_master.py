@@ -33,11 +33,11 @@ MAX_ROW_SUM_ERROR: Final = 1e-6
 
 
 class Mixture:
-    """The LP for the cheapest mixture of rays whose rows sum to one. Each solve starts from the last basis.
+    """The LP for the cheapest mixture of rays with row sums of one. Each solve starts from the last basis.
 
     A ray is a vector over the records that satisfies every privacy row, so up to scale it is a column of a mechanism. A
-    ray ``z`` serves the output that is cheapest for it, so it costs ``min_k cost_k . z``. An orbit is a set of records,
-    or of outputs, that symmetries map to one another.
+    ray ``z`` serves the output at which its cost is smallest, so it costs ``min_k cost_k . z``. An orbit is a set of
+    records, or of outputs, that symmetries map to one another.
 
     Attributes:
         instance: The instance with one output from each orbit of outputs.
@@ -125,7 +125,7 @@ class Mixture:
     def _orbit_means(self, rays: Floats) -> Floats:
         """Return the mean of each ray's entries over each orbit of records.
 
-        The LP's rows require that these means, mixed with the rays' weights, are 1 for every orbit.
+        The LP's rows require that, for every orbit, the weighted sum of these means over the rays is 1.
 
         Args:
             rays: (R, N) rays, one per row.

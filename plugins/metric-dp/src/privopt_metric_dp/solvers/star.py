@@ -276,11 +276,12 @@ def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
 
 
 def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pivots: bool = True) -> Multipliers:
-    """Return the multipliers that trees give, by default after pricing again at the true log-ratios.
+    """Return the multipliers derived from one tree for each output.
 
-    If outputs are priced again, each gets the better of its old and its new tree. A tree whose accumulated reduced
-    costs have the right signs is a proof even if its ray is not feasible. So the result is valid even if paths tie, or
-    if pricing does not reach every output within half of the remaining time.
+    By default, the outputs are first priced again at the true log-ratios. Each output then gets the better of its old
+    and its new tree. A tree whose accumulated reduced costs have the right signs is a proof even if its ray is not
+    feasible. So the result is valid even if paths tie, or if pricing does not reach every output within half of the
+    remaining time.
 
     Args:
         instance: The problem with all outputs.
@@ -304,7 +305,7 @@ def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pi
 
 
 def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> float:
-    """Return the Lagrangian lower bound that prices give: the sum of the prices, after making them valid.
+    """Return the Lagrangian lower bound at given prices: the sum of the prices after they have been made valid.
 
     Prices are valid if no ray of the privacy cone has a negative value at them. They become valid if each is reduced by
     its largest deficit over the outputs. Since rows sum to one, the sum of any valid prices is a lower bound. A

@@ -172,8 +172,8 @@ class Sphere:
         """Check that the points have distinct ids and that remap.csv, if required, maps each point to a point.
 
         Raises:
-            RefusedError: An id is repeated, or remap.csv does not map each of the problem's points, and nothing else,
-                to one of these points.
+            RefusedError: An id is repeated, remap.csv does not list exactly the problem's points, or a point is mapped
+                to something other than one of these points.
         """
         table = self.problem.columns(self.output)
         names = self.columns.get("id", "id")
