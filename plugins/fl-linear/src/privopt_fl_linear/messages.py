@@ -305,6 +305,7 @@ def collect_reports(
     sent = {message.location: message.noisy for message in messages}
     # All faults are collected first, so that they are reported together.
     ids = check_column(sites.name, table["id"], Column(name="id", kind="id"), faults).to_list()
+    # Faults are shown up to a limit, but all of them are counted.
     faults.extend(repeated := duplicate_faults(sites.name, np.array(ids)), len(repeated))
     # An empty id is among the faults already.
     silent, known_ids = [name for name in ids if name and name not in sent], set(ids)

@@ -314,6 +314,7 @@ def least_split(
 
     def cost(points: Sequence[Point]) -> Floats:
         """Return the weighted errors for several splits, with infinity for infeasible splits."""
+        # A search takes long, so the caller shows this string in its line of progress.
         progress(state)
         costs = np.full(len(points), np.inf)
         possible = [number for number, (levels, tables) in enumerate(points) if can_measure(levels, tables)]

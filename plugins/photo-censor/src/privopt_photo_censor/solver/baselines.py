@@ -88,5 +88,6 @@ def _make_plan(album: Album, task: Task, retained: Bools) -> Plan:
         retained: (N,) mask of the retained photos.
     """
     plan = solve_easy_case(album, task)
+    # The cap is -1 if there are fewer locations than the task protects.
     bound = max(0, Incumbent(album, task).cap) if plan is None else plan.bound
     return Plan(retained=retained, protected=protected_k(album, retained), bound=bound)
