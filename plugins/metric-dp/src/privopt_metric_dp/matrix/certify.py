@@ -61,7 +61,7 @@ def _content_key(weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fra
 
 @frozen(kw_only=True)
 class Failure:
-    """A violated inequality: weight (i, k) exceeds exp(epsilon d_ij) times weight (j, k).
+    """A violated inequality: weight (i, k) exceeds exp(epsilon d) times weight (j, k), where d is the pair's distance.
 
     Attributes:
         i, j: Indices of the two records.

@@ -1,9 +1,10 @@
 """The certificate of metric DP between any two points of a region: |grad z_k| <= epsilon min z_k on every simplex.
 
-On a street with ends A and B, the condition is z_B <= (1 + a) z_A, and the same with A and B exchanged. Here a is the
-street's growth (:func:`privopt_metric_dp.region.region.street_growth`). On a triangle ABC, let p = z_B - z_A and q =
-z_C - z_A, let D be twice the area, and let a prime denote rotation by 90 degrees. The linear function that interpolates
-the probabilities at the corners has the gradient (p AC' - q AB') / D.
+Here z_k is the probability of output k at a point. At a vertex A, it is z_A, without the index k. On a street with ends
+A and B, the condition is z_B <= (1 + a) z_A, and the same with A and B exchanged. Here a is the street's growth
+(:func:`privopt_metric_dp.region.region.street_growth`). On a triangle ABC, let p = z_B - z_A and q = z_C - z_A, let D
+be twice the area, and let a prime denote rotation by 90 degrees. The linear function that interpolates the
+probabilities at the corners has the gradient (p AC' - q AB') / D.
 
 Weights are integers, and coordinates are integers in millimetres. So once the condition is squared and its denominators
 are cleared, both sides are integers. Floating-point arithmetic with error bounds decides nearly all inequalities, and
@@ -60,9 +61,9 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
 
     Returns:
         The measurements. ``checked`` is the number of simplices times the number of outputs. On a plane, ``worst`` is
-        the largest |grad z_k| / min z_k per km. On streets, it is the smallest epsilon for which each street's factor 1
-        + a is at least the largest ratio between the weights at its ends. Both are rounded up. If the number of rows is
-        not N, nothing is checked and ``holds`` is False.
+        the largest |grad z_k| / min z_k per km, where z_k is the probability of output k. On streets, it is the
+        smallest epsilon for which each street's ratio of weights is at most 1 + a, where a is the street's growth. The
+        value is rounded up. If the number of rows is not N, nothing is checked and ``holds`` is False.
 
     Raises:
         UsageError: The weights are not a two-dimensional array of type uint64.
@@ -141,7 +142,7 @@ def _streets_with_unequal_ends(weights: Unsigned, region: Streets) -> Ints:
 
 
 def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Worst:
-    """Find the smallest epsilon for which the factor 1 + a of every street is at least the street's ratio.
+    """Find the smallest epsilon for which every street's ratio is at most 1 + a, where a is the street's growth.
 
     Args:
         weights: Array of shape (N, K), the weights at the vertices.
@@ -188,8 +189,9 @@ def max_snapping_epsilon(weights: Unsigned, region: Region, epsilon: Fraction) -
 
     On a plane, this is the certificate's ``worst``. On streets, positions are snapped according to the curve given by
     :func:`privopt_metric_dp.region.snap_to_region.far_share`, which depends only on the claimed epsilon. The result is
-    then the largest |dz_k / dx| / min z_k over the pieces of all streets, rounded up. It may be much larger than the
-    certificate's ``worst``, which is computed for the curve that fits the weights best.
+    then the largest |dz_k / dx| / min z_k over the pieces of all streets, rounded up, where z_k is the probability of
+    output k at distance x from one end of a street. It may be much larger than the certificate's ``worst``, which is
+    computed for the curve that fits the weights best.
 
     Args:
         weights: Array of shape (N, K) and type uint64, with one row per vertex.
@@ -211,8 +213,8 @@ def max_snapping_epsilon(weights: Unsigned, region: Region, epsilon: Fraction) -
 def find_steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int]) -> int:
     """Return the index of the output whose probability changes most, in relative terms, around a pair of vertices.
 
-    On a plane, the relative change is the largest |grad z_k| / min z_k over all triangles that contain both vertices.
-    On streets, it is the ratio between the weights at the two vertices.
+    On a plane, the relative change is the largest |grad z_k| / min z_k over all triangles that contain both vertices,
+    where z_k is the probability of output k. On streets, it is the ratio between the weights at the two vertices.
 
     Args:
         weights: Array of shape (N, K), the weights at the vertices.
@@ -241,9 +243,10 @@ def _max_street_slope(growth: Fraction, km: float, steps: int, epsilon: Fraction
     """Return the largest |dz / dx| / z on a street, given the ratio of the probabilities z at its two ends.
 
     Each half of the street is divided into ``steps`` pieces, on which z is linear. Scale z so that it is 1 at the end
-    where it is smaller. On piece j of the half next to that end, z starts at 1 + growth ((1 + t)^j - 1) / a and rises
-    at the rate growth (1 + t)^j epsilon / a. The ratio of rate to value is largest on the last piece if growth <= a,
-    and on the first piece otherwise. It is smaller in the other half.
+    where it is smaller. Let t = epsilon km / (2 n), and let a be the value of :func:`street_growth`. The pieces of the
+    half next to that end are numbered from 0. On piece j, z starts at 1 + growth ((1 + t)^j - 1) / a and rises at the
+    rate growth (1 + t)^j epsilon / a. The ratio of rate to value is largest on the last piece if growth <= a, and on
+    the first piece if growth > a. The ratio is smaller in the other half.
 
     Args:
         growth: The larger of the two probabilities divided by the smaller one, minus 1.
@@ -257,7 +260,9 @@ def _max_street_slope(growth: Fraction, km: float, steps: int, epsilon: Fraction
 
 
 def _estimate_rates(ratios: Floats, km: Floats, steps: int) -> Floats:
-    """Return, in floating point, the epsilon at which each street's factor 1 + a equals the street's ratio of weights.
+    """Return, in floating point, the epsilon at which each street's ratio of weights equals 1 + a.
+
+    Here a is the street's growth (:func:`street_growth`).
 
     Args:
         ratios: Array of shape (S,), the largest ratio between the weights at the two ends of each street.
@@ -272,7 +277,7 @@ def _estimate_rates(ratios: Floats, km: Floats, steps: int) -> Floats:
 
 
 def _round_rate_up(ratio: Fraction, km: float, steps: int) -> float:
-    """Return the smallest epsilon for which a street's factor 1 + a is at least a given ratio, rounded up.
+    """Return the smallest epsilon, rounded up, for which 1 plus a street's growth is at least a given ratio.
 
     Args:
         ratio: Exact ratio of weights, at least 1.

@@ -1,10 +1,10 @@
 """Compiled kernels for the repair: the max-times closure of a matrix under its privacy constraints.
 
-The closure of z is the smallest matrix that is at least z in every entry and satisfies ``z_ik >= f_ij z_jk`` for each
-required pair, in both directions. Here f_ij = exp(-eps' d_ij), and eps' = (1 - tau) eps leaves a small slack tau for
-rounding errors. The closure always exists: its entries are max_j exp(-eps' D_ij) z_jk, where D_ij is the length of a
-shortest path over the pairs. It is computed in sweeps along the pairs. Two or three sweeps suffice if the
-distances are a metric; sparse graphs need more.
+The closure of a matrix z is the smallest matrix that is at least z in every entry and satisfies ``z_ik >= f_ij z_jk``
+for each required pair (i, j), in both directions. Here f_ij = exp(-eps' d_ij), where d_ij is the pair's distance and
+eps' = (1 - tau) eps leaves a small slack tau for rounding errors. The closure always exists: its entries are
+max_j exp(-eps' D_ij) z_jk, where D_ij is the length of a shortest path over the pairs. It is computed in sweeps along
+the pairs. Two or three sweeps suffice if the distances are a metric; sparse graphs need more.
 """
 
 from __future__ import annotations

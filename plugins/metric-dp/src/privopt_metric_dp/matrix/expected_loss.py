@@ -26,6 +26,8 @@ __all__ = ["ExpectedLoss", "costs_of"]
 class ExpectedLoss(UtilityLoss[MatrixRelease]):
     """The expected loss under the prior: the sum over records i and outputs k of p_i c_ik z_ik.
 
+    Here p_i is the prior of record i, c_ik the cost of reporting k for i, and z_ik the probability of that report.
+
     Attributes:
         weighted: Array of shape (N, K), the prior times the cost, p_i c_ik, in ``unit``.
         unit: Unit of the loss, e.g. ``"km"``.

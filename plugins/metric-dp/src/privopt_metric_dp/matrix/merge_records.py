@@ -26,9 +26,9 @@ def merge_records(
     classes are the connected components of the graph of near pairs. The exponent of every pair between two classes is
     thus at least the threshold, and sharing a row satisfies every constraint within a class.
 
-    The loss would rise sharply if all records in a long chain shared a row. If a class extends over more than five
-    times the first threshold, the threshold for its records is therefore divided by ten repeatedly, until the class
-    splits into smaller ones.
+    The loss would rise sharply if all records in a long chain shared a row. A class that extends over more than five
+    times the first threshold is therefore split: the threshold for its records is divided by ten, repeatedly if
+    necessary.
 
     Args:
         pairs: Array of shape (P, 2), the record indices of each required pair.

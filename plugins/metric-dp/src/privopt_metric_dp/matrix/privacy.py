@@ -1,7 +1,8 @@
 """Metric differential privacy, which includes geo-indistinguishability.
 
-For each required pair (i, j) and every output k, the notion requires ``z_ik <= exp(epsilon d_ij) z_jk`` in both
-directions (Andrés et al., CCS 2013; Chatzikokolakis et al., PETS 2013).
+For each required pair of records (i, j) and every output k, the notion requires ``z_ik <= exp(epsilon d_ij) z_jk`` in
+both directions. Here z_ik is the probability of output k for record i, and d_ij is the distance of the pair (Andrés et
+al., CCS 2013; Chatzikokolakis et al., PETS 2013).
 """
 
 from __future__ import annotations
@@ -352,7 +353,7 @@ def _uncovered_pairs(data: MetricData, pairs: Ints, distances: Floats, rows: Int
         data: The problem's data.
         pairs: Array of shape (P, 2), the record indices of each stored pair.
         distances: Array of shape (P,), the distance of each stored pair.
-        rows: Indices into ``data.pairs``, the required pairs to decide.
+        rows: Indices into ``data.pairs``, the required pairs to check.
 
     Returns:
         The elements of ``rows`` whose pairs are not implied.
@@ -389,7 +390,7 @@ def _state_promise(guarantee: Guarantee) -> str:
     way = f" {BY_ROAD}" if BY_ROAD in guarantee.statement else ""
 
     def at_distance(distance: float) -> str:
-        """Return a distance as a string with its unit, followed by "by road" if the guarantee says so."""
+        """Return a distance as a string with its unit, followed by "by road" if distances are measured by road."""
         return f"{_distance_text(distance, unit)}{way}"
 
     opening, ending = "Whoever sees a report, whatever else they know, can", ""
@@ -418,8 +419,8 @@ def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bo
 
     A pair is missing if it is required, but neither stored nor implied by a path of stored pairs. A stored distance
     above the computed one is not necessarily wrong, because computed distances are rounded down. It is therefore
-    compared with the exact distance, as in the certificate. A release that stores no pairs uses the problem's required
-    pairs, so it has no faults.
+    compared with the exact distance, as in the certificate. If the release stores no pairs, it uses the problem's
+    required pairs, and the list is empty.
 
     Args:
         release: The release whose stored pairs are checked.

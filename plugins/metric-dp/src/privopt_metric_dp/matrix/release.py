@@ -91,7 +91,7 @@ def matrix_bytes(records: int, outputs: int, pairs: int) -> float:
 
 
 def _find_repeated_pair(pairs: Ints, count: int) -> list[int] | None:
-    """Return the smallest pair of record indices that occurs twice or more, in either order. None if no pair does.
+    """Return the lexicographically first pair that is repeated (in either order), or None if all pairs are distinct.
 
     Args:
         pairs: Array of shape (P, 2), the record indices of each pair.

@@ -1,7 +1,8 @@
 """Optimal remapping of outputs, which is post-processing and costs no privacy (Chatzikokolakis et al., PoPETs 2017).
 
 A recipient who sees output k and knows the prior p minimises the expected loss by replacing k with another output y.
-This y minimises the sum over records i of p_i z_ik c_iy. Since y depends only on k, releasing y directly costs no
+This y minimises the sum over records i of p_i z_ik c_iy, where z_ik is the probability of output k for record i, and
+c_iy is the cost of output y for record i. Since y depends only on k, releasing y directly costs no
 privacy. The columns of all outputs that are replaced by y are added as integer weights, so every inequality between two
 rows still holds. Outputs that are no longer released remain as columns of zeros.
 """
@@ -77,7 +78,7 @@ def remap_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data
     Args:
         release: The release to remap.
         loss: The mechanism's loss, which must be an :class:`ExpectedLoss`.
-        data: The problem's data, which name the problem file in error messages.
+        data: The problem's data, used to identify the problem file in error messages.
 
     Raises:
         InputError: The loss is not an :class:`ExpectedLoss`, so the optimal replacement is undefined.
@@ -95,7 +96,7 @@ def improvable_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease],
     Args:
         release: A release that claims to be remapped.
         loss: The mechanism's loss, which must be an :class:`ExpectedLoss`.
-        data: The problem's data, which name the problem file in error messages.
+        data: The problem's data, used to identify the problem file in error messages.
 
     Raises:
         InputError: The loss is not an :class:`ExpectedLoss`, so the optimal replacement is undefined.
@@ -116,7 +117,7 @@ def _weighted_costs(loss: UtilityLoss[MatrixRelease], data: MetricData) -> Float
 
     Args:
         loss: The mechanism's loss, which must be an :class:`ExpectedLoss`.
-        data: The problem's data, which name the problem file in error messages.
+        data: The problem's data, used to identify the problem file in error messages.
 
     Returns:
         Array of shape (N, K), the products p_i c_ik for each record i and output k.

@@ -6,7 +6,7 @@ ratio infinite. The repair turns the matrix into a mechanism whose rows sum to e
 A matrix that satisfies every inequality after rounding is not changed any further (:func:`_round_if_private`). Any
 other matrix is repaired in these steps:
 
-1. Records closer to each other than eps d = 1e-6 get equal rows (:func:`.merge_records`).
+1. Two records at a distance d get equal rows if eps d < 1e-6 (:func:`.merge_records`).
 2. The max-times closure raises entries until the constraints hold at eps' = eps (1 - tau) (:mod:`.closure`).
 3. Rows are made to sum to 1 again, inside the cone of the privacy constraints (:func:`_to_sum_one`). Dividing each row
    by its sum could leave the cone, because for small eps d the sums differ by more than the slack.
@@ -458,11 +458,11 @@ def _to_integers(z: Floats, graph: Graph, tau: float) -> Unsigned:
 
 
 def _add_units(row: Unsigned, missing: int) -> None:
-    """Add ``missing`` units, which may be negative, to the largest entries of a row, in proportion to these entries.
+    """Add ``missing`` units to the largest entries of a row, in proportion to these entries.
 
     Args:
         row: Array of shape (K,) and type uint64, which is changed in place.
-        missing: Number of units to add.
+        missing: Number of units to add, which may be negative.
     """
     greatest = int(row.argmax())
     # Only entries that are at least a sixteenth of the largest one are changed, so that each relative change is small.

@@ -1,9 +1,9 @@
 """A lower bound on the loss of every mechanism, computed from dual multipliers. Rounding can never make it too high.
 
 The problem is to minimise the loss ``sum c_ik z_ik``, where the costs c include the prior. The matrices z >= 0 have
-rows that sum to 1. For each required pair (i, j), they satisfy ``z_ik <= exp(eps d) z_jk``, and the same with i and j
-exchanged. Given multipliers a >= 0 for the former inequalities and b >= 0 for the exchanged ones, the Lagrangian
-separates over records, with reduced costs g::
+rows that sum to 1. For each required pair (i, j) at distance d, they satisfy ``z_ik <= exp(eps d) z_jk``, and the same
+with i and j exchanged. Given multipliers a >= 0 for the former inequalities and b >= 0 for the exchanged ones, the
+Lagrangian separates over records, with reduced costs g::
 
     g_ik = c_ik + sum over pairs (i, j) of (a_k - E b_k) + sum over pairs (h, i) of (b_k - E a_k),   E = exp(eps d)
     bound = sum_i min_k g_ik

@@ -6,7 +6,8 @@ duality gives (see :mod:`privopt_metric_dp.proof.lagrangian_bound`)::
 
     sum_i min_k (p_i c_ik + sum over rows (i, j) of f_k - sum over rows (j, i) of F_ji f_k)  <=  its loss
 
-Any constraint (row) that every private mechanism satisfies can be used. These are the constraints for required pairs,
+Here p_i is the prior of record i, c_ik the cost of output k for record i, and f_k a row's multiplier for output k. Any
+constraint (row) that every private mechanism satisfies can be used. These are the constraints for required pairs,
 and those for pairs that required pairs imply, at the length of the shortest path. ``docs/reference/proof.md`` describes
 the forms of the file.
 """
@@ -49,8 +50,8 @@ class Proof(ABC):
 
     Attributes:
         VERSION: Version of the file format.
-        KINDS: The allowed types of each array in the file except ``version`` and ``unit``, by the array's name. Each
-            name is also an attribute of the proof.
+        KINDS: Mapping from the name of each array in the file, except ``version`` and ``unit``, to its allowed types.
+            Each name is also an attribute of the proof.
         STORED: Names of the arrays that are written uncompressed if the file would otherwise unpack to more than
             `MAX_RATIO` times its size.
         EFFORT: Compression level for all other arrays, from 1 to 9.
@@ -99,8 +100,8 @@ class Proof(ABC):
         Args:
             data: The problem's data.
             weighted: Array of shape (N, K), the costs times the prior.
-            value: The loss of the release. If the bound exceeds it only by rounding errors, the unit is chosen so that
-                the stated bound does not exceed it.
+            value: The loss of the release. The unit is chosen so that the stated bound does not exceed the loss merely
+                because of rounding errors.
         """
         lower, upper = self.enclose_bound(data, weighted)
         if not math.isfinite(upper - lower):

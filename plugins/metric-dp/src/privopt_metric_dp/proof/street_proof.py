@@ -1,8 +1,8 @@
 """A lower bound for reports anywhere on the streets, from multipliers for the outputs at the ends of street pieces.
 
 Let the loss be the path length along undirected streets, and J a set of outputs. Let record i lie strictly inside a
-piece (a, b) of length l, at distance s from a. Let m_ik be the amount that the multipliers for output k add to the
-reduced cost of record i::
+piece (a, b) of length l, at distance s from a. Let p_i be the prior of record i, and c_ik the cost of output k for it.
+Let m_ik be the amount that the multipliers f_k for output k add to the reduced cost of record i::
 
     u_ik = p_i c_ik + m_ik
     u*_i = (1 - s / l) m_ia + (s / l) m_ib
@@ -13,10 +13,10 @@ then no mechanism that reports records has a loss below this bound. If every pie
 for mechanisms that report any points on the streets.
 
 The proof is weak duality with infinitely many outputs, where the point at distance t from a has the multipliers (1 - t
-/ l) f_a + (t / l) f_b. For a record outside the piece, the cost at t is the smaller of d_ia + t and d_ib + l - t. This
-function is concave, so it lies above its chord. For a record inside, the cost is the smallest of these two and |t - s|,
-which is concave from 0 to s and from s to l. So the reduced cost is at least the smallest of its values at 0, at s
-(where the cost is 0) and at l.
+/ l) f_a + (t / l) f_b. For a record outside the piece, the cost at t is the smaller of d_ia + t and d_ib + l - t, where
+d_ia and d_ib are the record's distances to the ends of the piece. This function is concave, so it lies above its chord.
+For a record inside, the cost is the smallest of these two and |t - s|, which is concave from 0 to s and from s to l. So
+the reduced cost is at least the smallest of its values at 0, at s (where the cost is 0) and at l.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A lower bound from trees, whose multipliers are determined by a price for each record and a tree for each output.
 
-Given prices y, record i starts with the amount ``a_i = c_ik - y_i``. The privacy constraint between i and its parent p
-transfers a part of i's amount to p, and the remainder stays at i. Let F >= 1 be the factor in that constraint, and let
+Let k be an output, c_ik its cost times the prior for record i, and z_i its probability for record i. Given prices y,
+record i starts with the amount ``a_i = c_ik - y_i``. The privacy constraint between i and its parent p transfers a part
+of i's amount to p, and the remainder, ``left_ik``, stays at i. Let F >= 1 be the factor in that constraint, and let
 ``g_i`` be the sum of ``a_i`` and all amounts transferred to i. From the leaves up::
 
     i below p (z_p <= F z_i):  f = max(0, g_i) / F is added to g_p, and min(0, g_i) is left at i
@@ -10,11 +11,11 @@ transfers a part of i's amount to p, and the remainder stays at i. Let F >= 1 be
 A root keeps its g. All these f are non-negative, so they are multipliers that prove the lower bound
 ``sum_i y_i + sum_i min_k left_ik`` (:mod:`privopt_metric_dp.proof.lagrangian_bound`).
 
-Suppose that multipliers f' >= 0 for the same constraints have the prices as their smallest reduced costs
-``min_k g'_ik``. Then the bound from the trees is at least as high as the bound from f'. Under f', no record is left
-with a negative amount. By induction from the leaves, g_i is at least g'_i. For i below p, the amount left under f' is
-non-negative, so f >= f' and at least as much is added to g_p. For i above p, f <= f' likewise, and at most as much is
-subtracted.
+Suppose that, for multipliers f' >= 0 on the same constraints, the price of each record is its smallest reduced cost
+over all outputs. Then the bound from the trees is at least as high as the bound from f'. Under f', no record is left
+with a negative amount. Let g'_i be the counterpart of g_i under f'. By induction from the leaves, g_i is at least g'_i.
+For i below p, the amount left under f' is non-negative, so f >= f' and at least as much is added to g_p. For i above p,
+f <= f' likewise, and at most as much is subtracted.
 
 For multipliers that form trees, it is therefore enough to store the prices and the trees. An entry takes 2 bytes (4 for
 more than 32,768 records) before compression. The multipliers are derived without rounding, so every evaluation encloses
@@ -111,7 +112,7 @@ def _enclose_left(  # type: ignore[no-untyped-def]
         smallest, greatest: Arrays of N infinities, into which the lower and the upper bounds are written.
 
     Returns:
-        The index of an output whose parents form a cycle, or -1 if there is none.
+        The index of an output whose parents form a cycle, or -1 if no output has a cycle.
     """
     n = cost.shape[0]
     waiting, order = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
@@ -254,13 +255,13 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
 class Trees(Proof):
     """A proof that consists of a price per record and trees for each output, which determine the multipliers.
 
-    The probability of a record above its parent is exp(eps d) times the parent's, and that of a record below its parent
-    is exp(-eps d) times the parent's.
+    Let d be the distance between a record and its parent. The probability of a record above its parent is exp(eps d)
+    times the parent's, and that of a record below its parent is exp(-eps d) times the parent's.
 
     Attributes:
         prices: Array of shape (N,) and type float64, the prices of the records, all finite.
-        trees: Array of shape (K, N) and type uint16 or uint32, the codes of the records. A code is 2 d, plus
-            1 if the record is above its parent. Here d is the parent's index minus the record's index, modulo N. The
+        trees: Array of shape (K, N) and type uint16 or uint32, the codes of the records. A code is 2 m, plus
+            1 if the record is above its parent. Here m is the parent's index minus the record's index, modulo N. The
             code of a root is 0.
     """
 

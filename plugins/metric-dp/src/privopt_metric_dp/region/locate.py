@@ -2,8 +2,8 @@
 
 Positions, vertices and their products are 64-bit integers if every triangle extends over less than 2^31 mm (2,147 km),
 and every side and every distance from a side is below 2^30 mm. Otherwise, they are Python integers. The cells of a
-regular grid index the simplices. Floating-point distances select the sides that may be nearest to a position. If
-rounding could decide between them, the distances are compared as rationals.
+regular grid index the simplices. The sides that may be nearest to a position are found with floating-point distances.
+If rounding errors could change which of them is nearest, the distances are compared as rationals.
 """
 
 from __future__ import annotations

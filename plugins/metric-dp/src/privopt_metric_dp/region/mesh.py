@@ -329,7 +329,7 @@ def _halve_sides(plane: Plane, file: str) -> Plane:
 
 
 def lattice(rings: Sequence[Sequence[Floats]], side: float) -> tuple[Ints, Ints]:
-    """Return the triangles of an equilateral lattice that intersect polygons, and therefore cover them.
+    """Return the triangles of an equilateral lattice that intersect the given polygons. They cover the polygons.
 
     Args:
         rings: For each polygon, its outer ring and its holes, as closed arrays of shape (M, 2) in millimetres.
@@ -470,7 +470,7 @@ def _do_meet(corners: Floats, pieces: Floats) -> Bools:
         pieces: Array of shape (M, 2, 2), the two ends of each segment.
 
     Returns:
-        Boolean array of shape (M,), true for each segment that does.
+        Boolean array of shape (M,), true for each segment that passes through its triangle's interior.
     """
     directions = np.concatenate([np.roll(corners, -1, axis=1) - corners, pieces[:, 1:] - pieces[:, :1]], axis=1)
     normals = np.stack([-directions[..., 1], directions[..., 0]], axis=2)

@@ -1,12 +1,13 @@
 """Regions divided into simplices, for guarantees between any two points.
 
 A point x in the region is snapped at random to a vertex c with probability lambda_c(x), the weight of c in the simplex
-that contains x. An output is then drawn from row c, so that z(x) = sum_c lambda_c(x) z(c). On a street, lambda may be
-S-shaped (:class:`Streets`); on a triangle, it is linear (:class:`Plane`).
+that contains x. An output is then drawn from row c, the distribution z(c). The output's distribution at x is therefore
+z(x) = sum_c lambda_c(x) z(c). On a street, lambda may be S-shaped (:class:`Streets`); on a triangle, it is linear
+(:class:`Plane`).
 
 Epsilon holds between any two points, with distances measured along paths inside the region, if the rows of neighbouring
-vertices are close enough. The condition is z_b <= (1 + a) z_a in both directions, with a rational a for each edge. This
-is ordinary metric DP over edges of length ln(1 + a) / epsilon. The theorem and its proof are in
+vertices are close enough. The condition is z(v) <= (1 + a) z(u) in both directions, with a rational a for each edge
+(u, v). This is ordinary metric DP over edges of length ln(1 + a) / epsilon. The theorem and its proof are in
 docs/guide/everywhere.md.
 """
 
@@ -96,14 +97,16 @@ class Region(ABC):
 
     @abstractmethod
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge, a rational a for which z_b <= (1 + a) z_a (in both directions) is sufficient.
+        """Return, for each edge (u, v), a rational a such that z(v) <= (1 + a) z(u) in both directions is sufficient.
 
         Args:
             epsilon: Epsilon per km along paths inside the region.
         """
 
     def lengths(self, epsilon: Fraction) -> Floats:
-        """Return the lengths of the edges in km, ln(1 + a) / epsilon rounded down, as an array of shape (E,).
+        """Return the lengths of the edges in km, rounded down, as an array of shape (E,).
+
+        An edge has length ln(1 + a) / epsilon, where a is the edge's value from :meth:`growth`.
 
         Metric DP over edges of these lengths implies the guarantee for all points in the region.
 
@@ -154,7 +157,7 @@ class Streets(Region):
         return read_only(np.sort(self.simplices[self._shortest_rows], axis=1))
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge, a rational a for which z_b <= (1 + a) z_a (in both directions) is sufficient.
+        """Return, for each edge (u, v), a rational a such that z(v) <= (1 + a) z(u) in both directions is sufficient.
 
         Among the streets between the two vertices, the shortest one has the strictest condition. If it is l km long, a
         is 2 ((1 + t)^n - 1) with t = eps l / (2 n), or eps l if n = 0, where n is ``steps``.
@@ -170,7 +173,7 @@ class Streets(Region):
 
 
 def street_growth(epsilon: Fraction, km: float, steps: int) -> Fraction:
-    """Return the exact a in the sufficient condition z_b <= (1 + a) z_a between the two ends of a street.
+    """Return the exact a in the sufficient condition z(v) <= (1 + a) z(u) between the two ends u and v of a street.
 
     It is 2 ((1 + t)^n - 1) with t = epsilon km / (2 n), or epsilon km if n = 0.
 
@@ -214,7 +217,7 @@ class Plane(Region):
         return self._edges_and_opposites[1]
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge, a rational a for which z_b <= (1 + a) z_a (in both directions) is sufficient.
+        """Return, for each edge (u, v), a rational a such that z(v) <= (1 + a) z(u) in both directions is sufficient.
 
         An edge between two triangles gets the smaller of the two ratios that
         `privopt_metric_dp.region.triangles.sufficient_ratios` returns for them.

@@ -40,7 +40,7 @@ def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
     to n, the weight of the far end is ((1 + t)^j - 1) / a at the end of the j-th piece. It is linear on each piece, and
     the far half of the street mirrors the near half.
 
-    If the rows of the two ends satisfy z_b <= (1 + a) z_a and z_a <= (1 + a) z_b, their mixture changes by at most a
+    If the rows of the two ends differ by at most a factor 1 + a in every entry, their mixture changes by at most a
     factor exp(epsilon d) over any d km. With n = 0, snapping is linear: the weight is the position, and a = epsilon l.
     See docs/guide/everywhere.md, "Streets".
 

@@ -20,7 +20,7 @@ __all__ = ["EdgeMetric"]
 
 
 class EdgeMetric(RoadMetric):
-    """Shortest-path distance over a region's edges, whose lengths are ln(1 + a) / epsilon km, rounded down.
+    """Shortest-path distance over a region's edges, with the lengths that :meth:`Region.lengths` returns.
 
     A mechanism that satisfies epsilon in this metric satisfies epsilon between any two points in the region, with
     distances measured along paths inside it (docs/guide/everywhere.md). All methods for metric DP over a graph apply.

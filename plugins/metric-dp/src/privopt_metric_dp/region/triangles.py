@@ -1,9 +1,9 @@
 """Sufficient bounds on the ratios along a triangle's sides, which limit the gradient inside the triangle.
 
 Let the probabilities of one output at the corners be z_A <= z_B, z_C. For a given smallest value z_A, the gradient is
-largest at an extreme value of p = z_B / z_A - 1 and q = z_C / z_A - 1. If the rows satisfy z_b <= (1 + a) z_a along all
-three sides, (p, q) lies in the polygon 0 <= p <= a_AB, 0 <= q <= a_AC, q - p <= a_BC (1 + p), p - q <= a_BC (1 + q).
-The expression
+largest at an extreme value of p = z_B / z_A - 1 and q = z_C / z_A - 1. If the probabilities at the ends of each side
+differ by at most a factor 1 + a, where a is the side's ratio (a_AB for the side AB), then (p, q) lies in the polygon
+0 <= p <= a_AB, 0 <= q <= a_AC, q - p <= a_BC (1 + p), p - q <= a_BC (1 + q). The expression
 
     (2 area)^2 |grad z|^2 / z_A^2 = p^2 |AC|^2 + q^2 |AB|^2 - 2 p q AB . AC
 
@@ -44,7 +44,8 @@ def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
     """Return a ratio for each side of each triangle. The ratios are proved sufficient in rational arithmetic.
 
     The ratios a of a triangle's sides are sufficient if |grad z| <= epsilon min z inside the triangle, provided that
-    the rows at the two ends of each side satisfy z_b <= (1 + a) z_a in both directions. See the module docstring.
+    the probabilities z of each output at the two ends of each side differ by at most a factor 1 + a. See the module
+    docstring.
 
     Args:
         corners: Array of shape (S, 3, 2), the corners of each triangle in millimetres, counter-clockwise.
@@ -75,7 +76,7 @@ def common_factors(sides: Ints, per_mm: float) -> Floats:
     """Return, for each triangle, the largest factor s for which the ratios a = s epsilon l are sufficient.
 
     Here l is the length of a side. The ratios are sufficient if |grad z| <= epsilon min z inside the triangle, provided
-    that the rows at the two ends of each side satisfy z_b <= (1 + a) z_a in both directions.
+    that the probabilities z of each output at the two ends of each side differ by at most a factor 1 + a.
 
     Args:
         sides: Array of shape (S, 3, 2), the vectors along each triangle's sides in millimetres, from B to C, C to A,

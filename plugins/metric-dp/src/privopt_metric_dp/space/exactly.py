@@ -36,7 +36,10 @@ The stand-alone checker has the same limit.
 
 
 def decimal_of(text: str) -> Fraction | None:
-    """Convert a decimal or a fraction "p/q" to a rational, or return None if it exceeds :data:`MAX_DECIMAL_DIGITS`."""
+    """Convert a decimal or a fraction "p/q" to a rational. Return None for decimals that are too long.
+
+    A decimal is too long if its length or its exponent exceeds :data:`MAX_DECIMAL_DIGITS`.
+    """
     if "/" in text:
         return Fraction(text)
     # A decimal such as 1e999999999 is short as text but would take gigabytes as a rational, hence the limit.
@@ -99,9 +102,9 @@ def root_of(a: Sequence[Fraction], b: Sequence[Fraction]) -> Ball:
 def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
     """Return a ball that encloses the great-circle distance between two geographic places.
 
-    The haversine h = sin(d / 2R)^2 and 1 - h are computed as sums of non-negative terms. The formula is therefore well
-    conditioned for close points as well as for antipodal ones. In a geographic grid, steps have exactly the declared
-    length; steps to the east have it at the latitude of the grid's corner.
+    For a distance d, the haversine h = sin(d / 2R)^2 and 1 - h are computed as sums of non-negative terms. The formula
+    is therefore well conditioned for close points as well as for antipodal ones. In a geographic grid, all steps have
+    exactly the declared length. For steps to the east, this is the length at the latitude of the grid's corner.
 
     Args:
         space: The space that contains the places.

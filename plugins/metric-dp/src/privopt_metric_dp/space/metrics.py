@@ -85,7 +85,7 @@ class Metric(ABC):
         raise UsageError(f"{type(self).__name__} takes no outputs that are chosen among its records")
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on the exact distances, given this metric's doubles. Lower bounds on losses use them."""
+        """Return upper bounds on the exact distances, given this metric's doubles, for lower bounds on losses."""
         return distances
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
@@ -121,7 +121,7 @@ class Metric(ABC):
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
         """Return the given distances, with the metric's double in place of any that may exceed the exact distance.
 
-        This is for distances stored in a release, because a guarantee at more than the exact distance is too weak.
+        Use it for distances stored in a release. A guarantee at more than the exact distance would be too weak.
 
         Args:
             pairs: Array of shape (P, 2), the record indices of each pair.
@@ -177,8 +177,6 @@ class Metric(ABC):
 
 class _PointMetric(Metric):
     """A metric whose distances are computed from coordinates on request.
-
-    Coordinates are stored as doubles. The rest of a coordinate is the declared decimal minus its double.
 
     Attributes:
         records, outputs: The places of the records and of the outputs.
@@ -246,7 +244,7 @@ class _PointMetric(Metric):
     @staticmethod
     @abstractmethod
     def _distance_error(space: Space, position_error: float) -> float:
-        """Bound how far a place moves, in the metric's unit, if each coordinate changes by ``position_error``."""
+        """Return a bound, in the metric's unit, on a place's move if each coordinate changes by ``position_error``."""
 
     def _enclose_distance(self, i: int, j: int) -> Ball | None:
         """Return a ball that encloses the exact distance between records i and j, or None if it is not known."""
@@ -303,7 +301,7 @@ class _PointMetric(Metric):
 
     @abstractmethod
     def _search_tree(self, within: float) -> tuple[Floats, float]:
-        """Return a Euclidean point for each record, and a search radius that misses no pair.
+        """Return a Euclidean point for each record, and a search radius that is large enough to find every pair.
 
         Args:
             within: Largest distance of a pair, in the metric's unit.
@@ -493,7 +491,7 @@ class EuclideanMetric(_PointMetric):
 
     @staticmethod
     def _distance_error(space: Space, position_error: float) -> float:
-        """Bound how far a place moves, in the space's unit, if each coordinate changes by ``position_error``.
+        """Return a bound, in the space's unit, on a place's move if each coordinate changes by ``position_error``.
 
         If all coordinates change by x, the place moves by sqrt(dim) x. The factor 1 + 2^-50 covers the rounding of this
         product.
@@ -576,9 +574,9 @@ class HaversineMetric(_PointMetric):
 
     @staticmethod
     def _distance_error(space: Space, position_error: float) -> float:
-        """Bound how far a place moves, in km, if latitude and longitude each change by ``position_error`` degrees.
+        """Return a bound in km on a place's move if both its coordinates change by ``position_error`` degrees.
 
-        A degree of latitude or longitude is at most ``KM_A_DEGREE`` km, and the place moves at most by the sum of the
+        A degree of latitude or longitude is at most ``KM_A_DEGREE`` km, and the place moves by at most the sum of the
         two changes.
         """
         return 2.0 * position_error * KM_A_DEGREE

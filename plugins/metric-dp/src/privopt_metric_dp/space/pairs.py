@@ -173,13 +173,13 @@ def needed_pairs(
     """Reduce the required pairs to a subset that implies the others.
 
     If :meth:`Metric.implying` returns a small set that implies all pairs, the reduction starts from that set. For a
-    road metric, the set consists of the pairs connected by a path without a third record. Finding them takes a second
-    for 50,000 places.
+    road metric, the set consists of the pairs connected by a path that passes through no third record. Finding them
+    takes a second for 50,000 places.
 
     Args:
         metric: The distances between N records.
-        required: Function that returns the required pairs and their distances. It is called only if the metric knows no
-            smaller set.
+        required: Function that returns the required pairs and their distances. It is called only if
+            :meth:`Metric.implying` returns None.
         within: Largest distance of a required pair.
 
     Returns:

@@ -117,7 +117,7 @@ class Space:
             corner is given, ``written`` contains the distances in km north and east of the corner.
         triangles: Array of shape (S, 3), the place indices of each triangle's corners, counter-clockwise. None unless
             the places form a mesh or a grid.
-        projection: The projection from degrees that produced the planar coordinates, or None if there was none.
+        projection: The projection from degrees that produced the planar coordinates, or None without projection.
         names: N names for the places, to be shown to readers, or None.
         unit: The unit of planar coordinates, in the singular.
 
@@ -176,7 +176,7 @@ class Space:
         return self.coordinates if self.kind in ("geographic", "planar") else None
 
     def description(self, index: int) -> str:
-        """Return a place's name or, if it has none, its position as a string. Empty if it has neither."""
+        """Return a place's name, or else its position as a string, or an empty string if it has neither."""
         if self.names is not None and self.names[index]:
             return self.names[index]
         if self.on_map is None:

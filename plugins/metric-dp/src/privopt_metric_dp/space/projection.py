@@ -1,8 +1,9 @@
 """A map projection that never stretches distances, so that a guarantee per planar km also holds per km on the earth.
 
-The equirectangular projection x = R cos(phi*) lambda, y = R phi has ds^2 = R^2 (cos^2 phi* dlambda^2 + dphi^2).
-Wherever |phi| <= phi*, this is at most the sphere's R^2 (cos^2 phi dlambda^2 + dphi^2). A path on the earth that stays
-within this range is therefore at least as long as its planar image. Here phi* is the largest latitude that a great
+Let phi be the latitude and lambda the longitude of a point, in radians, and let R be the radius of the earth. The
+equirectangular projection x = R cos(phi*) lambda, y = R phi has ds^2 = R^2 (cos^2 phi* dlambda^2 + dphi^2). Wherever
+|phi| <= phi*, this is at most the sphere's R^2 (cos^2 phi dlambda^2 + dphi^2). A path on the earth that stays within
+this range is therefore at least as long as its planar image. Here phi* is the largest latitude that a great
 circle between two points in the region reaches, so planar distances in the region are at most great-circle distances.
 """
 

@@ -27,7 +27,7 @@ __all__ = ["RoadMetric"]
 
 
 class RoadMetric(Metric):
-    """Shortest-path distances over undirected roads, in km. They are infinite if no path connects two places.
+    """Shortest-path distances over undirected roads, in km. A distance is infinite if no path connects the two places.
 
     Attributes:
         roads: The roads. Paths may pass through nodes that are not records.
@@ -213,7 +213,7 @@ class RoadMetric(Metric):
         return np.concatenate(pairs).astype(np.int64), np.concatenate(distances)
 
     def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
-        """Return the pairs connected by a path without a third record, which imply all other pairs.
+        """Return the pairs connected by a path that passes through no third record. They imply all other pairs.
 
         The shortest path between the records of any other pair consists of such paths, so Theorem 3.1 of Qiu (IJCAI
         2024) applies. The result is None if sums along paths are not exact, because a rounded distance may then be less

@@ -342,8 +342,8 @@ def _count_units(km: Floats, residuals: Floats) -> tuple[Floats, Fraction] | Non
 
     Returns:
         Array of shape (E,), the integers as doubles; and the unit in km. The unit is the largest power of ten, at most
-        1, that divides all lengths. None if no power of ten down to 1e-15 does, or if the integers sum to 2^50 or more,
-        because sums along paths might then not be exact.
+        1, that divides all lengths. None if no power of ten down to 1e-15 divides all lengths, or if the integers sum
+        to 2^50 or more, because sums along paths might then not be exact.
     """
     for digits in range(16):
         counts = np.rint(km * 10.0**digits)

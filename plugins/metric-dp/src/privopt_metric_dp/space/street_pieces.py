@@ -57,8 +57,8 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
         roads: Undirected roads with lengths in km.
         size: Number of nodes.
         places: Array of shape (N,), the node of each record.
-        longest: Length in km. The first record on a piece that is farther than this from the start of the piece is also
-            priced, which divides the piece.
+        longest: Length in km. On each piece, the first record farther than this from the start is also priced, which
+            divides the piece.
 
     Returns:
         Array of shape (J,), the indices of the records to price, in ascending order.

@@ -1,4 +1,4 @@
-"""Points in well-known binary (WKB), the format that GeoParquet uses, and in GeoPandas frames."""
+"""Read points from GeoPandas frames and from well-known binary (WKB), the format that GeoParquet uses."""
 
 from __future__ import annotations
 
