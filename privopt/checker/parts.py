@@ -1,10 +1,11 @@
 """Find the installed part of the checker for each kind of guarantee, without importing any part.
 
-A part is the code that a plugin supplies to check releases with one kind of guarantee. A distribution registers it with
-an entry point. The entry point's name is a kind of guarantee, or ``KIND.MECHANISM`` for a mechanism that has a part of
-its own, and its value is ``module:Part``. If two entry points have the same name, no part is chosen, because a
-distribution that is installed later must not be able to replace another one's part. A mechanism's own part takes
-precedence over the part for the kind, but only if the mechanism's distribution supplies it.
+A part is the code that a plugin supplies to check releases with one kind of guarantee. The plugin's distribution (its
+installed package) registers the part with an entry point. The entry point's name is a kind of guarantee, or
+``KIND.MECHANISM`` for a mechanism that has a part of its own. Its value is ``module:Part``. If two entry points have
+the same name, no part is chosen, because a distribution that is installed later must not be able to replace another
+one's part. A mechanism's own part takes precedence over the part for the kind, but only if the mechanism and its part
+are from the same distribution.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def choose_part(claims: Claims, kind: str, mechanism: str = "", plugin: object =
 
     Raises:
         RefusedError: No distribution claims the kind, several do, the entry point is malformed, or the mechanism's own
-            part and the mechanism belong to different distributions. Its exit code is 2: nothing can be checked.
+            part and the mechanism belong to different distributions. The error has exit code 2, because nothing can be
+            checked.
     """
     is_own = kind != part_name(claims, kind, mechanism)
     kind = part_name(claims, kind, mechanism)

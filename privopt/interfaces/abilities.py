@@ -99,8 +99,8 @@ class NeedsMemory(Protocol[P]):
     def bytes_needed(self, problem: P, method: str) -> float | None:
         """Estimate how many more bytes the process will need for a method and all later steps.
 
-        The estimate uses public sizes only, and should be too high rather than too low. A method that can fall back on
-        cheaper ones should state the needs of the cheapest one, and choose by itself where to start.
+        The estimate uses public sizes only, and should be too high rather than too low. If a method can fall back on
+        cheaper ones, the estimate should be for the cheapest one, and the method itself chooses which one to try first.
 
         Returns:
             The number of bytes; None if no estimate is possible.
@@ -115,7 +115,7 @@ class AdvisesMemory(Protocol[P]):
     """
 
     def memory_advice(self, problem: P) -> str:
-        """Return advice on how to make the problem fit, as the end of a sentence; empty if there is none."""
+        """Return advice on how to make the problem fit, as the end of a sentence; empty if there is no advice."""
 
 
 @runtime_checkable
@@ -229,7 +229,9 @@ class ProvesBound(Protocol[P, R]):
     """
 
     def proved_bound(self, problem: P, release: R, result: Result, folder: Path) -> float | None:
-        """Return the bound (``objective.lower_bound``) that the folder proves, evaluated from its proof or recomputed.
+        """Return the bound (``objective.lower_bound``) that can be proved from the folder's files.
+
+        The bound is evaluated from a stored proof, or recomputed.
 
         Args:
             problem: The published problem. Its secrets are absent when ``verify`` calls this method.
@@ -238,7 +240,7 @@ class ProvesBound(Protocol[P, R]):
             folder: The release folder, where :attr:`Outcome.proof` was written.
 
         Returns:
-            The bound, or None if the folder proves no bound.
+            The bound, or None if no bound can be proved from the folder.
 
         Raises:
             InputError: The proof cannot be read.
@@ -535,7 +537,10 @@ def details_of(
 
 
 def meaning_of(mechanism: object, problem: object, release: Release, result: Result) -> tuple[str, ...]:
-    """Return sentences on what the guarantee means for a problem; empty without the ability :class:`Explains`."""
+    """Return sentences that say what the guarantee means for a problem.
+
+    The tuple is empty if the mechanism does not have the :class:`Explains` ability.
+    """
     return tuple(mechanism.meaning(problem, release, result)) if isinstance(mechanism, Explains) else ()
 
 

@@ -211,7 +211,7 @@ def cost_of_draw(
 
 
 def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
-    """Return a sentence on what a budget limit of :data:`EXAMPLE_REPORTS` reports protects.
+    """Return a sentence that says what a budget limit of :data:`EXAMPLE_REPORTS` reports protects.
 
     Args:
         guarantee: The guarantee of one report.
@@ -229,7 +229,7 @@ def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
 
 
 def spending_text(account: str, amount: Sum, unit: str, *, within: str = "") -> str:
-    """Return a clause on each subject's budget, and on how far a subject's reports together can change the odds.
+    """Return a clause that states each subject's budget and how far a subject's reports together can change the odds.
 
     Args:
         account: The account, one of `UNITS`.

@@ -105,7 +105,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return a sentence on the trusted party: the publisher, who holds the data and draws the noise."""
+        """Return a sentence that names the trusted party: the publisher, who holds the data and draws the noise."""
         return CURATOR
 
     @classmethod

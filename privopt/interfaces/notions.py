@@ -92,7 +92,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """Return a clause on how much more likely any result can be for one input than for its neighbour."""
+        """Return a clause that says how much more likely a result can be for one input than for its neighbour."""
         return (
             f"whether or not {describe_difference(guarantee)}, every result is at most "
             f"{factor(cls.point(guarantee)[0])} as likely in the one case as in the other"
@@ -100,7 +100,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def describe_hidden(cls, guarantee: Guarantee) -> str:
-        """Return a clause on how well one individual is hidden, based on how often guesses can be correct."""
+        """Return a clause that says how well one individual is hidden, judging from the rate of correct guesses."""
         if cls.guess(guarantee) <= HIDING_GUESS:
             return "One individual makes little difference"
         return "What one individual changes may show"
@@ -114,13 +114,16 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def describe_attack(cls, guarantee: Guarantee) -> str:
-        """Return a sentence on how often an attacker can correctly decide which of two neighbouring inputs was used."""
+        """Return a sentence that says how often an attacker can tell which of two neighbouring inputs was used."""
         question = f"whether or not {describe_difference(guarantee)}"
         return f"An attacker who must tell {question} is right at most {in_100(cls.guess(guarantee))}; by chance, 50."
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return a sentence on how well an individual is hidden, and on how far an individual can change the result."""
+        """Return a sentence that says how well one individual is hidden and how far its data can change the result.
+
+        If the guarantee hides next to nothing, the first of the :meth:`warnings` is returned instead.
+        """
         # If the guarantee hides next to nothing, the warning replaces the promise.
         if warnings := cls.warnings(result):
             return f"{warnings[0][:1].upper()}{warnings[0][1:]}."
@@ -163,7 +166,7 @@ class PureDP(_Additive[R_contra]):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return a sentence on the trusted party: the publisher, who holds the data and draws the noise."""
+        """Return a sentence that names the trusted party: the publisher, who holds the data and draws the noise."""
         return CURATOR
 
 
@@ -178,7 +181,10 @@ class LocalDP(_Additive[R_contra]):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return a sentence on who must have drawn the noise: each sender's device, or one program for all senders."""
+        """Return a sentence that says who must be trusted to have drawn the noise.
+
+        This is each sender's device, or one program for all senders.
+        """
         return (
             "No server has to be trusted if each sender's own device really drew the noise. If one program drew it for "
             "all senders, trust whoever ran it."
@@ -186,7 +192,7 @@ class LocalDP(_Additive[R_contra]):
 
     @classmethod
     def describe_hidden(cls, guarantee: Guarantee) -> str:
-        """Return a clause on what even the server, which sees all reports, learns about one individual."""
+        """Return a clause that says how much the server, which sees all reports, can learn about one individual."""
         individual = guarantee.scope or "one sender"
         if cls.guess(guarantee) <= HIDING_GUESS:
             return f"No one, not even the server that works with the reports, learns much about {individual}"
@@ -194,13 +200,13 @@ class LocalDP(_Additive[R_contra]):
 
     @classmethod
     def describe_attack(cls, guarantee: Guarantee) -> str:
-        """Return a sentence on how often an attacker can tell whether a given sender's data were counted."""
+        """Return a sentence that says how often an attacker can tell whether a given sender's data were counted."""
         question = f"whether {guarantee.scope or 'one individual'} was counted"
         return f"An attacker who must tell {question} is right at most {in_100(cls.guess(guarantee))}; by chance, 50."
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """Return a clause on how much more likely one individual's data can make any published result."""
+        """Return a clause that says how much more likely one individual's data can make a published result."""
         scope = guarantee.scope or "one individual"
         # The data of one sender: it is one answer or another, never none.
         cases = f"under {scope} as under another" if scope == "one answer" else f"with as without {scope}"

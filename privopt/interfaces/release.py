@@ -159,7 +159,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return a sentence on who must be trusted, for a report's verdict; empty if that is unknown."""
+        """Return a sentence that says who must be trusted, for a report's verdict; empty if that is unknown."""
         return ""
 
     @classmethod

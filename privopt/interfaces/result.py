@@ -200,7 +200,7 @@ FINE_GAP: Final = 1e-4
 
 @frozen(kw_only=True)
 class Plugin:
-    """The distribution that contains the mechanism of a release."""
+    """The installed package that provides the mechanism of a release."""
 
     name: str = key(help="the distribution's name")
     version: str = key(help="its version")
@@ -263,7 +263,7 @@ class Result:
 
     Attributes:
         mechanism, method: The names of the mechanism and of its method.
-        plugin: The distribution that contains the mechanism.
+        plugin: The installed package that provides the mechanism.
         privopt: The version of privopt.
         problem: The problem file.
         seed: The seed of the run, even if no noise was drawn from it; None if no seed was given.
@@ -311,8 +311,8 @@ class Result:
     def told_bound(self) -> float | None:
         """The bound that the solver reported without a proof in the folder (``details.told.lower_bound``).
 
-        For example, the proof may need true counts, which are not in the folder. ``verify`` does not check this bound.
-        None if the solver reported no bound, or if the folder proves one.
+        The folder may contain no proof of a bound, for example because the proof would need the true counts. ``verify``
+        does not check this bound. None if the solver reported no bound, or if result.json states a proved bound.
         """
         bound: Any = self.details.told.get("lower_bound")
         # The details are not verified, so in a tampered folder this can be any JSON value, such as a huge integer.

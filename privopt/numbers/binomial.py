@@ -139,7 +139,8 @@ def _learn_event(
 ) -> Event:
     """Choose the event that should give the largest lower bound on epsilon: a set of observed values, or a half-line.
 
-    One half of the draws ranks the values by likelihood ratio. The other half determines how many of them to include.
+    One half of the draws is used to rank the values by likelihood ratio, and the other half to determine how many of
+    them to include.
 
     Args:
         numerator_draws: Outputs under the input that should make the event likely.

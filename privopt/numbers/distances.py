@@ -328,11 +328,13 @@ def great_circle(
         error: Bound on a further relative error of the product of cosines.
 
     Notes:
-        Error analysis, with u = 2^-53. Together with their remainders, the differences of latitude and longitude have
-        relative errors of 2 u and 3 u, also across the meridian of 180 degrees. So h = sin(d / 2R)^2 has a relative
-        error of at most 60 u plus ``error``. Reduced by 64 u and ``error``, h is below its exact value. The later steps
-        (halving the angle three times, the series and the products) have errors below 12 u, so a distance reduced by 16
-        u is also below its exact value.
+        This is the error analysis for a distance d on a sphere of radius R, with u = 2^-53.
+
+        Together with their remainders, the differences of latitude and longitude have relative errors of 2 u and 3 u,
+        also across the meridian of 180 degrees. So h = sin(d / 2R)^2 has a relative error of at most 60 u plus
+        ``error``. Reduced by 64 u and ``error``, h is below its exact value. The later steps (halving the angle three
+        times, the series and the products) have errors below 12 u, so a distance reduced by 16 u is also below its
+        exact value.
 
         Beyond a quarter of the circumference h is near 1, so small errors of h are large errors of d. There the
         distance to the point opposite b is subtracted from half the circumference. For that point, cos(d / 2R)^2 takes
@@ -366,7 +368,7 @@ def great_circle(
 
 
 def plural_unit(unit: str) -> str:
-    """Return the plural of a unit of distance. The checkers, which import nothing from here, repeat this rule.
+    """Return the plural of a unit of distance. The checkers implement the same rule independently.
 
     >>> plural_unit("km"), plural_unit("band"), plural_unit("unit of distance")
     ('km', 'bands', 'units of distance')
@@ -384,7 +386,7 @@ def amount_text(number: str, unit: str) -> str:
 
 
 def distance_words(unit: str, way: str) -> str:
-    """Return the words after "distance" that state its unit and kind; an empty string for the generic unit of distance.
+    """Return the words to put after "distance" to state its unit and kind, or "" for the generic unit of distance.
 
     >>> distance_words("km", "by road"), distance_words("year", ""), distance_words("unit of distance", "")
     (' in km by road', ' in years', '')

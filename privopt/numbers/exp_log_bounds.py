@@ -1,8 +1,8 @@
 """Rigorous bounds on exponentials and logarithms.
 
-Every privacy row in privopt is checked with one of two tools:
+Every privacy constraint in privopt is checked at its distance d with one of two tools:
 
-* doubles for most rows: :func:`exp_bounds` encloses exp(eps d) between neighbouring doubles for whole arrays,
+* doubles for most constraints: :func:`exp_bounds` encloses exp(eps d) between neighbouring doubles for whole arrays,
   computed in double-double arithmetic (error-free transformations of Dekker and Knuth; no call to the platform's
   ``exp``);
 * integers for the rest: :func:`exp_fixed` encloses exp(eps d) between two integers over a power of two, with
@@ -65,7 +65,7 @@ _LANE_COUNT = 64
 
 
 def float_down(value: Fraction) -> float:
-    """Return the greatest double that is at most ``value``; -inf if there is none."""
+    """Return the greatest double that is at most ``value``, or -inf if every finite double is greater."""
     dividend, divisor = value.numerator, value.denominator
     try:
         # Python rounds the quotient of two integers correctly, to the nearest double.
@@ -78,7 +78,7 @@ def float_down(value: Fraction) -> float:
 
 
 def float_up(value: Fraction) -> float:
-    """Return the smallest double that is at least ``value``; inf if there is none."""
+    """Return the smallest double that is at least ``value``, or inf if every finite double is smaller."""
     # Adding 0 turns -0 into 0.
     return -float_down(-value) + 0.0
 
@@ -119,7 +119,7 @@ def two_sum(a: float, b: float) -> tuple[float, float]:
 
 @jit(inline="always")
 def two_product(a: float, b: float) -> tuple[float, float]:
-    """Return the product as a double and its rounding error; exact without underflow or overflow (Dekker 1971)."""
+    """Return the product as a double and its rounding error, exact unless it underflows or overflows (Dekker 1971)."""
     p = a * b
     # Veltkamp's splitter 2**27 + 1 cuts a factor into halves of at most 26 bits, so that their products are exact.
     t = 134217729.0 * a

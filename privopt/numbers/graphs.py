@@ -78,7 +78,7 @@ def components(nodes: int, pairs: Ints, *, strong: bool = False) -> Ints:
         nodes: Number of nodes.
         pairs: (E, 2) indices of the nodes at the tail and head of each edge.
         strong: Whether to return strongly connected components, in which each node can be reached from every other.
-            Otherwise the directions of the edges are ignored.
+            If False, the directions of the edges are ignored.
 
     Returns:
         (nodes,) indices from 0, in the order in which the components first occur.

@@ -113,8 +113,8 @@ def draw(weights_row: NDArray[np.uint64], draws: int = 1, *, source: Source | No
 class CumulatedRows:
     """Rows of integer weights and their running sums. A row's sums are computed when it is first drawn from.
 
-    A uniform 63-bit integer is looked up among the running sums of a row. Index k belongs to exactly w_k of the 2**63
-    integers. Several threads may draw at once.
+    A uniform 63-bit integer is looked up among the running sums of a row. The number of integers, out of 2**63, that
+    lead to an index is exactly the weight of the index. Several threads may draw at once.
 
     Attributes:
         _weights: (N, K) integer weights.
@@ -255,7 +255,8 @@ def choose(
     """Draw one of m + 1 alternatives for each row, with exact rational probabilities.
 
     A uniform number with infinitely many bits is compared with the cumulative probabilities (cuts). The first 64 bits
-    nearly always decide. If they lie close to a cut, exact rationals decide, with as many further bits as needed.
+    are nearly always sufficient. If they lie close to a cut, as many further bits as needed are compared with exact
+    rationals.
 
     Args:
         cuts: (B, m) cumulative probabilities of the first 1, ..., m alternatives, each with an error below
