@@ -177,8 +177,8 @@ def _read_arrays(path: Path, more: int) -> dict[str, Array]:
 def _check_layout(path: Path, archive: zipfile.ZipFile) -> None:
     """Refuse an archive in which other programs could find members that ``zipfile`` does not.
 
-    The members must follow one another from the first byte. After them come their directory and the end record.
-    Archives above 2 GiB have 76 bytes of zip64 records before the end record.
+    The members must follow one another from the first byte. Their directory and the end record must follow the last
+    member. Archives above 2 GiB have 76 bytes of zip64 records before the end record.
 
     Args:
         path: The archive's file.

@@ -38,7 +38,7 @@ def compare(
         measured: The required contents of ``certificate``, except for kind, holds, evidence and arithmetic.
         value: The required ``objective.value``.
         unit: The required ``objective.unit``.
-        gap: The relative gap between the stated value and the stated bound; None without a bound.
+        gap: The relative gap between the stated value and the stated bound; None if no bound is stated.
         over: The required ``objective.bound_over``; None if the key must be absent.
         close: The names of the parts whose values may differ by a relative 1e-9. All other values must be equal.
 

@@ -28,10 +28,11 @@ class Channel:
         distances: A function from (M,) indices of inputs to their (M, N) distances to all inputs; None if the problem
             has no distances.
         unit: The unit of ``distances``.
-        coordinates: (N, 2) positions of the secrets on a map, latitude and longitude or x and y; None without a map.
+        coordinates: (N, 2) positions of the secrets on a map, as (latitude, longitude) or (x, y). None if they have no
+            positions.
         coordinate_unit: The unit of x and y.
         geographic: Whether the coordinates are degrees.
-        streets: (E, 2) indices of the inputs that each street joins, for maps; None without streets.
+        streets: (E, 2) indices of the inputs that each street joins, for maps; None if there are no streets.
     """
 
     inputs: Sequence[str]
@@ -88,8 +89,8 @@ class NoisyCounts:
 
     Attributes:
         inputs: (N,) ids of the places at which people are counted.
-        reach: A function from a probability a in (0, 1) to the half-width of a confidence interval at level 1 - a: the
-            absolute noise of one count exceeds it with probability at most a.
+        reach: A function that takes a probability a in (0, 1) and returns the half-width of a confidence interval at
+            level 1 - a. The absolute noise of one count exceeds the half-width with probability at most a.
     """
 
     inputs: Sequence[str]

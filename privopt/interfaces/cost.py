@@ -134,7 +134,7 @@ class Cost:
         rho: The exact amount of zero-concentrated DP.
         delta: The amount of approximate DP, in addition to epsilon.
         unit: The neighbouring relation to which the amounts refer. All costs in a ledger have the same unit.
-        notion: The name of the notion of privacy; empty if there is none.
+        notion: The name of the notion of privacy; empty if it is not stated.
         mechanism: The SHA-256 of the file that identifies the report's source: a folder's SHA256SUMS, or a problem
             file.
         purpose: The purpose of the charge, in words.

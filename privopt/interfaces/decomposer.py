@@ -27,7 +27,7 @@ class Decomposed:
         objective: The objective at ``x``.
         bound: The proved bound on the optimum: a lower bound if the form minimises, an upper bound if it maximises.
             None if no bound was proved.
-        duals: (m,) multipliers that prove the bound; None without a bound.
+        duals: (m,) multipliers that prove the bound; None if no bound was proved.
         rounds: The number of rounds of the method.
         trajectory: A tuple (seconds, lower bound, upper bound) for each round; unknown bounds are infinite.
         details: Further statistics about the run.

@@ -133,7 +133,7 @@ class ApproxDP(ZCDP[R_contra]):
 
     @classmethod
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
-        """Return the stated pair (epsilon, delta) as the only element, as doubles that are rounded up."""
+        """Return a tuple whose only element is the stated pair (epsilon, delta), as doubles rounded up."""
         assert guarantee.epsilon is not None  # a guarantee of this kind always states epsilon and delta
         return ((float_up(guarantee.epsilon), float_up(Fraction(guarantee.extra["delta_text"]))),)
 

@@ -87,7 +87,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def point(cls, guarantee: Guarantee) -> tuple[float, float]:
-        """Return the pair (epsilon, delta), implied by the guarantee, that is used to explain it in words."""
+        """Return a pair (epsilon, delta) that follows from the guarantee, for explanations in words."""
         return cls.curve(guarantee)[0]
 
     @classmethod

@@ -37,7 +37,7 @@ class Plan:
         errors: By budget, the errors of all parts.
         shares: The fraction of the budget that the problem gives each part; empty if the budget is not divided.
         best: The best split of the budget that was found, as the shares and the errors of all parts. The search
-            minimises the weighted sum of errors at the problem's budget. None without a search.
+            minimises the weighted sum of errors at the problem's budget. None if no search was made.
         weights: The weight of each part's error in the weighted sum; empty for equal weights.
         baselines: The errors of simpler methods at the same budgets, by name. A method that does worse than these is
             not worth using.

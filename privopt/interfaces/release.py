@@ -52,7 +52,7 @@ class Release(ABC):
 
     @classmethod
     def read_without_problem(cls, folder: Path) -> Release | None:
-        """Read a release from a verified folder, for drawing without its problem; None if the problem is needed."""
+        """Read a release from a verified folder without its problem, to draw from it. None if the problem is needed."""
         return None
 
     def sample(self, input_id: str, count: int) -> list[str]:
@@ -95,8 +95,8 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
         kind: The name of the notion.
         odds: Whether the notion bounds the odds of every output between inputs at distance d by exp(epsilon d), where d
             is 1 for neighbouring inputs. The conformance kit attacks releases of such a notion.
-        tails: Whether the notion bounds the odds except for an event of small probability, as the pairs (epsilon,
-            delta) from :meth:`curve` state. This applies to releases that are draws of noise.
+        tails: Whether the notion bounds the odds except with a small probability. The pairs (epsilon, delta) from
+            :meth:`curve` state these bounds. This applies to releases that are draws of noise.
         symmetric: Whether the bound holds in both directions. If it is False, as in one-sided DP or for quasi-metrics,
             pairs of inputs are ordered: no output is more than exp(epsilon d) times as likely for the first input as
             for the second, and the ratio in the other direction is not bounded.
@@ -109,7 +109,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def cost_of_call(cls, shift: Shift) -> Fraction | None:
-        """Return the budget that one noise call spends between two inputs; None if such noise breaks the notion.
+        """Return the budget that one noise call spends between two inputs, or None if its noise breaks the notion.
 
         The costs of several calls add up.
         """

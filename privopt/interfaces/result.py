@@ -36,8 +36,8 @@ class Guarantee:
 
     Attributes:
         kind: The name of a registered notion of privacy.
-        epsilon: The exact value; None if the kind has none. ``result.json`` contains the nearest double and, as the
-            binding claim, the exact value in ``epsilon_text``.
+        epsilon: The exact value; None if the kind has no epsilon. ``result.json`` contains the nearest double and, as
+            the binding claim, the exact value in ``epsilon_text``.
         unit: The unit of epsilon, e.g. ``"per km"`` or ``"per group"``.
         scope: The pairs or neighbours that the guarantee covers; for metric DP ``"all-pairs"``, ``"neighbours"`` or
             ``"own-matrix"``.
@@ -120,7 +120,7 @@ class Bounds:
         lower_bound: The proved bound on the value of any release (an upper bound if the objective is maximised); None
             if no bound is known.
         gap: The relative gap, or the absolute difference if the objective is maximised. It is never negative. None
-            without a finite bound.
+            if there is no finite bound.
     """
 
     value: float = key(help='a number or "inf"', infinite=True)

@@ -78,7 +78,7 @@ class SolveContext:
         progress: The function that is called to show progress, or None.
         checkpoint: The folder in which a stopped run may save its state, created on first use; or None.
         resume: Whether to continue from the state in ``checkpoint``.
-        copies: The folder for clean copies (:class:`privopt.interfaces.abilities.CopiesFiles`); None without copies.
+        copies: The folder for clean copies (:class:`privopt.interfaces.abilities.CopiesFiles`); None for no copies.
         times: The seconds that each phase took, filled by :meth:`time_phase`.
     """
 
@@ -107,7 +107,7 @@ class SolveContext:
 
     @property
     def remaining(self) -> float | None:
-        """The seconds until the search must end; None without a limit."""
+        """The seconds until the search must end; None if there is no limit."""
         # The current scope can end before the search, because part of a search may get only part of its time.
         seconds = min(self.search_time.left, clock().left)
         return None if seconds == math.inf else seconds

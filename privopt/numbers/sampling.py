@@ -52,7 +52,7 @@ class RowStreams:
     When called as a :data:`Source`, it returns the first 8 bytes of each row in turn.
 
     Attributes:
-        read: ``read(row, start, count)`` returns bytes ``start`` to ``start + count`` of a row's stream.
+        read: ``read(row, start, count)`` returns ``count`` bytes of a row's stream, from position ``start`` on.
         rows: (B,) row indices, in the order of the draws.
         _next: Position in ``rows`` of the row whose first 8 bytes are read next.
     """

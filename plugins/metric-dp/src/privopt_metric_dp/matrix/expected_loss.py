@@ -31,10 +31,10 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
     Attributes:
         weighted: Array of shape (N, K), the prior times the cost, p_i c_ik, in ``unit``.
         unit: Unit of the loss, e.g. ``"km"``.
-        doubt: Function that bounds the errors of ``weighted``, or None if no bounds are known. It returns two arrays of
-            upper bounds on the differences between the entries and the exact products (those at the exact costs in the
-            files). The first, of shape (N,), bounds how far each row's entries may exceed the exact products. The
-            second, of shape (N, K) or (N, 1), bounds how far entries may fall short of them.
+        doubt: Function that returns bounds on the errors of ``weighted``, or None if no bounds are known. An entry's
+            exact value is the prior times the exact cost in the files. The function returns two arrays. The first, of
+            shape (N,), contains the largest amount by which each row's entries may exceed their exact values. The
+            second, of shape (N, K) or (N, 1), contains the largest amount by which entries may fall short of theirs.
     """
 
     weighted: Floats

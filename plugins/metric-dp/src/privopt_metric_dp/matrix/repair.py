@@ -277,7 +277,7 @@ def _repair_within(
         gap: Requested relative optimality gap.
 
     Returns:
-        The certified weights, and the largest fraction of a row that is mass added to make the row sum to 1.
+        The certified weights, and the largest fraction of any row's mass that was added to make the row sum to 1.
 
     Raises:
         CertificationError: No slack up to `_MAX_TAU` led to a certificate.
@@ -321,9 +321,9 @@ def _first_tau(graph: Graph, gap: float) -> float:
 
 
 def _max_drift(sums: Floats, graph: Graph) -> float:
-    """Return the largest fraction of epsilon that dividing each row by its sum would use up for any pair.
+    """Return the largest fraction of epsilon that any pair would lose if each row were divided by its sum.
 
-    For a pair of rows i and j, this fraction is |log sum_i - log sum_j| / (eps d_ij).
+    For a pair of rows i and j at distance d, this fraction is |log sum_i - log sum_j| / (eps d).
 
     Args:
         sums: Array of shape (N,), the row sums, above 0.

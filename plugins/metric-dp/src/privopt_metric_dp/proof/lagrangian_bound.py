@@ -319,8 +319,8 @@ class SparseMultipliers:
             growth: Array of shape (P,) of factors, each at least exp(eps d). Constraints with an infinite factor are
                 omitted, which leaves the bound valid.
             shape: The numbers of records and outputs, (N, K).
-            spare: Array of shape (N,), the non-negative amounts by which the bound may be lowered because of each
-                record. By default, they are 0.
+            spare: Array of shape (N,), the amount, at least 0, by which omissions for each record may lower the bound.
+                By default, all amounts are 0.
             max_multipliers: Largest number of multipliers to store.
 
         Raises:
