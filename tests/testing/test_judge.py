@@ -335,3 +335,16 @@ def test_error_of_many_is_named():
 
     with pytest.raises(UsageError, match=r"many .*ValueError: no such"):
         judge(lambda value: value, [0, 1], notion="local-dp", epsilon=1.0, many=many, draws=4000)
+
+
+@given(
+    rows=st.lists(st.lists(st.floats(-100, 100), min_size=7, max_size=7), min_size=1, max_size=12),
+    data=st.data(),
+)
+def test_equal_outputs_have_equal_sums_at_any_position(rows, data):
+    numbers = np.array(rows)
+    weights = np.array(data.draw(st.lists(st.floats(-3, 3), min_size=7, max_size=7)))
+    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=40))
+    assert np.array_equal(
+        outputs.weighted_sums(numbers[chosen], weights), outputs.weighted_sums(numbers, weights)[chosen]
+    )

@@ -339,13 +339,25 @@ def views_of(first: Table, second: Table) -> list[View]:
     # Fisher's linear discriminant for independent columns: a sum with these weights separates the two means best.
     direction = (means[0] - means[1]) / spread**2
     summaries: list[tuple[str, Callable[[Floats], Floats]]] = [
-        ("the weighted sum that best separates the means", lambda numbers: np.asarray(numbers @ direction)),
-        ("the sum", lambda numbers: np.asarray(numbers.sum(axis=1))),
+        ("the weighted sum that best separates the means", lambda numbers: weighted_sums(numbers, direction)),
+        ("the sum", lambda numbers: weighted_sums(numbers, np.ones(numbers.shape[1]))),
         ("the position of the greatest number", lambda numbers: numbers.argmax(axis=1).astype(np.float64)),
         ("the greatest number minus the least", lambda numbers: np.asarray(np.ptp(numbers, axis=1))),
         ("a classifier's score", _fit_classifier(*numbers)),
     ]
     return views + [_quantile_view(first, second, values, words) for words, values in summaries]
+
+
+def weighted_sums(numbers: Floats, weights: Floats) -> Floats:
+    """Return the weighted sum of each row of ``numbers``, shape (n, d), rounded alike for equal rows.
+
+    In a matrix product, rounding depends on a row's position. Equal outputs of two inputs could then have different
+    sums, by which a view would tell the inputs apart.
+    """
+    sums = np.zeros(len(numbers))
+    for column, weight in zip(numbers.T, weights.tolist(), strict=True):
+        sums += column * weight
+    return sums
 
 
 def last_bit_places(values: Floats) -> Floats:
@@ -528,4 +540,4 @@ def _fit_classifier(first: Floats, second: Floats) -> Callable[[Floats], Floats]
         gradient = x.T @ (label - p) - 0.1 * w
         hessian = (x * (p * (1.0 - p))[:, None]).T @ x + 0.1 * np.eye(len(w))
         w = w + np.linalg.solve(hessian, gradient)
-    return lambda numbers: features(numbers) @ w
+    return lambda numbers: weighted_sums(features(numbers), w)
