@@ -125,9 +125,9 @@ def show_accounts(
 
 
 def _by_distance(charge: Charge) -> str:
-    """Return the notion and unit of a charge that cannot be converted to (epsilon, delta); empty if the charge can.
+    """Return the notion and unit of a charge if it cannot be converted to (epsilon, delta), or else an empty string.
 
-    Charges per unit of distance cannot be converted. A charge made by hand names no notion, so its unit decides.
+    Charges per unit of distance cannot be converted. If a charge names no notion, its unit decides.
     """
     notion, unit = charge.cost.notion, charge.cost.unit
     if notion in ADD_UP_WITH_DELTA and (notion or not unit.startswith(("per km", "per unit"))):

@@ -59,7 +59,7 @@ class _Commands(click.Group):
     """The commands of the core and of plugins. A plugin's command is imported only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands of the core and of plugins, which click shows and completes."""
+        """Return the names of all core and plugin commands, for click's help and shell completion."""
         from privopt.registry import registry
 
         with divert_prints():

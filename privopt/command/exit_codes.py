@@ -187,8 +187,8 @@ def _read_notes(error: BaseException) -> list[str]:
 def utf8(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """Return an argument decoded as UTF-8 regardless of the locale, because ids and column names in files are UTF-8.
 
-    Python decodes arguments by the locale. Bytes that it cannot decode become lone surrogates, which are recognised
-    here because they cannot be encoded.
+    Python decodes arguments by the locale, and turns bytes that it cannot decode into lone surrogates. An argument with
+    such surrogates is converted back to bytes and decoded again.
     """
     if value is None:
         return None

@@ -67,8 +67,8 @@ class Program(click.Group):
     """The command group of a plugin's program, whose errors are handled like those of ``privopt``.
 
     A command returns its exit code, or None for 0. privopt's own errors become messages and exit codes (2 for faults in
-    the input, 3 for infeasible problems, 5 if the run stopped without a result). Interrupts also have
-    code 5, and so do all other exceptions, which print a traceback. Code 1 always means that a claim does not hold.
+    the input, 3 for infeasible problems, 5 if the run stopped without a result). Interrupts also have code 5, and so do
+    all other exceptions, which print a traceback. Code 1 always means that a claim does not hold.
     """
 
     def command(self, *args: str, **options: object) -> Callable[[Callable[..., int | None]], click.Command]:  # type: ignore[override]

@@ -1,7 +1,7 @@
 """The SQLite file behind a ledger, stored reports or a log. Every transaction is durable and atomic.
 
-SQLite's errors are divided into three kinds: changed bytes, a file that may not be opened or written, and a disk or
-lock that prevents the work.
+SQLite's errors are divided into three kinds: the file was changed, it may not be opened or written, or the work was
+stopped by an I/O error or by another process's lock.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def check_target(
     Args:
         folder: The folder to write.
         force: Whether an earlier result may be replaced.
-        option: The option, or the function of the Python interface (``"save:"``), that names the folder, for messages.
+        option: The prefix of messages: the option that names the folder, or the Python method called (``"save:"``).
         known_by: The name of a file that every earlier result contains. Folders without it were not written by privopt.
         read: The files and folders that the command reads, which must not be replaced with the folder.
 

@@ -1,8 +1,8 @@
 """Export of map layers as GeoJSON, for geographic information systems.
 
-Geographic coordinates are degrees on WGS 84, as the format assumes. Planar coordinates have no place on Earth, and
-programs must not mistake kilometres for degrees. Therefore the ``crs`` of a file with planar coordinates is an
-engineering coordinate system, which GDAL (and so QGIS) can read. If it were ``null``, GDAL would assume degrees.
+Geographic coordinates are degrees on WGS 84, as the format assumes. Planar coordinates are not tied to a location on
+Earth, and programs must not mistake kilometres for degrees. A file with planar coordinates therefore has an engineering
+coordinate system as its ``crs``, which GDAL (and so QGIS) can read. If it were ``null``, GDAL would assume degrees.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def write_layer(layer: Layer, path: Path) -> None:
 
 
 def _plane(unit: str) -> str:
-    """Return a planar coordinate system that has no place on Earth, as well-known text (WKT 2).
+    """Return a planar coordinate system that is not tied to a location on Earth, as well-known text (WKT 2).
 
     Args:
         unit: The unit of length. "km" is written as kilometres, and any other unit as "unknown".

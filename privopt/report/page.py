@@ -196,7 +196,7 @@ def _add_decimals(value: object) -> object:
 
 
 def _format_certificate(result: Result) -> dict[str, Any]:
-    """Return the guarantee's and the certificate's values as strings, by the name that the page shows.
+    """Return the values of the guarantee and the certificate as strings, keyed by their labels on the page.
 
     The original values can have any type, because the folder may have been tampered with.
     """

@@ -302,7 +302,7 @@ def _use_plain_numbers(figure: Figure) -> None:
 def _thin_ticks(figure: Figure) -> None:
     """Place a figure's axes, and thin out the ticks on horizontal axes whose labels overlap.
 
-    If labels overlap even with three intervals between ticks, the number drops to two and the labels are rotated.
+    If labels overlap even with three intervals between ticks, only two intervals are kept and the labels are rotated.
     """
     from matplotlib.ticker import MaxNLocator
 

@@ -85,10 +85,10 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
 
 
 def _make_headline(reporting: Reporting[Any, Any], opened: OpenedFolder) -> tuple[str, list[str]]:
-    """Return a report's first sentences, and a list of warnings about errors in the plugin's code for them.
+    """Return a report's first sentences, which the plugin provides, and a list with a warning if its code raised.
 
-    There are no such sentences for a release with a mark, such as "seeded, not private". Its report begins with the
-    guarantee, which says that noise from a seed protects nobody.
+    A release with a mark, such as "seeded, not private", has no such sentences. Its report begins with the guarantee,
+    which says that noise from a seed protects nobody.
     """
     if opened.result.mark:
         return "", []

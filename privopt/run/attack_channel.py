@@ -111,10 +111,10 @@ def _distances_from(channel: Channel, row: int, *, per_distance: bool) -> Floats
 
 
 def _find_max_slope(channel: Channel, z: Floats, *, per_distance: bool) -> tuple[float, tuple[int, int]]:
-    """Return the largest log ratio of two secrets' probabilities per unit of distance, and the secrets' row indices.
+    """Return the largest log ratio per unit of distance, and the row indices of the two secrets that attain it.
 
-    The ratio is infinite if a report is possible for only one of two secrets, or if two secrets at distance 0 have
-    different probabilities.
+    The ratio compares two secrets' probabilities of the same report. It is infinite if a report is possible for only
+    one of the two secrets, or if two secrets at distance 0 have different probabilities.
 
     Args:
         channel: The channel, for its distances.

@@ -159,7 +159,7 @@ def problem_reference(copy: ProblemCopy) -> ProblemFile:
 
 
 def _check_bound(bound: float, value: float, *, maximise: bool) -> float:
-    """Return a bound on the optimum, or the value itself if only rounding puts the bound on the wrong side of it.
+    """Return a bound on the optimum, or the value itself if the bound is on the wrong side by no more than rounding.
 
     Args:
         bound: A lower bound, or an upper one if ``maximise``.

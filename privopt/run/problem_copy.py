@@ -209,7 +209,7 @@ def _unused_name(path: PurePosixPath, used_names: set[str]) -> str:
 
 
 def _tables_as_csv(declared: AttrsInstance) -> dict[str, bytes]:
-    """Return the CSV files to which a problem's tables convert their own files (``as_csv``), by file name.
+    """Return the contents of the files that a problem's tables convert to CSV themselves (``as_csv``), by file name.
 
     Nested tables are included.
     """
@@ -298,7 +298,7 @@ def _replace_paths(name: str, contents: bytes, new_names: Mapping[str, str]) -> 
 
 
 def _parse_toml(text: str) -> dict[str, Any]:
-    """Return a TOML file as a mapping, with floats as strings, so that equal numbers with different digits differ."""
+    """Parse a TOML file with floats as strings, so that ``1.0`` and ``1.00`` compare as different."""
     return tomllib.loads(text, parse_float=str)
 
 
@@ -314,7 +314,7 @@ def _replace_values(value: Any, new_names: Mapping[str, str]) -> Any:
 def stray_files(folder: Path, declared: AttrsInstance, file: str) -> list[str]:
     """Return a line for each file in ``problem/`` that the problem does not name or that is not in canonical form.
 
-    Such a file could contain anything, for example a secret, that no claim covers.
+    No claim covers such a file, so it could contain anything, even a secret.
 
     Args:
         folder: The release folder.

@@ -70,10 +70,10 @@ class Copies:
 
 @contextmanager
 def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterator[Copies]:
-    """Yield a hidden folder for copies, which becomes ``target`` when they are published, or else is removed.
+    """Yield a hidden folder for copies. It becomes ``target`` if the copies are published, and is removed otherwise.
 
     Args:
-        target: A folder that does not exist or is empty. None means that no copies are made.
+        target: A folder that does not exist or, unless ``force`` is set, is empty. None means that no copies are made.
         out: The release folder DIR, whose result lists the copies.
         force: Whether ``target`` may be replaced. If so, it must contain exactly the copies that an earlier DIR lists.
 
