@@ -20,7 +20,7 @@
 
 Exit codes are those of the command line. Codes 0 (done) and 4 (stopped early with a certified result) are not errors.
 
-Modules that docs/reference/python.md does not list do not repeat these meanings in docstrings. Their ``Raises:``
+Only modules listed in docs/reference/python.md repeat these meanings in docstrings. In other modules, ``Raises:``
 sections mention only additional meanings and Python's own errors.
 """
 
@@ -221,7 +221,7 @@ MOST_FAULTS: Final = 20
 
 
 class Faults:
-    """A collection of faults in a file, of which the first :data:`MOST_FAULTS` are listed and the others counted.
+    """A collection of faults in a file, which counts all of them but lists only the first :data:`MOST_FAULTS`.
 
     >>> faults = Faults()
     >>> faults.add_rows("a.csv", "clients", [0, 3], "-1 7 7 -2".split().__getitem__, "a whole number of at least 0")

@@ -259,7 +259,7 @@ class TraitSpec:
 
     Attributes:
         name: The trait's name, which checks use to require it.
-        missing: A clause on why a check that requires the trait does not apply to other releases.
+        missing: A clause that says why a check that requires the trait does not apply to releases without it.
         target: ``"package.module:function"``. The function takes a release class and returns whether its releases have
             the trait.
     """
@@ -323,7 +323,7 @@ Spec = MechanismSpec | KindSpec | RoleSpec | CommandSpec | NameSpec | TraitSpec 
 
 
 class Hooks:
-    """The hooks that a plugin can implement, each as a function with the same name marked with :data:`hookimpl`."""
+    """The hooks that a plugin can implement: functions with the names below, decorated with :data:`hookimpl`."""
 
     @staticmethod
     @hookspec(historic=True)

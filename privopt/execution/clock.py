@@ -177,8 +177,8 @@ class Clock:
     def keep_waiting(self) -> Iterator[None]:
         """Make code that waits for this scope, or for an enclosing one, keep waiting until the block ends.
 
-        Such code checks :attr:`hold_count` before it gives up. The deadlines do not change. A block that contains
-        several :meth:`hold` blocks is waited for as a whole.
+        Such code checks :attr:`hold_count` before it gives up. The deadlines do not change. If the block contains
+        several :meth:`hold` blocks, callers also wait during the code between them.
         """
         scopes: list[Clock] = []
         scope: Clock | None = self
@@ -365,7 +365,7 @@ class DaemonCall(Generic[T]):
     def wait(self, seconds: float) -> bool:
         """Wait for at most a number of seconds, and return whether the function is done.
 
-        An interrupt of the main thread ends the wait.
+        In the main thread, KeyboardInterrupt ends the wait early.
         """
         if not self.done:
             self.thread.join(max(0.0, min(seconds, threading.TIMEOUT_MAX)))
@@ -447,7 +447,7 @@ def interrupts() -> Iterator[list[int]]:
     handled_signals = [number for number, handler in original_handlers.items() if handler not in (None, signal.SIG_IGN)]
 
     def note_signal(number: int, frame: FrameType | None) -> None:
-        """Handle a signal: record it, call the caller's handler, and interrupt the main thread."""
+        """Handle a signal: record it, call the original handler, and raise KeyboardInterrupt."""
         signals_received.append(number)
         _SIGNAL_RECEIVED.set()
         original_handler = original_handlers[signal.Signals(number)]
@@ -482,7 +482,7 @@ def interrupts_on_end() -> Iterator[None]:
     """
 
     def end_block(number: int, frame: FrameType | None) -> NoReturn:
-        """Handle a signal by interrupting the main thread."""
+        """Handle a signal by raising KeyboardInterrupt, which ends the current block."""
         raise KeyboardInterrupt
 
     handled_signals = [number for number in END_SIGNALS if signal.getsignal(number) is signal.SIG_DFL]

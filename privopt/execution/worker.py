@@ -90,8 +90,8 @@ class Worker:
         process: The child process.
         answered: The number of answered calls.
         held: The numbers of the held values that the child has.
-        latest: The latest value that the current call, or else the last one, sent with
-            :func:`privopt.execution.child.send_progress`; None if it has sent no value.
+        latest: The latest value that the most recent call sent with :func:`privopt.execution.child.send_progress`; None
+            if that call has sent no value.
     """
 
     def __init__(self, *, quiet: bool = False, module: str = "") -> None:

@@ -69,7 +69,8 @@ class Charge:
         ledger: An open ledger, or its file, which is created if it is missing.
         subject: For a table, the column that contains the subject of each row. For a solve, a person, or a data set
             whose tables all share one limit. If None, the subject is the name of the problem's only secret file. The
-            ledger must then have no other subject, because next year's copy of the file would get a separate budget.
+            ledger must then have no other subject, because a renamed copy of the file, such as next year's, would get a
+            separate budget.
         key: The file that contains the key under which the ledger hashes subjects' names. None means that names are
             stored unhashed.
         sticky: For a table: whether each subject's first report at a place is stored, and repeated at later visits.

@@ -263,7 +263,7 @@ class _LaterWalk(Walk):
         return super().terms_of(entry)
 
     def total_of(self, account: int, key: AccountKey) -> tuple[Sum, int]:
-        """Return an account's total and number of charges so far, starting from its newest entry up to the checkpoint.
+        """Return an account's total and number of charges so far, including the charges up to the checkpoint.
 
         Raises:
             DoesNotHoldError: The account's newest entry up to the checkpoint was changed.

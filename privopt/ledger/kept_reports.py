@@ -225,8 +225,8 @@ class Visits:
         uncharged: Stored reports whose charge is missing from the ledger, for example after a restored backup. Such a
             report is charged again before it is repeated.
         new: The reports that were charged in this block, and the marks of their entries, by key.
-        first: The indices of the visits to be charged: those without a stored report or an earlier visit at the same
-            place or a nearby one.
+        first: The indices of the visits to be charged. A visit is charged if neither its own place nor a nearby one has
+            a stored report or a charged earlier visit.
         _given: For each visit, the key of the place whose report is given.
     """
 

@@ -15,9 +15,9 @@ def total_epsilon(sums: Mapping[str, Sum], delta: Fraction, *, squares: Fraction
 
     A mechanism that is pure DP with epsilon is also rho-zero-concentrated DP (zCDP) with rho = epsilon^2 / 2. Any
     rho-zCDP mechanism is converted to (epsilon, delta) by the bound of Canonne, Kamath and Steinke (2020, corollary
-    13); for Gaussian noise alone a smaller epsilon would suffice. Epsilons of pure DP are added unchanged, or as rho,
-    whichever gives the smaller total. Deltas of approximate DP add up; the rest of ``delta`` is spent on the
-    conversion.
+    13); for Gaussian noise alone a smaller epsilon would suffice. Epsilons of pure DP are either added unchanged or
+    converted to rho, whichever gives the smaller total. Deltas of approximate DP add up; the rest of ``delta`` is spent
+    on the conversion.
 
     Args:
         sums: The amounts that were spent, or the limits, by unit.

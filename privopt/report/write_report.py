@@ -85,7 +85,7 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
 
 
 def _make_headline(reporting: Reporting[Any, Any], opened: OpenedFolder) -> tuple[str, list[str]]:
-    """Return a report's first sentences, which the plugin provides, and a list with a warning if its code raised.
+    """Return a report's first sentences, which the plugin's code provides, and a warning for any error in that code.
 
     A release with a mark, such as "seeded, not private", has no such sentences. Its report begins with the guarantee,
     which says that noise from a seed protects nobody.

@@ -84,7 +84,9 @@ def _read(name: str, source: File, run: Run) -> Task:
 
 
 def _search(task: Task, run: Run) -> Outcome[Any]:
-    """Run the mechanism's search and return its outcome: the best one so far, if a time limit or interrupt ends it.
+    """Run the mechanism's search and return its outcome.
+
+    If a time limit or an interrupt ends the search, the outcome is the best one so far.
 
     Args:
         task: The problem and the mechanism.

@@ -213,7 +213,7 @@ def _load(
 
 
 def _check_outside(out: Path, source: File, declared: AttrsInstance) -> None:
-    """Raise a UsageError if writing a folder would replace a file that is read, or touch a folder that is read.
+    """Raise a UsageError if the folder to write contains an input file, or overlaps with an input folder.
 
     Args:
         out: The folder to write.

@@ -543,7 +543,7 @@ def _check_bookkeeping(opened: OpenedFolder, recomputed: Result, registered_kind
 
 
 def _version_notes(opened: OpenedFolder) -> tuple[str, ...]:
-    """Return a note for privopt, and one for the plugin, if its version differs from the one that wrote the folder."""
+    """Return a note on each version, privopt's or the plugin's, that differs from the one that wrote the folder."""
     plugin, result = opened.registered, opened.result
     rows = [("privopt", result.privopt, VERSION), (f"plugin {plugin.plugin}", result.plugin.version, plugin.version)]
     return tuple(
