@@ -145,8 +145,8 @@ class OpenRelease:
         table.
 
         Args:
-            table: A pandas, polars or pyarrow table, a GeoDataFrame or a dict of columns; or an array of (B,) ids or of
-                (B, 2) positions, for which an array of reported ids or positions is returned.
+            table: A pandas, polars or pyarrow table, a GeoDataFrame or a dict of columns; or an array of ids, shape
+                (B,), or of positions, (B, 2), for which an array of reported ids or positions is returned.
             id, lat, lon, x, y, geometry: The columns of the secret: an id, two coordinates or a geometry. By default, a
                 GeoDataFrame's own geometry. None for arrays.
             max_snap: The distance in km from the nearest record, or from the region, beyond which a position gets no

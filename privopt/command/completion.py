@@ -41,7 +41,7 @@ class _MethodName(click.ParamType[str]):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the methods whose names begin with the typed text ``incomplete``.
 
-        Only methods of the mechanism typed earlier are returned, or of all mechanisms if no mechanism was typed.
+        If a mechanism was typed earlier, only its methods are considered; otherwise, the methods of all mechanisms.
         """
         from privopt.registry import registry
 

@@ -162,7 +162,7 @@ def limited_to(jobs: int | None) -> Iterator[None]:
 def spans(count: int, block: int, parts: int = 1) -> list[tuple[int, int]]:
     """Divide ``range(count)`` in order into spans ``(a, b)`` (from a to b - 1) of at most ``block`` elements.
 
-    There are at least about ``parts`` spans.
+    There are about ``parts`` spans, or more if ``block`` requires it.
 
     >>> spans(10, 4, 2)
     [(0, 4), (4, 8), (8, 10)]

@@ -153,7 +153,7 @@ def parse_npz(stream: BinaryIO, *, largest: int) -> dict[str, NDArray[Any]]:
 
 
 def _check_layout(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
-    """Check that an archive consists of its members and its directory only, so that all readers agree on its contents.
+    """Check that an archive contains only members and their directory, so that all programs read the same contents.
 
     ``zipfile`` accepts bytes before and between members, cuts names at a zero byte, and prefers the second zip64 end
     record to the first. Other programs do not, and could read a different matrix.
@@ -269,8 +269,8 @@ def read_arrays(
         path: The file, which must be a regular file and not a link.
         required: The type and shape of each array by name. ``np.str_`` stands for strings of any length.
         optional: The types and shapes of arrays that may be absent.
-        largest: The maximum total size of the arrays in bytes, if an axis may have any length. By default the file's
-            size.
+        largest: The maximum total size of the arrays in bytes; by default the file's size. It is used only if an axis
+            may have any length.
 
     Returns:
         Read-only arrays by name. The caller must check their values, for example that they are finite and non-negative.

@@ -313,8 +313,8 @@ def _remove_leftovers(target: Path) -> None:
     """Remove the leftovers of killed runs next to a target: unlocked hidden folders of this user.
 
     Unfinished work for any target is removed, because it may contain drawn reports, and the next run may have another
-    target. A folder that a killed run was replacing is removed only if it belongs to this target. For another target,
-    it may be the owner's only copy.
+    target. A folder that a killed run was replacing is removed only if it belongs to this target, because for another
+    target it may be the owner's only copy.
     """
     # Names as _lock_folder makes them: mkdtemp adds eight random characters between prefix and suffix.
     random_part, ours = r"\.[a-z0-9_]{8}", re.escape(OURS)

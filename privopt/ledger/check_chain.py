@@ -94,7 +94,7 @@ class Walk:
         self.relation: str | None = None
 
     def key_of(self, entry: Entry) -> AccountKey | None:
-        """Return the key of an entry's account; None if it has no account, or if the account is missing."""
+        """Return the key of an entry's account; None if the entry has no account or the account's row is missing."""
         return None if entry.account is None else self.accounts.get(entry.account)
 
     def terms_of(self, entry: Entry) -> Terms | None:

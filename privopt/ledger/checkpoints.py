@@ -225,7 +225,7 @@ def _check_later_entries(transaction: LedgerTransaction, checkpoint: _Checkpoint
 class _LaterWalk(Walk):
     """Checks the entries after a checkpoint. Accounts, terms and earlier totals are read when an entry needs them.
 
-    The remaining attributes are inherited from :class:`.check_chain.Walk`. ``accounts``, ``terms`` and ``totals``
+    Other attributes are inherited from :class:`.check_chain.Walk`. Of these, ``accounts``, ``terms`` and ``totals``
     contain only what has been read so far.
 
     Attributes:
@@ -247,7 +247,7 @@ class _LaterWalk(Walk):
         self.relation = transaction.relation
 
     def key_of(self, entry: Entry) -> AccountKey | None:
-        """Return the key of an entry's account; None if it has no account, or if the account is missing."""
+        """Return the key of an entry's account; None if the entry has no account or the account's row is missing."""
         if entry.account is not None and entry.account not in self.accounts:
             key = self.transaction.key_at(entry.account)
             if key is not None:

@@ -225,8 +225,8 @@ class Visits:
         uncharged: Stored reports whose charge is missing from the ledger, for example after a restored backup. Such a
             report is charged again before it is repeated.
         new: The reports that were charged in this block, and the marks of their entries, by key.
-        first: The indices of the visits to be charged. A visit is charged if neither its own place nor a nearby one has
-            a stored report or a charged earlier visit.
+        first: The indices of the visits to be charged, in order. A visit is to be charged if there is no report to give
+            for it: neither a stored report nor one from an earlier visit in this list, for its place or a nearby one.
         _given: For each visit, the key of the place whose report is given.
     """
 

@@ -522,7 +522,7 @@ class Ledger(LogFile):
 
         Args:
             head: An earlier :attr:`head`. Nothing else reveals that entries were cut off at the end.
-            full: False to check only the entries since the last check, unless a head is given (:mod:`.checkpoints`).
+            full: Whether to check all entries, or only those since the last check. With a head, all are always checked.
             progress: A function that is called with the number of entries that have been checked so far.
 
         Returns:

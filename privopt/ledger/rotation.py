@@ -229,7 +229,7 @@ def _previous_period(limit: Limit, now: int) -> str:
 def carried_entries(
     transaction: LedgerTransaction, limits: dict[str, Limit], now: int, last: int
 ) -> tuple[list[_Carried], dict[str, str]]:
-    """Return the closed periods and charges that a new ledger takes over, and the first open period by unit.
+    """Return the entries that a new ledger takes over (closed periods and charges), and the first open period by unit.
 
     The result depends only on the old ledger's entries and the time of the rotation, so anyone can recompute it.
 

@@ -157,7 +157,7 @@ def _width_class(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """Split a string into the parts between which a line can break, each cut to at most 24 characters."""
+    """Split a string where a line can break, and cut each part to at most 24 characters."""
     # A position such as (x 0.3 km, y 0 km) counts as one word. Words of more than 24 characters, as in paths, break
     # anywhere.
     return [word[:24] for word in re.findall(r"\([^()]*\d[^()]*\)|\S+", text)]

@@ -92,7 +92,7 @@ def table(figures: Mapping[str, Any]) -> str:
 
 
 def _format_lines(value: object, *, split: bool = False) -> list[str]:
-    """Return the lines of text for a metric.
+    """Return a metric as lines of text.
 
     There is one line, unless mappings are nested three deep. In that case, each inner mapping has its own line, which
     begins with the mapping's name.

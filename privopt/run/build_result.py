@@ -187,10 +187,9 @@ _OPTIONAL: Final = re.compile(r";.*\bextra\b")
 
 @cache
 def versions_behind(plugin: str) -> dict[str, str]:
-    """Return the versions of Python, of a plugin's distribution and of the distributions that it requires, by name.
+    """Return the versions of Python, of a plugin's distribution and of all its dependencies, by name.
 
-    The requirements are followed recursively from the plugin's distribution. Optional requirements (extras) are
-    omitted.
+    Dependencies are followed recursively. Optional ones (extras) are omitted.
 
     Args:
         plugin: The name of the plugin's distribution.

@@ -201,8 +201,8 @@ def _find_trust_key(opened: OpenedFolder) -> str:
     """Return the last part of the key for the sentence that says who must be trusted with the secrets.
 
     In the local model, only the sender must be trusted ("local"). If the release is a channel, whoever draws reports
-    from it must be trusted ("drawn"). If the notion bounds odds, the maker of the release must be trusted ("central").
-    Other notions imply no trust model ("named").
+    from it must be trusted ("drawn"). If the notion bounds an attacker's odds, the maker of the release must be trusted
+    ("central"). Other notions imply no trust model ("named").
     """
     if opened.result.guarantee.kind == LOCAL:
         return "local"
@@ -212,7 +212,10 @@ def _find_trust_key(opened: OpenedFolder) -> str:
 
 
 def _bounds_odds(result: Result) -> bool:
-    """Return whether the notion bounds odds. If so, any computation on the release satisfies the guarantee."""
+    """Return whether the notion bounds an attacker's odds.
+
+    If so, the guarantee also holds for anything that is computed from the release.
+    """
     notion = registry().kind("notion", result.guarantee.kind).load()
     return bool(notion.odds or notion.tails)
 
