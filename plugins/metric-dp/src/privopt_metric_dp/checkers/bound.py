@@ -132,9 +132,9 @@ class _Growth:
     def _required_distances(self, i: int) -> dict[int, int]:
         """Return the distances from record i to the records in its required pairs.
 
-        Along roads, only nearby records are included: those no farther away than the farthest record that a path from i
-        reaches without passing another record. Most constraints in a proof connect records this close, so searching the
-        whole network is rarely necessary.
+        Along roads, only nearby records are included. The limit is the distance to the farthest record that a path from
+        i reaches without passing another record. Most constraints in a proof connect records within this limit, so
+        searching the whole network is rarely necessary.
         """
         first_reached = self.metric.first(i)
         if first_reached is None:
@@ -197,8 +197,8 @@ class _Trees:
     """Dual multipliers that follow from a price for each record and, for each output, a forest over the records.
 
     An edge of the forest joins a record to its parent through a tight privacy constraint, one that holds with equality.
-    The multiplier of this constraint moves the difference between the record's cost and its price to the parent. In
-    this way, differences are passed up to the roots.
+    A record's difference is its cost minus its price. The multiplier of the constraint moves this difference to the
+    parent, so that differences are passed up to the roots.
 
     Attributes:
         size: The number of records N.
@@ -260,10 +260,9 @@ class _Trees:
     def move(self, k: int, costs: list[int]) -> None:
         """Turn the costs of output k into reduced costs, in place (:meth:`Moves.move`).
 
-        The difference between each record's cost and its price is moved to the record's parent, from the leaves of the
-        forest to its roots. A cost above the price is moved if the constraint (parent, record) is tight, and a cost
-        below the price if (record, parent) is tight. Other differences are not moved, because this would require a
-        negative multiplier.
+        From the leaves of the forest to its roots, each record's difference (its cost minus its price) is moved to its
+        parent. A positive difference is moved only if the constraint (parent, record) is tight, and a negative one only
+        if (record, parent) is tight. Otherwise the multiplier would have to be negative.
 
         Raises:
             RefusedError: The parents form a cycle.

@@ -224,7 +224,7 @@ class Metric:
         self.ends = lambda k: row(self.outputs.ids[k])
 
     def rows_within(self, i: int, max_distance: int) -> dict[int, int]:
-        """Return the distances that privacy constraints use from row i to all rows within ``max_distance``.
+        """Return the distances from row i to all rows within ``max_distance``, as used in privacy constraints.
 
         Args:
             i: The index of the row.
@@ -241,8 +241,8 @@ class Metric:
     def first(self, i: int) -> dict[int, int] | None:
         """Return the distances from row i to the rows that a path along roads reaches without passing another row.
 
-        Every shortest path between rows consists of such paths. Privacy constraints on the pairs of rows that they
-        connect therefore imply those on all other pairs.
+        Every shortest path between rows consists of such paths. Privacy constraints on the pairs of rows at the ends of
+        these paths therefore imply those on all other pairs.
 
         Returns:
             The distances scaled by 2**256, keyed by row index, or None if distances are not measured along roads.
@@ -265,7 +265,7 @@ class Metric:
 
         @lru_cache(MAX_CACHED_ROWS)
         def row_of(i: int) -> list[int]:
-            """Return the distances between record i and all records, each the smaller of the pair's two entries."""
+            """Return the distance from record i to each record: the smaller of the two matrix entries for the pair."""
             pairs = zip((row[i] for row in distance_rows), distance_rows[i], strict=True)
             return [low(Fraction(min(forward, back))) for forward, back in pairs]
 

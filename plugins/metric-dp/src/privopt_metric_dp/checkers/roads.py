@@ -103,7 +103,7 @@ class Network:
 
         # No steps lead on from another stop, so each path ends at the first stop that it meets.
         def steps_from(name: str) -> list[tuple[str, int]]:
-            """Return the edges by which a path may continue from a node: no edges if the node is another stop."""
+            """Return the edges by which a path may continue from a node. A path does not continue from another stop."""
             return self._incoming[name] if name == start or name not in stops else []
 
         lengths = shortest(start, steps_from)

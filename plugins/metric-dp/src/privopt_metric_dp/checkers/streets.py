@@ -107,7 +107,9 @@ class Streets:
         return [(a, b, float(km), low(factor)) for a, b, km, factor in self.pieces]
 
     def rate(self, excess: float) -> float:
-        """Return the smallest epsilon * length at which the ends of a piece may differ by the factor 1 + ``excess``.
+        """Return the smallest product of epsilon and length for which the factor 1 + ``excess`` is allowed.
+
+        The factor is the ratio between the weights in the rows of a piece's two ends.
 
         The result is 2 n t, where t solves ``excess`` = 2 ((1 + t)^n - 1) and n is :data:`STEPS_PER_HALF`
         (docs/guide/everywhere.md).

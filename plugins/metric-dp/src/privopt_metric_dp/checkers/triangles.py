@@ -51,7 +51,8 @@ def _violates_delaunay(p: Point, q: Point, a: Point, b: Point) -> bool:
     """Return whether triangles pqa and qpb, which share the side pq, violate the Delaunay condition.
 
     They do if the angles at a and b sum to more than 180 degrees. In this case, a and b each lie in the circumcircle of
-    the opposite triangle. Equivalently, the sum of the angles' cotangents, here multiplied by both areas, is negative.
+    the opposite triangle. Equivalently, the cotangents of the two angles have a negative sum. To avoid divisions, the
+    sum is multiplied by both areas.
     """
     return scalar(p, a, q) * turn(q, p, b) + scalar(p, b, q) * turn(p, q, a) < 0
 
@@ -221,7 +222,7 @@ def _from_to(a: Point, b: Point) -> tuple[float, float]:
 def _squared_gradients(sides: list[tuple[float, float]], lengths: list[float], along: list[float]) -> list[float]:
     """Return values whose maximum is the largest possible (2 area |grad z| / min(z))^2 for weights z in a triangle.
 
-    Let the weight be m at corner i, where it is smallest, (1 + p) m at corner j, and (1 + q) m at corner k. Weights
+    Let m be the smallest weight, at corner i, and let (1 + p) m and (1 + q) m be the weights at corners j and k. Weights
     differ by at most the factor 1 + ``along`` along each side, so the allowed points (p, q) form a polygon. The value
     is a convex function of (p, q), so it is largest at a corner of the polygon (docs/guide/everywhere.md, "Triangles").
     The list contains 0 and the values at these corners, for every choice of i.

@@ -71,8 +71,9 @@ KEYS: Final = {"distance": "distance.kind", "loss": "utility.kind", "notion": "p
 def _kind_problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem]]:
     """Return strategies for problems that use a given kind, in the order in which to try them.
 
-    If the kind defines a strategy, only that strategy is returned. If not, the strategies draw those of the kit's
-    problems that use the kind, or change other problems to use it. A changed problem may be invalid for the kind.
+    If the kind defines a strategy, only that strategy is returned. If not, one strategy draws problems of the kit that
+    already use the kind, and another changes problems so that they use it. A changed problem may be invalid for the
+    kind. For a notion, only the second strategy is returned.
 
     Args:
         role: "distance", "loss" or "notion".

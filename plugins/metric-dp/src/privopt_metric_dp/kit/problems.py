@@ -165,7 +165,7 @@ def _optional_priors(records: int) -> st.SearchStrategy[tuple[float, ...]]:
 
 @lru_cache
 def _record_counts(points: int) -> st.SearchStrategy[int]:
-    """Draw how many points of a space are records. Examples shrink to all points, with no separate outputs."""
+    """Draw the number of records among the points of a space. Examples shrink towards using all points as records."""
     return st.integers(1, points).map(lambda n: points + 1 - n)
 
 

@@ -174,8 +174,9 @@ def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) ->
         ground: The region with its vertices, or None for a problem without a region.
 
     Returns:
-        Without a region, the bounds unchanged. In a region, an array of shape (N,) or (N, 1) with the largest of all
-        bounds plus 2^-40 times each record's largest cost, which covers the rounding of the means.
+        Without a region, the bounds unchanged. In a region, an array of shape (N,) or (N, 1). Each entry is the sum of
+        two terms: the largest of all bounds, and 2^-40 times the record's largest cost. The second term covers the
+        rounding of the means.
     """
     return errors if ground is None else (rounding(cost) + errors.max()).reshape(-1, *[1] * (errors.ndim - 1))
 

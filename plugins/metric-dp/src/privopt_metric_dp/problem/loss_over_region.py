@@ -5,8 +5,9 @@ reports output k with probability z_ck. With the cost c(X, k) of reporting k at 
 k of C_ck z_ck, where C_ck = E[lambda_c(X) c(X, k)]. This sum is linear in the matrix z, like the expected loss under a
 prior over records.
 
-A prior over the vertices would understate the loss. For example, let an output at position x on a segment from 0 to 1
-have the probability 1 - x and the cost x. Their product is 0 at both ends, but its mean over the segment is 1/6.
+A prior over the vertices would understate the loss. For example, suppose that people at position x on a segment from 0
+to 1 report some output with probability 1 - x and at cost x. The product of the two is 0 at both ends, but its mean
+over the segment is 1/6.
 
 If the loss is a function of distances, c(X, k) is computed at X. Other losses are known only at the vertices, and are
 interpolated linearly on each simplex.
@@ -58,8 +59,8 @@ class Spread:
         linear: Array of shape (Q, m) with the barycentric coordinates of each point.
         mass: Array of shape (Q,) with the probability of each point.
         streets: Array of shape (Q,) with the index of each point's street; empty in a plane.
-        places: Array of shape (Q, 2) with the coordinates of each point, in km or degrees like those of the records;
-            empty on streets.
+        places: Array of shape (Q, 2) with the coordinates of each point, in the unit of the records' coordinates (km or
+            degrees); empty on streets.
     """
 
     corners: Ints
@@ -111,13 +112,13 @@ class Spread:
 def spread_evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
     """Return the uniform distribution over a region, by street length or by area.
 
-    If the plane is a map projection, areas on the earth are used.
+    If the plane is a map projection, areas are measured on the earth.
 
-    Each street is divided into at least 16 pieces with two Gauss points each. This is exact for costs that are linear
-    on a piece, so the only error is in the piece where the shortest path to an output changes direction. Each triangle,
-    or each of its equal parts, gets seven points, which is exact for polynomials of degree at most 5. In a
-    square divided into two triangles, the mean distance to a corner or to the centre has a relative error below 1e-7
-    (plugins/metric-dp/tests/region/test_loss.py).
+    Each street is divided into at least 16 pieces with two Gauss points each. This rule is exact for costs that are
+    linear on a piece, so the only error is in the piece where the shortest path to an output changes direction. Each
+    triangle, or each of its equal parts, gets seven points, a rule that is exact for polynomials of degree at most 5.
+    In a square divided into two triangles, the mean distance to a corner or to the centre has a relative error below
+    1e-7 (plugins/metric-dp/tests/region/test_loss.py).
 
     Args:
         region: The streets or the triangulated plane.
@@ -153,8 +154,9 @@ def _length_shares(lengths: Floats) -> Floats:
 
 
 def _spread_over_plane(region: Plane, *, geographic: bool) -> Spread:
-    """Return the uniform distribution over a triangulated plane, by area on the earth if the plane is a projection.
+    """Return the uniform distribution over a triangulated plane, by area.
 
+    If the plane is a map projection, areas are measured on the earth.
     Radon's seven-point rule is applied to each triangle, or to equal parts of it if there are few triangles.
 
     Args:

@@ -53,7 +53,7 @@ class MetricData:
         crossed: Whether the distances from records to outputs are known. They may be missing if the distance is a
             matrix.
         remap: Whether each released output is replaced by the best guess under the prior.
-        ground: The metric that [distance] declares if the privacy constraints use other distances; otherwise None.
+        ground: The metric that [distance] declares; None if the privacy constraints use the same distances.
         region: The region if the guarantee covers any two of its points; otherwise None. The records are then the
             vertices of the region, beginning with the declared records.
         choose: The number of records to choose as outputs; None if outputs are not chosen. Before the choice,
@@ -276,8 +276,8 @@ def _check_both_ways(metric: Metric, pairs: Ints, distances: Floats, records: Sp
     Args:
         metric: The metric.
         pairs: Array of shape (P, 2) with the record indices of required pairs.
-        distances: Array of shape (P,) with the distances that the metric returned from the first record of each pair to
-            the second.
+        distances: Array of shape (P,) with the distance from the first record of each pair to the second, as the metric
+            returned it.
         records: The records, whose ids appear in error messages.
 
     Raises:

@@ -48,7 +48,7 @@ DEGREES: Final = (80.0, 170.0, "the positions are in degrees")
 
 @frozen(kw_only=True, eq=False)
 class _Lengths:
-    """The lengths of E roads, both ends of which have positions.
+    """The lengths of E roads. Both ends of each road have positions.
 
     Attributes:
         rows: Array of shape (E,) with the row index of each road in the table, beginning at 0.
@@ -71,7 +71,7 @@ class _Lengths:
 
 
 def compare_lengths(edges: File, records: Space) -> Iterator[str]:
-    """Yield warnings about road lengths that are too short for the positions or seem to be in a unit other than km.
+    """Yield warnings about lengths that are too short for the ends of a road or seem to be in a unit other than km.
 
     Args:
         edges: The file of roads, with the columns ``from``, ``to`` and ``km``.

@@ -49,8 +49,8 @@ class State:
         level: Array of shape (S,), the noisy threshold of the current segment, in the unit of :attr:`Prediction.steps`,
             or -1 if none has been drawn. Tests compare it with the distance from the subject's position to the
             previous report.
-        paid: Boolean array of shape (S,). Before the subject's first report, whether that report has been charged.
-            After it, whether the current segment has been charged, including the fresh report that ends it.
+        paid: Boolean array of shape (S,), whether the subject's next charge has already been made. The first charge is
+            for the first report. Each later charge is for a segment, including the fresh report that ends it.
         spent: Boolean array of shape (S,), whether a charge to the subject has been refused. Such a subject gets no
             more reports.
     """
@@ -205,7 +205,7 @@ class Walker:
         return TraceReports(outputs=outputs, kept=is_kept, spent=spent)
 
     def _charge_due(self, rows_left: Bools, state: State, charge: Charge) -> None:
-        """Charge each subject with remaining rows for its next report or segment, unless this charge was made before.
+        """Charge each subject that has unprocessed rows. The charge for a report or segment is made only once.
 
         Args:
             rows_left: Boolean array of shape (S,), whether each subject has rows that have not been processed yet.
@@ -244,7 +244,7 @@ class Walker:
             noise: Array of shape (R,), values of the threshold's noise in steps.
 
         Returns:
-            Array of shape (N, R), the probability for each record as the position and each value of the noise.
+            Array of shape (N, R), one probability for each possible position (a record) and each value of the noise.
         """
         excess = self.prediction.level + noise[None, :] - self.prediction.steps[:, last][:, None]
         # If the distance to the previous report is at least the noisy level, the test always fails.

@@ -95,8 +95,8 @@ class Ways:
     def covers(self, steps: Ints) -> bool:
         """Return whether stored distances differ from those computed here only by rounding.
 
-        The stored distances may come from another machine. Before they were rounded down, they had errors of up to
-        :data:`MOST_OFF`, as the distances computed here may have. An accepted distance is therefore at most
+        The stored distances may come from another machine. Before rounding down, the errors in the stored distances and
+        in those computed here are at most :data:`MOST_OFF`. An accepted distance is therefore at most
         ``1 + 2 * MOST_OFF`` below the exact distance, and at most ``2 * MOST_OFF`` above it.
 
         Args:

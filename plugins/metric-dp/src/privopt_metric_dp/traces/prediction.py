@@ -89,12 +89,13 @@ def _to_read_only(steps: Ints) -> Ints:
 
 @frozen(kw_only=True, eq=False)
 class Prediction:
-    """The public parameters from which the private tests along a trace are drawn.
+    """The public parameters of the private tests along a trace.
 
     Attributes:
         steps: Array of shape (N, K), the distance from each record to each output, in steps.
         level: ``good_within`` in steps, rounded down.
-        threshold: Rate of the threshold's noise per step: P(m) is proportional to exp(-threshold m) for m >= 0.
+        threshold: Rate of the threshold's noise per step. The probability of m steps of noise is proportional to
+            exp(-threshold m) for m >= 0.
         test: Rate of each test's noise per step.
     """
 
@@ -327,7 +328,7 @@ def _choose_grid(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
 
 
 def _max_step_difference(steps: Ints, pairs: Ints) -> Ints:
-    """Return the largest difference in steps between the distances of each pair of records to the same output.
+    """Return, for each pair of records, the largest difference in steps between their distances to the same output.
 
     Args:
         steps: Array of shape (N, K), the distances to the outputs in steps.
