@@ -125,7 +125,7 @@ def count_violations(
 ) -> Violations:
     """Count the violated constraints z_ik <= exp(eps d) z_jk (LR-Geo, Equations (34) and (35)).
 
-    There is a constraint for each given pair of records i and j at distance d, in both directions, and each output k.
+    Let d be the distance between records i and j. For each output k, a given pair has a constraint in each direction.
 
     Args:
         probabilities: Array of shape (N, K) with the probabilities z.
@@ -201,8 +201,8 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 def _attack_by_samples(release: MatrixRelease) -> dict[str, Any] | None:
     """Return a lower bound on epsilon, estimated from sampled reports of two records, for the audit.
 
-    Up to about ``MAX_CHOSEN_PAIRS`` pairs of records are compared, and the pair whose rows differ most relative to its
-    distance is used. The result is None if no pair has a positive distance.
+    Up to about ``MAX_CHOSEN_PAIRS`` pairs of records are compared. The pair with the largest difference between its
+    rows, divided by its distance, is used. The result is None if no pair has a positive distance.
     """
     separate_pairs = np.flatnonzero(release.distances > 0)
     if not separate_pairs.size:

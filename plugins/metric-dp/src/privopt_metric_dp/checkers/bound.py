@@ -1,9 +1,10 @@
 """Evaluation of the lower bound on the loss that proof.npz proves (docs/reference/proof.md).
 
-Let w_ik be the weight of output k for record i, c_ik the cost of output k times the prior of record i, and g_ij =
-exp(epsilon d_ij). For any multipliers f >= 0 of the privacy constraints w_ik <= g_ij w_jk, the loss of every mechanism
-is at least the sum over i of the minimum over k of the reduced cost c_ik + sum over j of (f_ijk - g_ji f_jik). The file
-contains the multipliers themselves, or prices and trees that determine them.
+Let w_ik be the weight of output k for record i, and c_ik the cost of output k times the prior of record i. Let d_ij be
+the distance between records i and j, and g_ij = exp(epsilon d_ij). Let f_ijk >= 0 be any multipliers of the privacy
+constraints w_ik <= g_ij w_jk. The reduced cost of output k for record i is c_ik + sum over j of (f_ijk - g_ji f_jik).
+The loss of every mechanism is at least the sum over i of the smallest reduced cost over k. The file contains the
+multipliers themselves, or prices and trees that determine them.
 
 Numbers are integers scaled by 2**256. They are rounded so that rounding errors never let a false claim pass
 (:mod:`privopt.checker.exact`). ``need`` raises RefusedError with code 1 if a claim is false, and with code 2 if it

@@ -46,8 +46,8 @@ def lattice(polygons: list[list[Ring]], side_mm: float, max_triangles: int) -> t
     Args:
         polygons: The rings of each polygon, as positions in millimetres.
         side_mm: The side length of the triangles, in millimetres.
-        max_triangles: The maximum number of triangles in a release. The lattice over the bounding box may have at most
-            1,000 rhombi (pairs of triangles) more than this, and never more than 10**7.
+        max_triangles: The maximum number of triangles in a release. The number of rhombi (pairs of triangles) in the
+            lattice over the bounding box may exceed this by at most 1,000, but never exceed 10**7.
 
     Returns:
         The positions of the mesh's vertices in integer millimetres, and the vertex indices of each triangle's corners.

@@ -66,8 +66,8 @@ class Metric:
         way: A function that returns the distance between two places, given their prepared coordinates.
         there: The prepared coordinates of the outputs.
         own: A function that takes the index of a row and returns the distances from this row to all rows.
-        held: A function like ``own`` for the distances in privacy constraints. In a region, they are measured along
-            its edges.
+        held: A function like ``own`` for the distances in privacy constraints. In a region, these distances are
+            measured along its edges.
         ends: A function that takes the index of an output and returns the distances from this output to all rows.
         room: The largest amount by which a distance can be too small, scaled by 2**256.
         roads: A function that returns shortest path lengths along the roads; None for other kinds of distance.

@@ -181,7 +181,7 @@ class Plane:
         return []
 
     def rate(self, excess: float) -> float:
-        """Return ln(1 + ``excess``), the log ratio between two rows that differ by the factor 1 + ``excess``."""
+        """Return ln(1 + ``excess``), the log ratio of two rows whose weights differ by the factor 1 + ``excess``."""
         return math.log1p(excess)
 
     def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:

@@ -96,9 +96,9 @@ class Network:
         return {name: length for name, length in lengths.items() if length <= max_length}
 
     def first(self, start: str, stops: Container[str]) -> dict[str, int]:
-        """Return the length of the shortest path from a node to each stop, without passing another stop on the way.
+        """Return the length of the shortest path from a node to each stop, among paths that pass no other stop.
 
-        Stops that no such path reaches are omitted, and so is the start node itself.
+        Stops without such a path are omitted, and so is the start node itself.
         """
 
         # No steps lead on from another stop, so each path ends at the first stop that it meets.

@@ -222,9 +222,10 @@ def _from_to(a: Point, b: Point) -> tuple[float, float]:
 def _squared_gradients(sides: list[tuple[float, float]], lengths: list[float], along: list[float]) -> list[float]:
     """Return values whose maximum is the largest possible (2 area |grad z| / min(z))^2 for weights z in a triangle.
 
-    Let m be the smallest weight, at corner i, and let (1 + p) m and (1 + q) m be the weights at corners j and k. Weights
-    differ by at most the factor 1 + ``along`` along each side, so the allowed points (p, q) form a polygon. The value
-    is a convex function of (p, q), so it is largest at a corner of the polygon (docs/guide/everywhere.md, "Triangles").
+    Let m be the smallest weight, at corner i, and let (1 + p) m and (1 + q) m be the weights at the corners j and k.
+    Weights differ by at most the factor 1 + ``along`` along each side, so the allowed points (p, q) form a polygon. The
+    value is a convex function of (p, q), so it is largest at a corner of the polygon (docs/guide/everywhere.md,
+    "Triangles").
     The list contains 0 and the values at these corners, for every choice of i.
 
     Args:

@@ -70,8 +70,8 @@ def _name_pairs(data: MetricData) -> Iterable[tuple[str, str, float]]:
 def _independent_distances(subject: Subject, run: Run) -> Iterable[tuple[str, str, float]]:
     """Return the required pairs as record ids, with distances that are independent of the mechanism under test.
 
-    They come from the ``alike`` function of the mechanism's profile if the profile defines one. If not, the kit reads
-    them from the problem file.
+    If the mechanism's profile defines an ``alike`` function, the pairs and distances come from that function. If not,
+    the kit reads them from the problem file.
     """
     if subject.profile.alike is not None:
         return subject.profile.alike(run.problem)

@@ -14,10 +14,10 @@ __all__ = ["best_loss", "optimum"]
 
 
 def best_loss(data: MetricData) -> float:
-    """Return the smallest expected loss of a few mechanisms that satisfy metric DP.
+    """Return the smallest expected loss among a few mechanisms that satisfy metric DP.
 
-    The mechanisms are the constant ones, which always report the same output, and the optimum of a linear program, if
-    that can be repaired and certified. A mechanism under test may have a smaller loss, but no valid lower bound exceeds the
+    The mechanisms are the constant ones, which always report the same output, and the optimum of a linear program if it
+    can be repaired and certified. A mechanism under test may have a smaller loss, but no valid lower bound exceeds the
     returned loss.
 
     Args:

@@ -58,7 +58,7 @@ __all__ = ["MatrixWords", "MetricMechanism", "make_first_offers"]
 
 
 class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
-    """The methods with which a metric DP mechanism describes a release. Subclasses add the search for a release."""
+    """The methods by which a metric DP mechanism describes a release. Subclasses add the search for a release."""
 
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """Return sentences that explain the guarantee of a release.
@@ -447,8 +447,8 @@ class MetricMechanism(MatrixWords[D]):
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return the entries of an outcome that describe the solver and the details of the search.
 
-        If the best offer is the result of :meth:`matrix`, the solver is the one that this result names. In all other
-        cases, it is the origin of the best offer.
+        If the best offer is the result of :meth:`matrix`, the result names the solver. In all other cases, the origin
+        of the best offer is stated as the solver.
         """
         matrix: Matrix | None = answer.details.get("matrix")
         if matrix is None:

@@ -111,10 +111,9 @@ class CertifiedMatrix:
     def _format_epsilons(self) -> tuple[str, str]:
         """Return the least and the requested epsilon as strings.
 
-        If the requested epsilon is satisfied, it is at least as large as the least epsilon. Rounding may reverse the
-        order of the two doubles, because only the least epsilon is rounded up. In this case, the smaller double is
-        shown as the least epsilon. If the requested epsilon is not satisfied, the strings have enough digits to differ,
-        which may be more than twelve.
+        If the requested epsilon is satisfied, the exact least epsilon is not larger. Its double may be larger, because
+        only the least epsilon is rounded up. In this case, the requested epsilon is shown for both. If the requested
+        epsilon is not satisfied, the strings have enough digits to differ, which may be more than twelve.
         """
         min_epsilon = min(self.epsilon, self.asked) if self.holds else self.epsilon
         twelve = f"{min_epsilon:.12g}", f"{self.asked:.12g}"

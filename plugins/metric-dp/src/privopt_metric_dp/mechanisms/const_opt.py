@@ -1,20 +1,20 @@
 """Const-opt: a linear program within a radius, and an exponential form beyond it (Imola et al., UAI 2022).
 
 An entry z_ik is a free variable if output k is within the radius of record i. All other entries are tied: they are
-weighted sums z_ik = sum_f y_fk g_fik over forms f, with weights y_fk >= 0 that all records share. There are two forms,
-in which d_ik is the distance from record i to output k. Both satisfy the privacy constraints for every required pair
-and output:
+weighted sums z_ik = sum_f y_fk g_fik over forms f, with weights y_fk >= 0 that all records share. Let d_ik be the
+distance from record i to output k. There are two forms, and both satisfy the privacy constraints for every required
+pair and output:
 
 - full: g_ik = exp(-eps d_ik), which is private by the triangle inequality. This form is much better unless eps times
   the distance between records is small. However, there may be no weights for which all rows sum to one.
 - half: g_ik = exp(-eps d_ik / 2) / sum_l exp(-eps d_il / 2), the exponential mechanism. This form alone, with weights
-  of 1, is a mechanism, so the program is always feasible. The optimum is at least as good as the exponential
-  mechanism, apart from the entries that STEEPEST cuts off. The release is at least as good, because the exponential
-  mechanism is offered too.
+  of 1, is a mechanism, so the program is always feasible. Apart from the entries that STEEPEST cuts off, the optimum is
+  at least as good as the exponential mechanism. The release always is, because the exponential mechanism is offered
+  too.
 
 Weighted sums of forms satisfy the constraints as well, so the program uses both forms at once. No privacy constraint is
-needed between two tied entries. For a free entry, two constraints, an upper and a lower bound, cover all of its tied
-neighbours together.
+needed between two tied entries. A free entry needs only two constraints for all of its tied neighbours together: an
+upper and a lower bound.
 """
 
 from __future__ import annotations

@@ -199,11 +199,11 @@ MIN_ADVANTAGE: Final = 0.02
 
 
 def _compare_with_noise(problem: MetricInstance[MetricProblem], result: Result) -> Sequence[str]:
-    """Return a sentence if planar noise at the true position would have a smaller loss than the mesh.
+    """Return a sentence if planar noise at the true position would have a smaller loss than the release.
 
     The comparison uses noise with remapped outputs. It is made only in a triangulated plane, and only if the loss is
-    the distance and the problem does not remap outputs. Without a comparison, or if the noise is not better, the
-    sequence is empty.
+    the distance and the problem does not remap outputs. The sequence is empty if no comparison is made or if the noise
+    is not better.
     """
     from privopt_metric_dp.problem.loss_kinds import DistanceLoss
     from privopt_metric_dp.region.region import Plane

@@ -98,8 +98,8 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         """Return the parameters of the test that decides whether to repeat the previous report, for result.json.
 
         They are the largest distance at which a report is still good, and the mean absolute noise in the threshold and
-        in each test. The mean noise is about 1 / epsilon, where epsilon is that of the threshold or of the test. All
-        values are in the unit of distance, and depend only on the problem.
+        in each test. The mean noise in each is about 1 divided by its epsilon. All values are in the unit of distance,
+        and depend only on the problem.
         """
         terms = problem.declared.terms(problem.data)
         return {

@@ -293,8 +293,7 @@ def _compute_cost(
     Args:
         problem: The parsed problem file, which declares the kind of loss.
         spaces: The N records and K outputs.
-        ground: The region if the guarantee covers all of its points, with the records as its vertices; None for other
-            problems.
+        ground: The region whose vertices are the records, if the guarantee covers all points in it; otherwise None.
         spread: The distribution of people over the region; None if there is a prior over the records.
 
     Returns:

@@ -209,8 +209,8 @@ class LossKind(ABC):
         remap: Whether each output is replaced by the best guess that an observer can make from it under the prior
             (:mod:`privopt_metric_dp.matrix.remap`).
         per_km: The cost of a kilometre of loss in another unit, or None.
-        kit: The name of a Hypothesis strategy for problems with this kind; see :class:`DistanceKind`. Without one, the
-            conformance kit takes problems with other kinds and changes their kind to this one.
+        kit: The name of a Hypothesis strategy for problems with this kind; see :class:`DistanceKind`. If there is
+            none, the conformance kit generates problems with other kinds of loss and changes the kind to this one.
     """
 
     kind: ClassVar[str]
@@ -252,8 +252,8 @@ class LossKind(ABC):
     def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
         """Return upper bounds on how much the computed costs fall below the exact ones.
 
-        They determine how many digits of a lower bound are stated. The default is the result of :meth:`excess`, which
-        takes the same arguments.
+        They determine how many digits of a lower bound are stated. By default, they equal the bounds that
+        :meth:`excess` returns for the same arguments.
 
         Returns:
             Array of shape (N, K), or (N, 1) if one bound holds for all costs of a record.

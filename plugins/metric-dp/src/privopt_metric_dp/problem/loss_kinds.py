@@ -366,7 +366,7 @@ def _check_reachable(cost: Floats, spaces: Spaces, where: str) -> Floats:
 
 
 def _unreachable_fault(spaces: Spaces, where: str, actual: str, roads: Roads | None, ids: Sequence[str]) -> Fault:
-    """Return a fault that names the disconnected places behind an infinite loss.
+    """Return a fault for an infinite loss, which names the disconnected places.
 
     Args:
         spaces: The records and outputs, with the name of the problem file.

@@ -80,7 +80,7 @@ class Spread:
         return np.bincount(self.corners.ravel(), masses, minlength=size).astype(np.float64)
 
     def sum_costs(self, size: int, cost: Callable[[slice], Floats]) -> Floats:
-        """Return the mean product of snapping probability and cost for each vertex and output, shape (N, K).
+        """Return an array of shape (N, K): the mean of snapping probability times cost for each vertex and output.
 
         Entry (c, k) is E[lambda_c(X) c(X, k)] for a random position X, where lambda_c(X) is the probability that X is
         snapped to vertex c, and c(X, k) is the cost of reporting output k at X.
