@@ -103,8 +103,8 @@ class _PluginLoader:
     def _check_hooks(self, plugin: object) -> None:
         """Raise _UnfitError if a hook of the plugin returned None or is not marked with ``@hookimpl``.
 
-        pluggy would ignore such a hook silently, so that the plugin's author would not learn why the hook has no
-        effect.
+        pluggy ignores such a hook silently, so without this check the plugin's author would not learn why the hook has
+        no effect.
         """
         for caller in self.manager.get_hookcallers(plugin) or ():
             # pluggy does not pass on a result of None, so such a hook has no entry in specs_by_hook.
@@ -228,7 +228,7 @@ def _index_entries(entries: Iterable[Entry[Any]], broken: list[Broken]) -> Regis
 
 
 def _add_decomposers(spec: MechanismSpec, decomposers: Iterable[KindSpec]) -> MechanismSpec:
-    """Return a mechanism's spec, with an additional method per registered decomposer if the mechanism is decomposable.
+    """Return a mechanism's spec. If the mechanism is decomposable, add a method for each registered decomposer.
 
     Decomposers with the same name as one of the mechanism's own methods are omitted.
     """

@@ -108,7 +108,7 @@ def owner_of(point: EntryPoint) -> tuple[str, str]:
 
 
 def folder_name_of(point: EntryPoint) -> str:
-    """Return the name of an entry point's distribution from its metadata folder, in case the metadata has no name."""
+    """Return the name of an entry point's distribution, derived from its metadata folder instead of its metadata."""
     return point.value if point.dist is None else _folder_name(point.dist)
 
 
@@ -132,7 +132,7 @@ def _read_damaged_as_empty(distribution_class: type) -> None:
     read = vars(distribution_class)["entry_points"].fget
 
     def entry_points(self: Distribution) -> EntryPoints:
-        """Return the entry points of a distribution; empty if they cannot be read."""
+        """Return the entry points of a distribution, or no entry points if they cannot be read."""
         try:
             points: EntryPoints = read(self)
         except Exception:  # installed_entry_points() reports it
@@ -158,7 +158,7 @@ def _path_of(distribution: Distribution) -> str:
 
 
 def _folder_name(distribution: Distribution) -> str:
-    """Return a distribution's name from the name of its metadata folder. This works even if the files are damaged."""
+    """Derive a distribution's name from that of its metadata folder. This works even if the files are damaged."""
     folder = PurePath(_path_of(distribution)).name
     match = _FOLDER.fullmatch(folder)
     return folder if match is None else match["name"].replace("_", "-")

@@ -62,14 +62,14 @@ def load_class(target: str, base: type) -> type[Any]:
 
 @frozen(kw_only=True)
 class Broken:
-    """A plugin that the registry omits, or a single omitted name from a plugin.
+    """A plugin that could not be loaded, or a single name that the registry omits from a plugin.
 
     Attributes:
         plugin: The name of the plugin's distribution.
         version: The version of the distribution.
         reason: The reason for omitting the plugin, in one line.
         fatal: Whether the cause is an error by the plugin's author, such as a misspelt hook or a name that another
-            plugin has. ``privopt list`` then ends with exit code 2.
+            plugin already uses. ``privopt list`` then ends with exit code 2.
         is_damaged: Whether the distribution's metadata cannot be read.
         clash: The category and the name that two distributions claim; None for other reasons.
     """

@@ -47,7 +47,7 @@ def _optional_requirements() -> tuple[tuple[str, str], ...]:
 
 
 def describe_missing_distributions() -> list[str]:
-    """Return a one-sentence list that names the project's missing distributions. It is empty if nothing is missing."""
+    """Return a list with one sentence that names the project's missing distributions, or [] if none is missing."""
     missing = [name for name in project_distributions() if not _is_installed(name)]
     if not missing:
         return []

@@ -266,8 +266,8 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         """Run a closing step (certifying or proving) in the caller's thread, and measure its duration.
 
         Args:
-            step: "certify" or "prove". Certifying runs in :attr:`scope` and proving in :attr:`closing_time`, so that a
-                step does not end with the scope of the search that calls it.
+            step: "certify" or "prove". Certifying runs in :attr:`scope` and proving in :attr:`closing_time`. A step
+                called by a search can therefore continue after the scope of that search has ended.
             work: A function that performs the step.
 
         Returns:
@@ -343,9 +343,9 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     def certify(self) -> bool:
         """Certify the most promising untried offer: repair its candidate, and compute its exact value.
 
-        If the certified value is higher than promised (because the promise was wrong, or because repair increased the
-        value), the offer keeps the certified value. An offer that cannot be certified is dropped. In both cases, the
-        next call tries the best remaining offer.
+        The certified value may be higher than promised, because the promise was wrong or because repair increased the
+        value. In this case, it replaces the promised value. An offer that cannot be certified is dropped. In both
+        cases, the next call tries the best remaining offer.
 
         Returns:
             True if an offer was tried; False if no offer promises an improvement or no time is left.
@@ -443,7 +443,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             return True
 
     def has_unproved_bound(self, min_gain: float) -> bool:
-        """Return whether a promised bound, once proved, would close at least a given part of the remaining gap.
+        """Return whether proving a promised bound would close at least a given part of the remaining gap.
 
         Args:
             min_gain: The required part, as a fraction of the difference between the best certified value and the best

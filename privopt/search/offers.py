@@ -195,12 +195,12 @@ class Offers(Generic[C, P]):
 
         Args:
             name: The origin of all offers made to the view; ``""`` keeps each offer's own origin.
-            candidate: A function that lifts a candidate of the smaller problem to the whole problem; None to pass none
-                on.
+            candidate: A function that lifts a candidate of the smaller problem to the whole problem. None means that
+                candidates are not passed on.
             proof: A function that lifts the data that prove a bound; None if the bounds do not hold for the whole
                 problem.
-            firm: False if a lifted candidate may have a higher value than promised. Such a view, or a view without
-                ``proof`` or ``candidate``, has its own gap.
+            firm: False if a lifted candidate may have a higher value than promised. In this case, or if ``proof`` or
+                ``candidate`` is None, the view has its own gap.
         """
         return View(self, name, candidate, proof, firm=firm)
 
@@ -229,8 +229,8 @@ class View(Offers[C, P]):
         Args:
             outer: The search for the whole problem, which receives the offers.
             name: The origin of all offers made to the view; ``""`` keeps each offer's own origin.
-            candidate: A function that lifts a candidate of the smaller problem to the whole problem; None to pass none
-                on.
+            candidate: A function that lifts a candidate of the smaller problem to the whole problem. None means that
+                candidates are not passed on.
             proof: A function that lifts the data that prove a bound; None if the bounds do not hold for the whole
                 problem.
             firm: Whether a lifted candidate keeps its promised value.
@@ -265,7 +265,7 @@ class View(Offers[C, P]):
         return super().has_reached_gap if self.has_own_gap else self._outer.has_reached_gap
 
     def confirm(self) -> bool:
-        """Return whether the gap is reached. Unless the view has its own gap, offers are certified and proved first."""
+        """Return whether the gap is reached. Offers are first certified and proved, unless the view has its own gap."""
         return self.has_reached_gap if self.has_own_gap else self._outer.confirm()
 
     def note(self, step: str, **figures: object) -> None:
