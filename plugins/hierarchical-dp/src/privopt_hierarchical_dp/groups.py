@@ -151,7 +151,7 @@ def read_units(
 
 
 def check_totals(source: File, groups: Groups) -> None:
-    """Check that the totals in a file equal the sums of the numbers of groups in the leaf regions.
+    """Check that the total of each region in a file equals the number of groups in its leaf regions.
 
     Args:
         source: The file, with the columns ``region`` and ``total``.

@@ -94,7 +94,7 @@ class Estimate:
         )
 
     def map_moments(self, change: Callable[[Floats], Floats]) -> Estimate:
-        """Return the estimate with a linear map, such as a sum over regions, applied to each of its four arrays."""
+        """Apply a linear map, such as a sum over regions, to each of the four arrays, and return the new estimate."""
         return Estimate(
             mean=change(self.mean),
             variance=change(self.variance),
@@ -103,7 +103,7 @@ class Estimate:
         )
 
     def sum_children(self, start: Ints, times: Floats | None = None) -> Estimate:
-        """Return estimates of the sums over each parent's children, whose errors must be independent.
+        """Return an estimate for each parent: the sum of its children's estimates. Their errors must be independent.
 
         Args:
             start: The index of each parent's first child, followed by the total number of children.
@@ -302,7 +302,7 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
     zeros, size = np.zeros((len(end.mean), 1)), courses.mean.shape[1]
 
     def both_ends(inner: Floats, last: Floats) -> Floats:
-        """Return a moment of each count: the sum of the moments of the two cumulative counts subtracted."""
+        """Return a moment of each count's error: the sum of this moment over the two cumulative counts subtracted."""
         moments = np.concatenate([zeros, np.broadcast_to(inner, (len(zeros), size)), last], axis=1)
         return np.asarray(moments[:, 1:] + moments[:, :-1])
 
@@ -525,7 +525,7 @@ def _estimate_increments(
     *,
     descending: bool,
 ) -> list[Estimate]:
-    """Return counts estimated as differences of cumulative counts, whose errors are independent between sizes.
+    """Estimate counts as differences of cumulative counts. Errors of cumulative counts are independent between sizes.
 
     Args:
         tree: The region tree.

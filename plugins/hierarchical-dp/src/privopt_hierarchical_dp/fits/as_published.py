@@ -54,7 +54,7 @@ def chain_query(counts: Sequence[Ints]) -> list[Ints]:
 
 
 def chain_counts(chain: Sequence[Ints]) -> list[Ints]:
-    """Return the counts from which `chain_query` computes the given cumulative counts. This is its inverse.
+    """Convert the chain of cumulative counts back to counts. This is the inverse of `chain_query`.
 
     Args:
         chain: For each level, an array of shape (regions, sizes) with the cumulative counts.

@@ -1,8 +1,8 @@
 """Models 1 and 2 with known region totals: consistent integers near the noisy values, with a proved optimality gap.
 
-Model 2 is the problem that the paper's chain mechanism is meant to solve. Here it is solved for noisy values whose
-privacy loss is at most epsilon: the cumulative counts of each region by itself (sensitivity 1), given the total of
-every region. For small inputs, the method ``cumulative`` with ``region_totals`` solves it by an integer program.
+Model 2 is the problem that the paper's chain mechanism is meant to solve. Here the noisy values are separate cumulative
+counts for each region, which have sensitivity 1, so their privacy loss is at most epsilon. The total of every region
+must be given. For small inputs, the method ``cumulative`` with ``region_totals`` solves Model 2 by an integer program.
 
 docs/papers/hierarchical-dp.md explains under "Corrections, and what proves them" why the published chain does not
 satisfy its epsilon.

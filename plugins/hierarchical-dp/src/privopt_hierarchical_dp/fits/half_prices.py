@@ -278,7 +278,9 @@ def _rank_leaves(noisy: Ints, child: Ints, first_leaf: int, ranked: Ints, prefix
 
 @jit()
 def _sum_children_at_price(node: int, price: int, tables: Any, first_leaf: int) -> Any:
-    """Return the sum over a node's children of their largest values with marginal cost at most ``price``.
+    """Return the sum of the values of a node's children at a price.
+
+    The value of a child at a price is its largest value whose marginal cost is at most this price.
 
     Args:
         node: The index of the node, which must not be a leaf.
@@ -301,7 +303,7 @@ def _sum_children_at_price(node: int, price: int, tables: Any, first_leaf: int) 
 
 @jit()
 def _give_ties(first: int, last: int, remaining: int, price: int, value: Ints, room: Ints, tables: Any) -> None:
-    """Distribute missing units among the children, spread evenly over all units that are tied at a price.
+    """Distribute the missing units among the children, evenly over all units that are tied at a price.
 
     Every choice among tied units is optimal. But if the first children received all missing units, the counts of the
     first sizes would compensate for the noise on all sizes and have larger errors than the other counts.
@@ -412,9 +414,9 @@ def integer_weights(weights: Sequence[Fraction | int], *, limit: int = 1 << 20) 
 
 
 def _number_nodes(tree: Tree, sizes: int) -> tuple[Ints, Ints, int]:
-    """Assign indices to the nodes of a tree that joins one copy of the region tree per size below a common node 0.
+    """Assign indices to the nodes of a tree with one copy of the region tree per size, all below a common node 0.
 
-    Nodes are numbered level by level, within a level size by size, and within a size region by region.
+    Nodes are ordered by level, then by size, and then by region.
 
     Args:
         tree: The region tree.

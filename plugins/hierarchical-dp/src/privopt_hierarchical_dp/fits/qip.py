@@ -193,7 +193,7 @@ def _flatten_levels(totals: Sequence[Ints]) -> list[int]:
 
 
 def _membership(tree: Tree) -> NDArray[np.float64]:
-    """Return a matrix of shape (regions, regions) with a 1 wherever the column's region is a child of the row's."""
+    """Return a matrix of shape (regions, regions): entry (i, j) is 1 if region j is a child of region i, else 0."""
     # The row of the first region on each level.
     offsets = np.concatenate([[0], np.cumsum(tree.widths)])
     table = np.zeros((offsets[-1], offsets[-1]))
