@@ -262,7 +262,9 @@ def draws_of(problem: Instance, method: str, count: int) -> NDArray[Any]:
 
 
 def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
-    """Compute the minimum objective of the paper's Model 1 (integers near noisy counts) from cost tables (M_dp^OP).
+    """Return the minimum of the objective of Model 1, computed from cost tables as in the paper's M_dp^OP.
+
+    Model 1 finds the consistent non-negative integers that are nearest to the noisy counts.
 
     Args:
         tree: The region tree.

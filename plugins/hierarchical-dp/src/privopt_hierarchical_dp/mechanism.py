@@ -263,7 +263,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return complaints + [f"{release.layout.forms[0].file}: {line}" for line in lines]
 
     def proved_bound(self, problem: Instance, release: HierarchyRelease, result: Result, folder: Path) -> float | None:
-        """Return the lower bound on the loss that the released noisy values prove, or None if they prove no bound."""
+        """Return a lower bound on the loss, proved from the released noisy values, or None if none can be proved."""
         # `verify` reports overflowing sums and wrong shapes. No bound can be computed from such a release.
         design, application = problem.design(result.method), result.asked
         if release.past_sums() or design.shape_faults(release):

@@ -71,7 +71,9 @@ class NoiseDistribution:
         return f"{self.word}s"
 
     def ideal_scale(self, budget: Fraction, delta: int) -> Fraction:
-        """Return the exact scale at which noise spends a part of the budget, even if the sampler cannot draw it.
+        """Return the scale at which noise spends exactly the given part of the budget.
+
+        The sampler may be unable to draw noise with this scale.
 
         Args:
             budget: The positive part of the budget.
@@ -87,9 +89,9 @@ class NoiseDistribution:
         return max_scale if self.law == "laplace" else min(max_scale**2, LARGEST_VARIANCE)
 
     def scale(self, budget: Fraction, delta: int) -> Scale:
-        """Return the scale of the noise that is drawn for a part of the budget, or None if this part is 0.
+        """Return the scale of the noise to draw for a part of the budget, or None if this part is 0.
 
-        The noise spends at most the given part of the budget.
+        Noise with this scale spends at most the given part of the budget.
 
         Args:
             budget: The part of the budget, which must not be negative.
@@ -241,7 +243,7 @@ def _gaussian_moments(parameter: float) -> Noise:
 
         # The mean absolute value decreases as the fourth cumulant increases, so the excess has one root.
         def excess_of(power: float) -> float:
-            """Return the modelled mean absolute value at the ratio exp(power), minus the exact one."""
+            """Return the modelled mean absolute value if ``ratio`` is exp(power), minus the exact value."""
             error = Estimate(
                 mean=0.0 * variance_array, variance=variance_array, fourth=3.0 * variance_array**2 * np.exp(power)
             )

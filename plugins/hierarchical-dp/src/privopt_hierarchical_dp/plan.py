@@ -353,9 +353,9 @@ def describe_waste(design: Design) -> list[str]:
     """Return a warning if the errors with the file's split are expected to be much larger than with the default split.
 
     With several tables, the default is the best split for the linear fit. With groups by size, it is the method's own
-    split, because the best split for the linear fit would give the whole budget to the leaves. If most sizes are empty,
-    which public files do not show, the levels above would then have far larger errors than forecast (for results, see
-    plugins/hierarchical-dp/README.md).
+    split, because the best split for the linear fit would give the whole budget to the leaves. Errors on the levels
+    above would then be far larger than forecast if most sizes are empty. Public files do not show whether they are (for
+    results, see plugins/hierarchical-dp/README.md).
 
     Args:
         design: The design, with the split from the problem file.

@@ -40,7 +40,7 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
         )
 
     def measure(self, release: HierarchyRelease) -> Certificate:
-        """Certify that a release's noise spends at most the total budget, and at most each table's share on each level.
+        """Certify that the noise spends at most the total budget, and at most the share of each table on each level.
 
         The budgets spent are computed exactly from the noise scales stated with the noisy values. A single release
         cannot prove that the noise was drawn with these scales.

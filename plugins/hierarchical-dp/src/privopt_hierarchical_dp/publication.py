@@ -43,7 +43,8 @@ def margins_of(ends: Ends, slack: float = 0.0) -> Ints:
 
     Args:
         ends: The intervals on one level, before rounding.
-        slack: A small amount that is added to each half-width before rounding, to compare margins between machines.
+        slack: A small amount added to each half-width before rounding, to allow for rounding errors that differ between
+            machines.
 
     Returns:
         Integer array of shape (regions, cells).

@@ -98,7 +98,7 @@ def warn_of_alike_regions(tree: Tree) -> list[str]:
 
 
 def _find_alike_codes(tree: Tree) -> list[list[str]]:
-    """Group regions whose own codes and whose ancestors' codes differ at most in leading or decimal zeros.
+    """Group regions whose codes differ only in leading or decimal zeros, if the same is true of their ancestors.
 
     Returns:
         The names of the regions in each group, in the order of the tree.

@@ -76,9 +76,9 @@ def _list_prefixes(paths: pl.DataFrame) -> tuple[list[pl.DataFrame], Levels]:
         paths: The distinct paths from the root to a leaf.
 
     Returns:
-        The first item contains, for each level, the prefixes with one name per level down to it. The second item
-        contains, for each level, the last name in each prefix, the index of the prefix's parent, and whether the
-        prefix repeats its parent, because its last name is empty.
+        The first item contains, for each level, the prefixes that end on this level. The second item contains, for each
+        level, the last name in each prefix, the index of the prefix's parent, and whether the prefix repeats its
+        parent. It does so if its last name is empty.
     """
     prefixes: list[pl.DataFrame] = []
     levels: Levels = []

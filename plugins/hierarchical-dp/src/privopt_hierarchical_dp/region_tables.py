@@ -61,7 +61,7 @@ class Form:
         return f"{self.name}." if self.name else ""
 
     def cell(self, number: int) -> str:
-        """Return the text appended to a region's name in messages to identify one of its cells, e.g. ``, size 3``."""
+        """Return the suffix that identifies a cell after the name of its region in messages, such as ``, size 3``."""
         return "".join(f", {column} {values[number]}" for column, values in self.cells.items())
 
     def part(self, level: int) -> str:
@@ -243,8 +243,8 @@ def _follow_children(parents: Ints, is_root: Bools) -> list[tuple[Ints, Ints, Bo
         is_root: Array of shape (regions,), a mask that is true for at most one region.
 
     Returns:
-        For each level, the indices of its regions, the index of each one's parent on the level above, and whether it
-        repeats that parent because the parent is a leaf.
+        For each level, the indices of its regions, the index of each region's parent on the level above, and whether
+        the region repeats its parent, which is then a leaf.
     """
     # The children of region r are children[starts[r] : starts[r + 1]].
     children = np.flatnonzero(~is_root)

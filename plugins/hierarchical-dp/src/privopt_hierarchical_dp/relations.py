@@ -39,8 +39,8 @@ are neighbours only if these totals agree. A single individual or group can then
 replaced by another one in the same region on level k.
 
 In tables of individuals, one cell decreases by 1 and one increases by 1 in each table on each level, as under
-``moves``, whatever the two leaf regions are. If two individuals in different regions on level k exchange places, these
-are two such changes, because tables only show the number of individuals in a cell. Under ``replaced``, the new
+``moves``. This holds for any two leaf regions. If two individuals in different regions on level k exchange places,
+these are two such changes, because tables only show the number of individuals in a cell. Under ``replaced``, the new
 household has as many persons as the old one, so neighbours are a subset of those without exact levels.
 
 In counts of groups under ``groups``, two n_s change by 1 on each level. The h_s of the old group decrease and those of
@@ -136,8 +136,8 @@ class Relation:
         """Return the sensitivity on one level: the L1 sensitivity, which equals the squared L2 sensitivity.
 
         Args:
-            query: The measured values, ``counts`` or ``cumulative`` counts. The latter are numbers of groups of size s
-                or less, or of size s or more if numbers of groups are not public.
+            query: The measured values, ``counts`` or ``cumulative`` counts. Cumulative counts are numbers of groups of
+                size s or less or, if numbers of groups are not public, of size s or more.
             max_quantity: The maximum quantity Q of one individual.
             is_leaf_exact: Whether the leaf level is exact, so that a replaced group stays in its leaf region.
         """
@@ -309,7 +309,7 @@ class TableRelation:
         unit: The unit of the budget.
         sensitivity: The largest sum of absolute changes in one table on one level between neighbouring inputs. For
             Gaussian notions, the largest sum of squared changes.
-        exact: The number of levels, from the root down, whose totals are public. None if all totals are.
+        exact: The number of levels, from the root down, whose totals are public. None if all totals are public.
         promise: Sentences that tell readers which inputs are neighbours, and the privacy loss for larger changes.
         public: Sentences that tell readers which totals are published exactly.
         is_of_households: Whether whole households are replaced.

@@ -342,9 +342,9 @@ def errors_of(released: Ints, true: Ints, first_size: int = 1) -> dict[str, int]
         first_size: The size that belongs to column 0.
 
     Returns:
-        ``l1_error``: the sum of absolute errors of the counts, in groups. ``earth_movers``: the total number of sizes
-        by which groups must be moved to correct the counts. ``individuals``: the absolute error in the number of
-        individuals implied by the counts, where each group of size N or more counts N individuals.
+        ``l1_error``: the sum of absolute errors of the counts, in groups. ``earth_movers``: the smallest sum of changes
+        in size that corrects the counts, apart from errors in the totals. ``individuals``: the absolute error in the
+        number of individuals implied by the counts, where each group of size N or more counts N individuals.
     """
     errors = released - true
     # The last class is N or more. Each group in it counts N individuals here.

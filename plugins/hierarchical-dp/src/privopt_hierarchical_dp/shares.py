@@ -118,7 +118,7 @@ def _descend(cost: Callable[[Sequence[Point]], Floats], start: Point) -> Point:
         return tuple(blocks)
 
     def value_and_gradient(logs: Floats) -> tuple[float, Floats]:
-        """Return the logarithm of the cost and its gradient by finite differences, from one batch of costs."""
+        """Return the logarithm of the cost, and its gradient by finite differences, using one call of ``cost``."""
         points = [to_point(logs), *(to_point(logs + step) for step in DIFFERENCE * np.eye(len(logs)))]
         # The logarithm makes the tolerances of the descent relative.
         values = np.log(np.maximum(cost(points), 1e-300))

@@ -66,7 +66,9 @@ PROGRAM_SCALE: Final = 1 << 20
 
 
 def objective_weights(given_weights: Sequence[Fraction] | None, budgets: Sequence[Fraction]) -> tuple[Fraction, ...]:
-    """Return the levels' weights in the objective: the given ones, or 1 as in the paper, and 0 for unmeasured levels.
+    """Return the weight of each level in the objective.
+
+    Measured levels have the given weights, or weight 1 by default, as in the paper. Unmeasured levels have weight 0.
 
     In experiments, inverse variances gave larger errors. Counts cannot be negative, so a fit cuts off noise below zero
     and is biased upwards. A large weight on the leaves propagates the sum of these biases up the tree (for results, see
