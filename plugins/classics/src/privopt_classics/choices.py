@@ -1,4 +1,4 @@
-"""Base classes for mechanisms that publish one of several public choices, selected by the choices' secret scores.
+"""Base classes for mechanisms that publish one of several public choices, depending on their secret scores.
 
 Report noisy max and permute-and-flip build on this module.
 """
@@ -105,8 +105,8 @@ class ChoiceNotion(PureDP[Winner]):
 
     Attributes:
         epsilon: The exact budget per person.
-        shift: The largest change in the difference between two scores from one input to a neighbouring one: 2, or 1 for
-            monotone scores.
+        shift: The largest amount by which the difference between two scores can change between neighbouring inputs. It
+            is 1 for monotone scores, and 2 for all others.
     """
 
     epsilon: Fraction

@@ -1,9 +1,9 @@
 """The staircase mechanism (Geng, Kairouz, Oh and Viswanath 2015), for integers (Geng and Viswanath 2016).
 
 Law: the report for a sum i is min(max(i + Z, 0), n). P(Z = z) = c b**floor(|z| / D), times b if |z| mod D >= s, where b
-is exp(-epsilon) and D the sensitivity. Each step of the staircase therefore covers D values of |z|, of which the first
-s, the upper part of the step, are more likely than the others. The probabilities sum to 1 if c = (1 - b) / (2 s + 2 b
-(D - s) - (1 - b)).
+is exp(-epsilon) and D the sensitivity. Each step of the staircase therefore covers D values of |z|. The first s of
+them, the upper part of the step, are more likely than the others. The probabilities sum to 1 if c = (1 - b) / (2 s +
+2 b (D - s) - (1 - b)).
 
 Proof: P does not increase with |z|, and P(|z| + D) = b P(|z|). Neighbouring sums differ by at most D, so |z| grows by
 at most D, and P falls by at most the factor b. The width s is chosen to minimise the expected |Z|; the minimiser is

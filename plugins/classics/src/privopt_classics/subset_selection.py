@@ -3,8 +3,8 @@
 Law: a report is a set S of w of the k answers. Given the true answer x, P(S | x) = (r if x in S else 1) / (r C(k - 1,
 w - 1) + C(k - 1, w)), where C is the binomial coefficient and r <= exp(epsilon) is rational.
 
-Proof: the denominator depends only on k, w and r, which are public. All numerators are r or 1, so the ratio of two
-probabilities of a report is at most r.
+Proof: the denominator depends only on k, w and r, which are public. All numerators are r or 1, so the probabilities
+of a report under two answers differ by a factor of at most r.
 """
 
 from __future__ import annotations

@@ -502,7 +502,7 @@ def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: Sol
 def _noise_records(forms: Sequence[Form], records: Sequence[Sequence[NoiseRecord | None]]) -> Any:
     """Return the sampler and the number of draws for each table and level, in the form used by ``result.json``.
 
-    The result maps table names to lists by level, or is such a list for a single table. Unmeasured levels have None.
+    A single table gives a list by level. Several give a mapping from names to lists. Unmeasured levels have None.
 
     Args:
         forms: The published tables.

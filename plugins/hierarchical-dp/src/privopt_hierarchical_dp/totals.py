@@ -91,8 +91,8 @@ def estimated_totals(
         order: The meaning of the noisy values.
         root: The root's total, if it is known or already estimated. If None, it is estimated.
         limits: Public bounds, which the estimates are made to satisfy. None if there are none.
-        known: For each of the top levels, an array of shape (regions,) with exact totals, to which the estimates below
-            add up. Empty if no totals are known.
+        known: For each of the top levels, an array of shape (regions,) with exact totals. The estimates on lower levels
+            add up to these totals. Empty if no totals are known.
 
     Returns:
         For each level, an array of shape (regions,) with the totals. If the root's total suffices, the list contains

@@ -35,10 +35,10 @@ def _to_read_only(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
 
 @frozen(kw_only=True, eq=False)
 class Tree:
-    """A hierarchy of L levels, each of which covers the whole hierarchy.
+    """A hierarchy of regions with L levels. The regions on each level cover the whole hierarchy.
 
-    A leaf above level L is its own only child on every level below. It is measured again on these levels with their
-    budget shares, which would otherwise remain unused for this leaf. Files list the leaf only once.
+    A leaf above level L is repeated on every level below, as its own only child. It is measured again on these levels
+    with their budget shares, which would otherwise remain unused for this leaf. Files list the leaf only once.
 
     If several regions share a name, each is named by its path below the root, joined by ``/`` (``OR/Washington``). A
     path that starts with the root's own name also includes the root (``Luxembourg/Luxembourg``).
@@ -131,7 +131,7 @@ class Tree:
         return begin, end
 
     def subtree(self, level: int, place: int) -> tuple[Tree, list[slice]]:
-        """Return the subtree whose root is a given region, and where its regions are in this tree.
+        """Return the subtree whose root is a given region, and the positions of its regions in this tree.
 
         Args:
             level: The index of the region's level; the root has 0.

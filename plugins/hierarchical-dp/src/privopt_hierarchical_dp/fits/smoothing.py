@@ -47,7 +47,7 @@ def heterogeneity(counts: Floats, noise: Floats, expected: Floats) -> Floats:
 
     The estimate averages ((count - mu)^2 - noise variance - mu) / mu^2 over the regions, weighted by inverse variance.
     The average also includes `PRIOR_SQUARE` as a prior, which stabilises the estimates for sizes with little data. The
-    weight of the prior is half the standard error that the sum over the regions would have if h_s were 0.
+    weight of the prior is half the standard error of the sum over the regions, computed for h_s = 0.
 
     Args:
         counts: Array of shape (regions, sizes) with the estimated counts.

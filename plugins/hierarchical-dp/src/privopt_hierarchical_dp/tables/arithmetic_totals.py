@@ -108,7 +108,9 @@ def _find_sums(counts: pl.DataFrame, name: str, *, scope: Sequence[str], cells: 
 
 
 def _find_subtotals(counts: pl.DataFrame, name: str, *, cells: Sequence[str], count: str) -> list[str]:
-    """Return the values whose count is the sum of the counts of two or more siblings, the same siblings in every cell.
+    """Return the values that are subtotals of two or more siblings.
+
+    The count of a subtotal equals the sum of the counts of the same siblings in every cell.
 
     Args:
         counts: The table of counts of the siblings, in their original order.

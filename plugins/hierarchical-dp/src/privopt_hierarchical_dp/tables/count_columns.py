@@ -118,7 +118,8 @@ class _Columns:
     def key_without(self, *names: str) -> tuple[str, ...]:
         """Return the columns that may distinguish rows, omitting ``names`` and columns that identify individuals.
 
-        Columns named like counts are also omitted, because counts do not distinguish rows, even if all are different.
+        Columns named like counts are also omitted. A count describes a row and does not identify it, even if all counts
+        are different.
         """
         numbers = [
             name
@@ -144,7 +145,7 @@ class _Columns:
         )
 
     def is_determined(self, name: str) -> bool:
-        """Return whether the value in another column, or the region, determines the value in a column.
+        """Return whether the values of a column are determined by another column or by the region.
 
         Unlike in :meth:`is_code`, several values of the other column may determine the same value.
         """
@@ -164,10 +165,10 @@ class _Columns:
         )
 
     def chance_of_individuals(self, key: Sequence[str]) -> float:
-        """Return an upper bound on the probability that rows of independent individuals are as distinct as the table's.
+        """Return an upper bound on the probability of rows this distinct if each row is an independent individual.
 
-        The bound is the probability if individuals are uniformly distributed over the cells. It holds for any
-        distribution, because the uniform one makes distinct rows most likely.
+        The bound is the probability for individuals that are uniformly distributed over the cells. It holds for any
+        distribution, because distinct rows are most likely under the uniform distribution.
 
         Args:
             key: The columns by which rows are compared. A cell is a combination of their values.
@@ -190,7 +191,8 @@ class _Columns:
     def _count_cells(self, key: Sequence[str]) -> float:
         """Estimate the number of possible combinations of values in the columns of a key.
 
-        The estimate is the product of the columns' numbers of values, omitting columns determined by another column.
+        The estimate is the product of the number of values in each column. Columns that are determined by another
+        column are omitted.
         """
         levels = [name for name in key if name in self.levels]
         cells, selected = self._count_values(levels), [levels]
@@ -226,10 +228,10 @@ class _Columns:
 def find_count_suspects(table: LevelTable, names: Sequence[str]) -> CountSuspects:
     """Find the columns that may state how many individuals a row counts, and decide whether one of them clearly does.
 
-    A numeric column is suspect if it is named like a count, if rows are distinct without it, or if rows of individuals
-    would be as distinct with a probability below 1 %. A suspect is taken as the count if rows are distinct without it,
-    one of the other two conditions holds, and no other column may be the count. Columns of integers with markers for
-    suppressed or missing values can be suspects, too.
+    A numeric column is suspect if it is named like a count, if rows are distinct without it, or if the probability that
+    rows of individuals are as distinct as these rows is below 1 %. A suspect is taken as the count if rows are distinct
+    without it, one of the other two conditions holds, and no other column may be the count. Columns of integers with
+    markers for suppressed or missing values can be suspects, too.
 
     Args:
         table: A table of individuals or of counts.
@@ -363,9 +365,10 @@ def _holds_numbers(texts: pl.Series) -> bool:
 
 
 def _is_mostly_numbers(values: pl.Series, is_number: pl.Series) -> bool:
-    """Return whether the values that are not numbers are markers rather than categories.
+    """Return whether a column is numeric, its non-numbers being only markers such as ``n/a``.
 
-    They are markers if they are at most half of the values, or if each has at most four characters.
+    The non-numbers are taken as markers if they make up at most half of the values, or if each has at most four
+    characters.
 
     Args:
         values: The distinct values of a column.

@@ -356,7 +356,7 @@ def _read_attributes(texts: Mapping[str, pl.Series]) -> tuple[dict[str, list[str
 def _find_totals(
     table: LevelTable, attributes: Mapping[str, list[str]], choices: _Choices
 ) -> tuple[dict[str, list[str]], list[tuple[str, ...]]]:
-    """Find values that are totals of other values, by name or by option, and leaf regions that are not totals.
+    """Find the totals among the values, by name or by option, and the leaf regions that are not totals.
 
     Args:
         table: The table.
@@ -411,10 +411,11 @@ def _check_arithmetic(
     totals: Mapping[str, list[str]],
     count: str,
 ) -> None:
-    """Check that no value has counts that always equal the sum of some siblings' counts, except for known totals.
+    """Check that no value, except for known totals, appears to be the total of some siblings.
 
-    Such a value is probably a total or subtotal, so individuals would be counted twice. The counts are secret, so the
-    result is only shown on the owner's screen, and nothing is written.
+    If the count of a value always equals the sum of the counts of some siblings, the value is probably a total or
+    subtotal, and individuals would be counted twice. The counts are secret, so the result is only shown on the owner's
+    screen, and nothing is written.
 
     Args:
         table: The table.

@@ -1,7 +1,7 @@
 """Fit consistent integers to noisy tables: least squares over all margins, then integers for one margin after another.
 
-Each step fits the counts of all cells that share a cell of a smaller, already fitted margin, so their sum is known in
-every region. This is the same problem as for a single table with public region totals, so
+Each step fits the cells that lie in the same cell of a smaller margin. The smaller margin is already fitted, so the sum
+of these cells is known in every region. This is the same problem as for a single table with public region totals, so
 :func:`.chain.fit_with_totals` solves it.
 """
 
@@ -133,7 +133,7 @@ def _fit_step(
 ) -> list[Ints]:
     """Fit integers to the real-valued estimates of one margin.
 
-    Cells that share a cell of the given smaller margin are fitted together over the tree.
+    Cells that lie in the same cell of the given smaller margin are fitted together over the tree.
 
     Args:
         tree: The region tree.

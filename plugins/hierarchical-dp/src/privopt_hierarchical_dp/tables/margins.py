@@ -84,7 +84,7 @@ class Domain:
         return self.weights[table] / self._count_remaining_cells(self.tables[table], effect)
 
     def effects(self, noisy: Sequence[Ints]) -> Effects:
-        """Estimate all effects that at least one table determines, averaging over tables by precision.
+        """Estimate each effect that at least one table determines, as an average over tables weighted by precision.
 
         Args:
             noisy: For each table, an array of shape (regions, ...) with the noisy values.
