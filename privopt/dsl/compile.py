@@ -1,7 +1,7 @@
 """Compile a model's constraint families and objective to a ``StandardForm``.
 
-Each family becomes one CSR block. Its index tuples are expanded to arrays of positions (with repeat and tile, like a
-table join), and NumPy evaluates the coefficients on these arrays. No Python loop runs over rows.
+Each family becomes one CSR block. Its index tuples are expanded to arrays of positions with NumPy's ``repeat`` and
+``tile``, and NumPy evaluates the coefficients on these arrays. No Python loop runs over the rows.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class CompiledParts:
         coefficients: The NumPy functions to which the model's symbolic coefficients were converted.
         form: The last compiled form; None before the first compilation.
         objective: The terms of the compiled objective.
-        keys: For each family name, the compiled family and its key. The key is None if the family must be compiled
-            every time.
+        keys: For each family name, the compiled family and the key of its rows, which changes whenever the rows must
+            be compiled again. The key is None if they must be compiled every time.
     """
 
     coefficients: Coefficients = field(factory=Coefficients)
@@ -186,7 +186,7 @@ def _old_rows(form: StandardForm, name: str) -> Rows:
 
 
 def _compile_objective(terms: Sequence[Term], n: int, coefficients: Coefficients) -> tuple[Floats, float]:
-    """Return the sum of an objective's terms as a coefficient per column, shape (n,), and a constant."""
+    """Return an objective's coefficient for each column, shape (n,), and its constant."""
     cost, constant = np.zeros(n), 0.0
     for term in terms:
         # No index is free in an objective, so each term is evaluated as if for a single row.

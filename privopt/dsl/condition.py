@@ -212,7 +212,7 @@ def _cost_scale(form: StandardForm) -> float:
     """Return the factor by which to scale the costs: a power of two, negative if the form maximises.
 
     Scaling must not make costs small, because solvers have absolute tolerances on costs and would ignore small ones.
-    With all costs divided by a penalty of 1e5, for example, both solvers report wrong points as optimal.
+    For example, HiGHS and CBC report wrong points as optimal after all costs are divided by a penalty of 1e5.
     """
     sizes = np.abs(form.c[form.c != 0])
     largest, smallest = float(sizes.max(initial=0.0)), float(sizes.min(initial=np.inf))
@@ -283,7 +283,7 @@ def _replace_privacy_rows(matrix: Any, is_privacy_entry: Any, parts: Any) -> Any
 def _scale_general_rows(
     form: StandardForm, bearing: CoefficientRange, data: Floats, scale: Floats, is_privacy: Bools, row_of: Ints
 ) -> Bools:
-    """Scale general rows (all but privacy rows) whose coefficients are very large or small, by powers of two.
+    """Scale rows with very large or very small coefficients, except privacy rows, by powers of two.
 
     Entries that are too small to matter are dropped.
 
@@ -369,8 +369,8 @@ def tightening_cost(conditioned: ScaledForm, duals: Floats, objective: float) ->
     """Return an upper bound on the amount by which tightening worsened the objective; None if no bound is proved.
 
     The result is the difference between the objective and a dual bound on the optimum of the untightened problem. Two
-    sets of multipliers are tried for that bound: in one, the multipliers of the tightened rows are set to 0; in the
-    other, they are divided by the factor by which ``exp(L)`` was reduced. The better bound is used.
+    sets of multipliers are tried, and the better bound is used. In the first set, the multipliers of the tightened rows
+    are set to 0. In the second set, they are divided by the factor by which ``exp(L)`` was reduced.
 
     Args:
         conditioned: The scaled form, which lists the tightened rows.

@@ -1,4 +1,4 @@
-"""Weak-duality bounds, in double precision, from arbitrary multipliers of a linear form's rows.
+"""Bounds on a linear program's optimum by weak duality, from arbitrary row multipliers, in double precision.
 
 For multipliers y with reduced costs ``r = c - A'y``, ``c x`` equals ``y (A x) + r x``. The smallest value of this sum
 within the row sides and column bounds is therefore a lower bound on ``c x``.
@@ -28,8 +28,8 @@ def weak_duality(
         cost: Costs to be minimised, shape (n,).
         duals: Multipliers of the rows, of any sign and size, shape (m,).
         lower, upper: Column bounds, shape (n,).
-        slack: Tolerance for reduced costs whose sign calls for a bound that the column lacks. Those up to this size
-            (times the largest multiplier, if that is above 1) are treated as rounding errors and count as 0.
+        slack: Tolerance for a reduced cost that would be multiplied by an infinite bound. It counts as 0, like a
+            rounding error, if it is at most ``slack`` (times the largest multiplier, if that is above 1).
 
     Returns:
         The lower bound, or -inf if the multipliers prove no bound; and the multipliers, with those of the wrong sign
@@ -81,9 +81,10 @@ def dual_bound(form: StandardForm, duals: Floats) -> float:
 def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, tolerance: float) -> float:
     """Return the bound on a linear program's optimum that a solver's multipliers prove, up to rounding.
 
-    Unlike :func:`dual_bound`, this function accepts a reduced cost on an unbounded column if rounding and the solver's
-    tolerance explain its size. It assumes that such a column is at most ten times its value in the solver's point (or
-    10, if that is larger), and weakens the bound by the most that the reduced cost can then contribute.
+    Unlike :func:`dual_bound`, this function allows unbounded columns to have reduced costs that are small enough to be
+    explained by rounding and the solver's tolerance. It assumes that the absolute value of such a column is at most 10,
+    or ten times its value in the solver's point if that is larger. The bound is weakened by the largest amount that the
+    reduced costs can then contribute.
 
     Args:
         form: The linear program.
@@ -135,10 +136,9 @@ def rigorous_bound(form: StandardForm, duals: Floats) -> float:
 
     The bound is infinite if the multipliers prove nothing.
 
-    The result is the bound of :func:`dual_bound`, lowered (raised for a maximum) by bounds on the rounding errors of
-    each step. Costs may differ from their true values by a few units in the last place. So may entries of privacy rows,
-    which are doubles near ``exp(eps d)``. Row sides and column bounds are taken as exact. The multipliers can be any
-    numbers.
+    The result is the bound of :func:`dual_bound`, weakened by bounds on the rounding errors of each step. Costs, and
+    entries of privacy rows (doubles near ``exp(eps d)``), may differ from their true values by a few units in the last
+    place. Row sides and column bounds are taken as exact. The multipliers can be any numbers.
 
     Args:
         form: The linear program. The bound also holds if some of its columns must be integers.
@@ -195,7 +195,8 @@ def rigorous_bound(form: StandardForm, duals: Floats) -> float:
 def implied_bounds(form: StandardForm) -> tuple[Floats, Floats]:
     """Return the lower and upper column bounds, shape (n,), with missing upper bounds derived from rows if possible.
 
-    A row ``sum a x <= b`` with non-negative coefficients and columns implies ``x <= b / a`` for each of its columns.
+    If all coefficients a and all columns x of a row ``sum a x <= b`` are non-negative, each of its columns satisfies
+    ``x <= b / a``.
     """
     lower, upper = form.col_lower, form.col_upper.copy()
     matrix = form.A

@@ -120,7 +120,9 @@ def _extremum(
     over: Index | Sequence[Index] | None,
     where: Where | None,
 ) -> sympy.Expr:
-    """Return a maximum or minimum for use in formulas; without variables, sympy's own ``Max`` or ``Min``.
+    """Return a maximum or minimum for use in formulas.
+
+    If no expression contains a variable, the result is sympy's own ``Max`` or ``Min``.
 
     Args:
         is_maximum: Whether to return a maximum rather than a minimum.
@@ -153,7 +155,9 @@ def _extremum(
 
 @frozen(eq=False)
 class Line:
-    """An expression that bounds the variable for a convex (concave) function from below (above).
+    """One of the linear expressions whose maximum (minimum) is a convex (concave) function.
+
+    Its rows keep the function's variable above (below) it.
 
     Attributes:
         body: The expression.
@@ -191,7 +195,7 @@ class Epigraph:
 
     @property
     def advice(self) -> str:
-        """The start of the error message for a use in the wrong direction. It says what to write instead."""
+        """The start of an error message, which says how the function may be used and what to write for other uses."""
         use = "minimised or bounded from above" if self.is_convex else "maximised or bounded from below"
         if isinstance(self.statement, sympy.Abs):
             body = self.statement.args[0]

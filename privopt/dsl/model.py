@@ -155,8 +155,8 @@ class Model:
             sets: The sets that the variable is indexed by; none for a scalar.
             lower, upper: Bounds, as numbers or as arrays that broadcast to the variable's shape; None for no bound.
                 They can be changed later: ``z.upper = 2``.
-            kind: "continuous", "integer", "binary" for an integer between 0 and 1, or "semicontinuous" for a number
-                that is 0 or within the bounds, which must be finite and at least 0.
+            kind: "continuous", "integer", "binary" or "semicontinuous". A binary variable is 0 or 1. A semicontinuous
+                variable is 0 or within its bounds, which must be finite and at least 0.
 
         Raises:
             ModelError: The name is taken, or the kind, a set or a bound cannot be used.
@@ -296,9 +296,9 @@ class Model:
             relation: ``Le``, ``Ge`` or ``Eq`` of linear expressions, ``between(lower, expression, upper)``, or
                 ``implies(binary, relation)``; or a relation between whole variables and arrays, such as ``A @ x <= b``.
             forall: The indices that the rows run over. A relation between whole variables has its own indices.
-            where: The index tuples that get a row; None for all. Either an integer array (P, m) of positions or a
-                sequence of tuples of labels, for the first m indices of forall (the others run over their whole sets);
-                or ``((i, k), tuples)``, which names the restricted indices.
+            where: The index tuples that get a row; None for all. An integer array (P, m) of positions, or a sequence of
+                tuples of labels, restricts the first m indices of forall. ``((i, k), tuples)`` restricts the named
+                indices. All other indices run over their whole sets.
             privacy: Whether the rows are privacy rows ``z_i <= exp(L) z_j``. Their exponents are stored separately, and
                 a solver may get tightened rows, but never loosened ones. By default, a family of this form is a privacy
                 family if a factor is written with ``exp``.

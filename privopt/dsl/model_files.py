@@ -82,8 +82,8 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
 def _stricter_matrix(form: StandardForm) -> sparse.csr_matrix:
     """Return a form's matrix with the factors of privacy rows rounded down, so that rows in a file are never looser.
 
-    The nearest double to a factor ``exp(L)`` may be above it. As in rows for a solver, the exponent is therefore
-    lowered by more than the rounding errors of ``exp`` and of the product that gave L.
+    The double nearest to a factor ``exp(L)`` may be above the factor. The exponent is therefore lowered by more than
+    the rounding errors of ``exp`` and of the product that gave L. Rows for solvers are rounded in the same way.
     """
     matrix = form.A
     data = matrix.data.copy()

@@ -134,8 +134,9 @@ class QuadraticPart:
 def check_convexity(part: QuadraticPart, sense: Literal["min", "max"], column_name: Callable[[int], str]) -> None:
     """Check that a quadratic objective is convex if it is minimised, and concave if it is maximised.
 
-    Sums of squares are judged by the signs of their coefficients. For other objectives, the variables are divided into
-    blocks, such that only variables in the same block are multiplied, and the eigenvalues of each block are computed.
+    Sums of squares are judged by the signs of their coefficients. For any other objective, the variables are divided
+    into blocks such that no product involves variables from different blocks. The eigenvalues of each block are then
+    computed.
 
     Args:
         part: The objective's quadratic terms.

@@ -150,9 +150,9 @@ def build_indicator_rows(
     col_upper: Floats,
     coefficients: Coefficients,
 ) -> Rows:
-    """Convert rows that must hold only if a binary switch is on to big-M rows, which must always hold.
+    """Convert rows to big-M rows, which enforce the original rows only while a binary switch is on.
 
-    M is the largest amount by which the column bounds allow a row to be violated while the switch is off. It is
+    M is the largest amount by which a row can be violated within the column bounds while the switch is off. It is
     computed for each row, because a smaller M gives a tighter relaxation.
 
     Args:
