@@ -446,7 +446,9 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis 
 
 
 def _solve_linear(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis | None) -> Raw:
-    """Solve a linear program in this process, reusing the basis's solver instance if its model has the same matrix.
+    """Solve a linear program in this process.
+
+    If the basis keeps a solver instance whose model has the same matrix, the instance is reused.
 
     Args:
         arrays: The model, as :func:`problem_arrays` returns it.

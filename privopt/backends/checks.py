@@ -187,11 +187,12 @@ def cost_magnitude(form: StandardForm, x: Floats | None) -> float:
 
 
 def fix_expensive_columns(conditioned: ScaledForm, objective: float) -> StandardForm:
-    """Fix columns so expensive that they are at their cheaper bound in every point better than a known one.
+    """Fix very expensive columns at their cheaper bounds.
 
-    For example, a penalty of 1e11 next to costs of 1e-3 leaves no digits for the small costs in a solver's multipliers.
-    If a point with an objective of 0.05 is known, the penalised columns are 0 in every better point, up to a solver's
-    tolerance.
+    A column is fixed if its cost is so high that moving it off this bound would make any point worse than a known point
+    (given by its objective). For example, a penalty of 1e11 next to costs of 1e-3 leaves no digits for the small costs
+    in a solver's multipliers. If a point with an objective of 0.05 is known, the penalised columns are 0 in every
+    better point, up to a solver's tolerance.
 
     Args:
         conditioned: The scaled model.

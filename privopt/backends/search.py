@@ -59,7 +59,7 @@ class Backend(Protocol):
 
 
 def _load_prover() -> Backend:
-    """Create the backend that proves other backends' answers, which is HiGHS."""
+    """Create the HiGHS backend, which proves that the answers of other backends are optimal."""
     prover: Backend = registry().kind("solver", PROVER).load()()
     return prover
 
@@ -398,11 +398,11 @@ class Search:
         return evolve(result, bound=bound, outcome=Outcome.OPTIMAL if is_near else Outcome.FEASIBLE)
 
     def _prove_optimum(self, backend: Backend, result: Result) -> Result:
-        """Prove a linear program's optimum with another solver's multipliers, for an answer without multipliers.
+        """Prove that an answer without multipliers is optimal, using multipliers from another solver.
 
         Args:
             backend: The backend that gave the answer.
-            result: The checked answer, with the outcome "optimal".
+            result: The checked answer to a linear program, with the outcome "optimal".
 
         Returns:
             The result, with a bound that the other solver's multipliers prove.

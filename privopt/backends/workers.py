@@ -119,8 +119,8 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
 
     Args:
         solver: The solver's name. Each solver has separate workers, because solvers do not share a process.
-        problem: The problem's arrays by name, and under the key ``solver``, the module whose ``answer(problem)`` solves
-            it. Only the worker imports this module, which can report better points with
+        problem: The problem's arrays by name. The key ``solver`` names the module whose ``answer(problem)`` solves it.
+            Only the worker imports this module. The module can report better points with
             :func:`privopt.execution.child.send_progress`.
         limit: The solver's time limit in seconds; the worker is killed GRACE_SECONDS later. None for no limit.
 

@@ -198,7 +198,8 @@ def table_of(file: File) -> DataFrame:
 def normalize_texts(texts: Series) -> Series:
     """Return a column of strings in :func:`normal_form`.
 
-    ASCII text is already in normal form, and comparing the lengths in bytes and characters detects it quickly.
+    A column of ASCII text is already in normal form, and is returned unchanged. The test for ASCII is fast: it compares
+    the number of bytes with the number of characters.
     """
     # A call of polars takes longer than looking at a few texts.
     if texts.len() <= MAX_FEW and all(text is None or text.isascii() for text in texts.to_list()):

@@ -177,10 +177,10 @@ def problem(*, title: str | None = None, purpose: str | None = None, **tables: o
         po.problem(hierarchy={"counts": counts, "sizes": 12}, privacy={"epsilon": 0.1})
         po.problem(answers=["yes", "no"], privacy={"epsilon": 1.0})  # a key outside any table
 
-    Underscores in table names become hyphens. A mapping becomes a table in the problem file, and any other value a
-    top-level key. Values can be TOML values, rationals, or contents of files: tables from any library (pandas, polars
-    or pyarrow; pass a dict of columns as ``po.table(columns)``), arrays for .npy files, or bytes for any other kind of
-    file.
+    Underscores in table names become hyphens. A mapping becomes a table in the problem file; any other value becomes a
+    top-level key. Values can be TOML values, rationals or the contents of files. File contents are tables (from pandas,
+    polars or pyarrow), arrays for .npy files, or bytes for any other kind of file. Pass a dict of columns as
+    ``po.table(columns)``.
 
     Raises:
         UsageError: A value cannot be stored in a problem file.
@@ -208,7 +208,7 @@ def problem(*, title: str | None = None, purpose: str | None = None, **tables: o
 
 
 def _store_value(where: str, value: object, files: dict[str, bytes]) -> object:
-    """Return a value for a problem file. Tables and arrays are stored as files, and their names are returned.
+    """Convert a value to one that a problem file can contain: for a table, an array or bytes, the name of a new file.
 
     Args:
         where: The key, preceded by the tables that contain it, from which file names are derived.

@@ -392,8 +392,8 @@ def _read_mapping(value: object, member: Any) -> Mapping[str, Any]:
 def find_kind_class(declared: Key, name: str) -> type | None:
     """Return the class for a table whose ``kind`` key is ``name``; None if there is no such kind.
 
-    A kind is a registered way to fill a role, such as "distance". Here, the role is ``declared.kinds``. Only the plugin
-    that registers the named kind is loaded.
+    Kinds are registered under a role, here ``declared.kinds`` (for example, "distance"). Only the plugin that registers
+    the named kind is loaded.
     """
     kinds = registry()
     is_known = declared.kinds and name in kinds.names(declared.kinds)

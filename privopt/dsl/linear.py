@@ -392,8 +392,8 @@ class Coefficient:
     Attributes:
         expression: The coefficient, in params, indices and numbers.
         where: The part of the model to name in error messages.
-        _accesses: The params in the expression, with their indices; the function's first arguments.
-        _numbers: The numbers in the expression that are not integers; the function's last arguments.
+        _accesses: The params in the expression, with their indices. They are the function's first arguments.
+        _numbers: The numbers in the expression that are not integers. They are the function's last arguments.
         _constant: The value, if the expression consists of integers alone; otherwise None.
         _function: The NumPy function; None if ``_constant`` is set.
     """

@@ -276,8 +276,8 @@ class Solution:
         Args:
             values: One number for each column of the model, shape (n,).
             name: Name of the variable.
-            labels: The labels of one of its columns, to return a single number; None for an array in the shape of its
-                sets.
+            labels: The labels of one of the variable's columns, to return a single number. None returns an array in the
+                shape of the variable's sets.
         """
         block = self.form.variable(name)
         block_values = values[block.start : block.stop]
@@ -398,11 +398,11 @@ def start_vector(form: StandardForm, start: Solution | Mapping[str, ArrayLike]) 
 def complete_extremum(
     form: StandardForm, start: Floats, columns: slice, lines: Sequence[str], *, is_convex: bool
 ) -> None:
-    """Set the columns of an absolute value or extremum in a starting point from the point's other values.
+    """Fill in the values of an absolute value or extremum in a starting point.
 
-    The model adds the columns of these functions itself, so users cannot give values for them. A column is set to the
-    largest value of its lines, or to the smallest if the function is concave. It stays NaN if a value that a line needs
-    is missing from the starting point.
+    Users cannot give these values, because the model itself adds the columns of such functions. A column is set to the
+    largest value of its lines, or to the smallest value if the function is concave. It stays NaN if the starting point
+    lacks a value that a line needs.
 
     Args:
         form: The form.
