@@ -35,9 +35,10 @@ class Clash:
 
     Attributes:
         families: Names of the families. If ``irreducible`` is true, omitting any of them leaves a feasible model.
-        rows: Names of the rows in an irreducible clash within these families; empty if none was found in time.
+        rows: Names of rows in these families that clash. Omitting any of them resolves this clash. Empty if HiGHS found
+            no such rows in time, or if only the integer program is infeasible.
         bounds: Names of columns whose bounds contribute to the clash.
-        irreducible: Whether the set of families was fully reduced within the time limit.
+        irreducible: Whether all unnecessary families were removed within the time limit.
         confirmed: Whether HiGHS also finds the model infeasible (without costs and within the time limit).
         contradicted: Whether HiGHS finds a feasible point.
     """

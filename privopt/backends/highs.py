@@ -149,7 +149,9 @@ def _highs_limit(seconds: float | None, started: float) -> float:
 
 
 class HighsSession(Session):
-    """A model that stays loaded in HiGHS and is solved again from the last basis; its initial rows are scaled.
+    """A model that stays loaded in HiGHS. Each solve starts from the last basis.
+
+    The initial rows are scaled; rows that are added later are not.
 
     >>> import numpy as np
     >>> form = StandardForm(c=[1.0, 1.0], A=[[1, 2]], row_lower=[2], row_upper=[np.inf], col_lower=[0, 0],

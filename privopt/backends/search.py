@@ -139,7 +139,10 @@ class Search:
         return self._best_point(str(failure))
 
     def _prefer_known_point(self, result: Result) -> Result:
-        """Return the result or, if a limit ended the search, a better known point with the result's bound."""
+        """Return the better of the result and the best known point, with the result's bound.
+
+        If no limit ended the search early, the result is returned unchanged.
+        """
         if not self.points or result.outcome not in (Outcome.STOPPED, Outcome.FEASIBLE):
             return result
         best = min(self.points, key=self._cost_of)

@@ -29,9 +29,9 @@ class Answer:
         duals: Multipliers of the rows, shape (m,), if the outcome is optimal.
         reduced: Reduced costs, shape (n,), if the outcome is optimal.
         ray: Farkas multipliers y of the rows ``A x``, shape (m,), if the model is infeasible and the solver provides
-            them. For every x within the column bounds, ``y A x`` is smaller than ``y b``, where b contains a row's lower
-            bound if its multiplier is positive, and its upper bound if its multiplier is negative. A feasible point
-            would have ``y A x >= y b``.
+            them. Let b contain the lower bounds of rows with positive multipliers and the upper bounds of rows with
+            negative ones. Every x within the column bounds has ``y A x < y b``, but a feasible point would have
+            ``y A x >= y b``.
         iterations: Number of simplex and interior-point iterations of this solve.
         seconds: Seconds that this solve took.
     """

@@ -47,9 +47,9 @@ def prefix_name(prefix: str | None, name: str) -> str:
 
 @contextmanager
 def naming(file: str) -> Iterator[None]:
-    """Replace :data:`TABLE` with a table's file name in the faults of errors that a ``with`` block raises.
+    """Catch errors raised in a ``with`` block, and raise them again with a file name in their faults.
 
-    Code that receives only columns does not know the file's name.
+    Code that receives only columns does not know the name of the table's file, and uses :data:`TABLE` instead.
     """
     try:
         yield

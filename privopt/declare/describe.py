@@ -68,8 +68,8 @@ def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, na
     Args:
         cls: The problem class.
         prefix: The prefix of every key.
-        takes: A function of a role and the name of a kind (a registered way to fill the role), which returns whether
-            the mechanism accepts the kind. Kinds that are not accepted are omitted with their keys.
+        takes: A function that takes a role and the name of a kind (a registered way to fill the role), and returns
+            whether the mechanism accepts the kind. Kinds that are not accepted are omitted, together with their keys.
 
     Raises:
         UsageError: The class is not an attrs class.
@@ -114,7 +114,7 @@ def _kind_rows(declared: Key, prefix: str, takes: Takes) -> list[KeyRow]:
     Args:
         declared: The declaration of the table.
         prefix: The prefix of the table's keys, such as ``distance.``.
-        takes: A function of a role and the name of a kind, which returns whether the mechanism accepts the kind.
+        takes: A function that takes a role and the name of a kind, and returns whether the mechanism accepts the kind.
     """
     kinds = {
         name: kind for name, kind in list_kind_classes(declared).items() if kind is None or takes(declared.kinds, name)

@@ -427,6 +427,9 @@ def list_columns(names: Sequence[str]) -> str:
 
 
 def strip_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return column names in normal form, without surrounding blanks; unchanged if two names would become equal."""
+    """Return column names in normal form and without surrounding blanks.
+
+    If two names would become equal, all names are returned unchanged.
+    """
     bare = tuple(normal_form(name.strip()) for name in names)
     return bare if len(set(bare)) == len(set(names)) else tuple(names)

@@ -75,8 +75,8 @@ class FileUse:
 
     Attributes:
         columns: The columns that were read from a table, as named in its header; empty for files of other kinds.
-        instead: The contents to publish in place of the file, if the file contains more than was read or has a
-            different form. None to publish the file itself or, for a table, the columns that were read.
+        instead: The contents to publish in place of the file, for example because the reader converted the file. None
+            to publish the file itself or, for a table, the columns that were read.
         unreadable: The columns in a Parquet file whose types cannot be read, such as decimals of 76 digits.
     """
 
@@ -192,10 +192,10 @@ def key(
         name: The key as written in files, if that is not a valid Python name (``"lr-geo"``).
         check: A further condition; see :func:`positive` and the functions after it.
         factory: A function that creates the default, called anew each time.
-        kinds: For a table whose ``kind`` key selects a registered kind, the role that such kinds fill
-            (:class:`privopt.specs.RoleSpec`). The kind determines the table's other keys.
-        kind: The default for the ``kind`` key, which is required if this is None.
-        rest: Whether the field collects, as a mapping, all keys in its table that belong to no other field.
+        kinds: For a table with a ``kind`` key, the role (:class:`privopt.specs.RoleSpec`) whose kinds can be selected.
+            The selected kind determines the table's other keys.
+        kind: The default for the ``kind`` key. None means that the ``kind`` key is required.
+        rest: Whether the field is a mapping that collects all keys in its table that belong to no other field.
         infinite: Whether the strings ``"inf"`` and ``"-inf"``, which stand for infinite numbers in JSON, are accepted.
         omit: Whether :func:`document` omits the key if its value is the default.
     """

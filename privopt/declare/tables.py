@@ -138,8 +138,8 @@ def read_table(
     Args:
         file: The file, as the problem names it.
         columns: The columns to read. Other columns in the file are ignored and not published by ``solve``.
-        any_of: Alternative sets of optional columns, exactly one of which must be complete (``[("lat", "lon"), ("x",
-            "y")]``).
+        any_of: Sets of optional columns, such as ``[("lat", "lon"), ("x", "y")]``. The table must contain all columns
+            of exactly one set.
         min_rows: The smallest number of rows. Use 0 for secret tables, since refusing an empty table would reveal that
             nobody is in it.
 
@@ -465,9 +465,10 @@ def each_once(file: File, table_ids: NDArray[Any], ids: Sequence[str]) -> Ints:
 
 
 def _osmnx_roads(edges: File) -> File:
-    """Return a table of roads with the columns from, to, km, converted from OSMnx's u, v, length (m) if necessary.
+    """Return a table of roads with the columns ``from``, ``to`` and ``km``.
 
-    Each row of an OSMnx table is one direction of a street; a two-way street has two rows.
+    A table written by OSMnx, with the columns ``u``, ``v`` and ``length`` (in metres), is converted. Each of its rows
+    is one direction of a street, so a two-way street has two rows. Any other table is returned unchanged.
     """
     from polars import Series as PolarsSeries
 
@@ -492,10 +493,10 @@ MAX_ROAD_KM: Final = 1e150
 
 
 def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
-    """Return the columns from, to and km from a CSV file of roads. Lengths are rounded down to doubles.
+    """Return the columns ``from``, ``to`` and ``km`` of a table of roads. Lengths are rounded down to doubles.
 
-    Edges as written by OSMnx (u, v, length in metres) are accepted too. A further column, "km nearest", contains the
-    doubles nearest to the lengths.
+    Tables written by OSMnx (with columns ``u``, ``v`` and ``length`` in metres) are also accepted. A further column,
+    ``km nearest``, contains the doubles nearest to the lengths.
 
     Args:
         edges: The file of roads.

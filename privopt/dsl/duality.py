@@ -18,7 +18,7 @@ from privopt.dsl.form import StandardForm
 def weak_duality(
     form: StandardForm, cost: Floats, duals: Floats, lower: Floats, upper: Floats, *, slack: float = 0.0
 ) -> tuple[float, Floats]:
-    """Return the lower bound that row multipliers prove for columns between ``lower`` and ``upper``.
+    """Return the lower bound on a form's cost that row multipliers prove.
 
     The reduced costs ``cost - A'y`` of multipliers y need not be 0. Each is multiplied by one of its column's bounds,
     and the products are added to the bound. Multipliers of the wrong sign count as 0.

@@ -214,8 +214,8 @@ class FunctionReplacer:
 
     Attributes:
         name: Name of the family, or "objective". It is the prefix of the variables' names.
-        restricted: The family's restrictions: pairs of restricted indices and the positions of their values in each
-            tuple.
+        restricted: The family's restrictions. Each is a pair: the restricted indices, and the positions of their values
+            in each tuple.
         epigraphs: The functions replaced so far, inner ones first.
         contexts: For each of these functions, the restrictions on the sums that enclose it. They determine the index
             tuples for which its variable needs lines.

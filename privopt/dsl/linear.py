@@ -341,7 +341,7 @@ def _multiply_factors(expression: sympy.Expr, where: str) -> list[Term]:
 
 
 def _merge_bindings(a: Term, b: Term, expression: sympy.Expr, where: str) -> tuple[SummedIndices, ...]:
-    """Return the sums that enclose the product of two terms: the sums of both terms, nested.
+    """Return the sums that enclose the product of two terms, by nesting the sums of both terms.
 
     Args:
         a, b: A term from each factor.

@@ -300,7 +300,7 @@ class Model:
                 tuples of labels, restricts the first m indices of forall. ``((i, k), tuples)`` restricts the named
                 indices. All other indices run over their whole sets.
             privacy: Whether the rows are privacy rows ``z_i <= exp(L) z_j``. Their exponents are stored separately, and
-                a solver may get tightened rows, but never loosened ones. By default, a family of this form is a privacy
+                scaling for a solver may tighten but never loosen them. By default, a family of this form is a privacy
                 family if a factor is written with ``exp``.
             replace: Whether the family replaces the existing family of the same name.
 

@@ -69,7 +69,7 @@ class Operators:
     _is_expression_of_vectors: ClassVar[bool] = False
 
     def _as_vector(self) -> Any:
-        """Return this variable, parameter or expression over its sets as a ``VectorExpression``; None for a scalar."""
+        """Convert a variable, parameter or expression with sets to a ``VectorExpression``; return None for a scalar."""
         return None
 
     def __le__(self, other: Any) -> Any:

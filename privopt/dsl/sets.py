@@ -110,9 +110,9 @@ class IndexSet:
         """Return the positions of many elements, counted from 0.
 
         Args:
-            values: An integer array of positions, which are only checked against the size; or a sequence of labels. If
-                no label of the set is an integer, integers in a sequence are also taken as positions. Booleans are
-                always labels.
+            values: An integer array of positions, or a sequence of labels. The positions in an array are only checked
+                against the size of the set. Integers in a sequence are taken as positions if no label of the set is an
+                integer. Booleans are always labels.
 
         Raises:
             ModelError: A value is neither a label nor a position of the set.
