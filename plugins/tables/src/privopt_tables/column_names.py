@@ -29,7 +29,7 @@ def _read_word_table() -> dict[str, Any]:
     """Read the lists of words from column_words.toml, and strip accents from the words.
 
     Returns:
-        The lists, keyed by name. Each is a set of words, except that a list of pairs is a tuple of two-word sets.
+        The lists, keyed by name. Each list is a set of words or, for a list of pairs, a tuple of two-word sets.
     """
     table = tomllib.loads(files("privopt_tables").joinpath("column_words.toml").read_text("utf-8"))
     return {

@@ -54,11 +54,12 @@ class ControlValues:
         return cls(values, values[is_new])
 
     def chances(self, values: Floats, errors: Floats, targets: Floats, width: float, *, single: bool) -> Floats:
-        """Return an estimate, for each number, of the probability that it matches its row's coordinate by chance.
+        """Return, for each number, an estimate of the probability that it matches its row's coordinate by chance.
 
         A number matches a coordinate if they differ by at most the number's error. The result is the largest of three
         estimates, multiplied by `CAUTION`. The first uses the digits of the number. The second uses the fraction of
-        other rows' coordinates that match the number. The third uses the density of distinct coordinates around it.
+        other rows' coordinates that match the number. The third uses the density of distinct coordinates near the
+        number.
 
         Args:
             values: (R,) The numbers, each at most half of ``width`` from its row's coordinate.

@@ -91,8 +91,8 @@ class RowSecrets:
         texts: Ids, names or sentences, one sequence for each kind of text. An entry is None for a row without a text of
             this kind.
         text_rows: (T,) The indices of the rows to which ``texts`` belong. None if they belong to all rows.
-        text_chance: For a cell that contains some row's text, the least value to assume for the probability that it
-            contains its own row's text by chance.
+        text_chance: A floor on the assumed probability that a cell containing some row's text contains its own row's
+            text by chance.
     """
 
     positions: Floats | None
@@ -125,7 +125,7 @@ class ColumnSearch:
     Attributes:
         names: The names of the columns to examine.
         _evidence: The evidence, keyed by column and form. The key of a form consists of the secret's index within the
-            row, a word with the form's kind and index, and the form's name.
+            row, a word that encodes the form's kind and index, and the form's name.
     """
 
     names: Sequence[str]
@@ -241,8 +241,8 @@ class _SecretPart:
     def search(self, column: ColumnPart) -> Iterator[tuple[str, Evidence]]:
         """Yield, for each form, a key and the evidence that a column contains the secret in that form.
 
-        The key consists of a word with the form's kind and index, followed by the form's name. Several forms may have
-        the same name.
+        The key consists of a word that encodes the form's kind and index, followed by the form's name. Several forms
+        may have the same name.
         """
         for kind, row_texts in enumerate(self.texts):
             if (evidence := row_texts.search(column, self.secret.text_chance)) is not None:

@@ -208,7 +208,9 @@ class Snap:
         return np.maximum(rows, 0), reason
 
     def snap_positions(self, frame: nw.DataFrame[Any], secret: Secret) -> SimplexMixture:
-        """Return each row's position as a mixture of the surrounding vertices of :attr:`region`, which must be set.
+        """Return each row's position as a mixture of the surrounding vertices of the region.
+
+        The attribute :attr:`region` must be set.
 
         Args:
             frame: Rows that have a position.
@@ -217,16 +219,16 @@ class Snap:
         return self._snapper_for(secret).snap(positions_of(frame, secret)[0])
 
     def _snapper_for(self, secret: Secret) -> Snapper:
-        """Return the snapper of the region, without a projection if the positions are in km on the plane."""
+        """Return the region's snapper. For planar positions (in km), its projection is removed."""
         assert self.region is not None  # callers have checked
         return self.region if secret.kind == "geographic" else evolve(self.region, projection=None)
 
     def make_neighbour_finder(self, radius_km: float, *, degrees: bool) -> Callable[[Floats, Ints], list[list[int]]]:
-        """Return a function that finds the cells near a position, whose stored reports may be repeated there.
+        """Return a function that finds the cells near a position. The reports stored for them may be repeated there.
 
         Cells are fixed and public. A cell consists of the points nearest to one record or vertex, which is its centre.
         A cell is near a position if its centre is within the radius. The distance is never measured from a position
-        that was reported before, because three renewals at known places would locate that position.
+        that was reported before, because renewed reports at three known places would reveal that position.
 
         Args:
             radius_km: The maximum distance in km between a position and the centre of a cell near it.

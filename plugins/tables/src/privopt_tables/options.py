@@ -60,8 +60,8 @@ class ApplyOptions:
         positions: The columns of each position, keyed by prefix, if a row has several positions. In each row, either
             all positions are reported or none is.
         batch: The name of the batch, by which an interrupted run can be continued. None if there is no batch.
-        text: The column of sentences whose words are reported one by one. None if each row has a single secret record
-            or positions.
+        text: The column of sentences whose words are reported one by one. None if rows contain ids or positions
+            instead.
         forms: The formats of subjects and times.
         keep: The columns to keep even if they reveal the secret. Their contents are not protected.
         drop: The columns to omit, such as personal ids.

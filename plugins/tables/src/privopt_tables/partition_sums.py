@@ -21,11 +21,12 @@ FIELD: Final = (1 << 61) - 1
 
 @define
 class RowSums:
-    """A keyed hash of the set of a subject's rows: the sum of the rows' hashes and the sum of their squares, in GF(p).
+    """A keyed hash of the set of a subject's rows.
 
-    Each row is represented by an element of the field: its HMAC under the batch's key, modulo p. Without the key, an
-    attempt to replace rows without changing the sum succeeds with a probability of about 2^-61. The sum of squares
-    serves to identify a replaced row.
+    Each row is represented by an element of the prime field GF(p): its HMAC under the batch's key, modulo p. The hash
+    consists of the sum of these elements and the sum of their squares. Without the key, an attempt to replace rows
+    without changing the sum succeeds with a probability of about 2^-61. The sum of squares makes it possible to
+    identify a replaced row.
 
     Attributes:
         rows: The number of rows.

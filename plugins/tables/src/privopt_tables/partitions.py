@@ -201,7 +201,7 @@ class Partitions:
         yield pa.Table.from_pylist(tallies, schema=schema)
 
     def _search_columns(self, frames: Sequence[nw.DataFrame[Any]], search: ColumnSearch) -> None:
-        """Search the other columns for the secret, in several batches at once because engines pass small batches.
+        """Search the columns of several batches for the secret. Batches are combined because engines pass small ones.
 
         Args:
             frames: The batches.

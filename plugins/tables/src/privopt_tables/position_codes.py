@@ -56,7 +56,7 @@ def _box_reading(south: float, west: float, height: float, width: float) -> Read
 
 
 def _read_geohash(text: str) -> Iterator[Reading]:
-    """Yield the boxes that the geohashes in a string encode.
+    """Yield the boxes encoded by the geohashes in a string.
 
     A geohash has five bits per character. Even bits (counted from 0) belong to the longitude, odd bits to the latitude.
     """
@@ -73,7 +73,7 @@ def _decode_bits(bits: str, size: float) -> tuple[float, float]:
 
 
 def _read_plus_code(text: str) -> Iterator[Reading]:
-    """Yield the boxes that the full plus codes in a string encode.
+    """Yield the boxes encoded by the full plus codes in a string.
 
     Characters after the tenth, which would refine the box further, are ignored. This only makes the box larger.
     """
@@ -89,7 +89,7 @@ def _read_plus_code(text: str) -> Iterator[Reading]:
 
 
 def _read_short_plus_code(text: str) -> Iterator[Reading]:
-    """Yield the positions, modulo whole degrees, that the short plus codes in a string encode.
+    """Yield the positions encoded by the short plus codes in a string, modulo whole degrees.
 
     A short plus code omits the first four characters, which select multiples of 20 degrees and of 1 degree.
     """
@@ -105,7 +105,7 @@ def _read_short_plus_code(text: str) -> Iterator[Reading]:
 
 
 def _read_quadkey(text: str) -> Iterator[Reading]:
-    """Yield the boxes that the quadkeys in a string encode.
+    """Yield the boxes encoded by the quadkeys in a string.
 
     Each digit combines a bit of the tile's x (value 1) with a bit of its y (value 2).
     """
@@ -139,7 +139,7 @@ def _tile_reading(zoom: int, x: int, y: int) -> Reading:
 
 
 def _read_maidenhead(text: str) -> Iterator[Reading]:
-    """Yield the boxes that the Maidenhead locators in a string encode.
+    """Yield the boxes encoded by the Maidenhead locators in a string.
 
     Each pair of characters, longitude first, divides the sides of the box by 18, 10, 24, 10 and 24 in turn.
     """
@@ -197,7 +197,7 @@ def _read_binary(text: str) -> Iterator[Reading]:
 
 
 def read_mgrs(text: str) -> Iterator[Reading]:
-    """Yield the positions that references of the Military Grid Reference System (MGRS) in a string encode.
+    """Yield the positions encoded by the MGRS (Military Grid Reference System) references in a string.
 
     Each reading consists of a northing and an easting in metres within a 100 km square. The letters that identify the
     square are ignored.

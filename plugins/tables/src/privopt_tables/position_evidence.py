@@ -1,4 +1,4 @@
-"""Evidence, by "testing by betting", that a column's cells contain the secrets of their rows.
+"""Use "testing by betting" to collect evidence that a column's cells contain the secrets of their rows.
 
 A column is dropped on accumulated evidence, not for a single match. A row is a bet if its cell could contain the row's
 secret, for example if a number is within half a degree of a coordinate. Let c be the probability that this cell matches
@@ -67,7 +67,8 @@ def weigh_rows(near: Bools, matched: Bools, chances: Floats, scale: float) -> Ev
     Args:
         near: (C,) Whether each row is a bet, because its cell could contain the secret.
         matched: (C,) Whether each row's cell contains the secret.
-        chances: (C,) The probability c that the cell of an unrelated column matches the secret.
+        chances: (C,) The probability that each row's cell would match the secret by chance, if the column were
+            unrelated to the secret.
         scale: The number of table rows that each of these rows represents. Only the number of matches is multiplied by
             it.
     """

@@ -157,7 +157,7 @@ def _to_mgrs_square(zone_shift: int) -> Callable[[Floats], Floats]:
 
 
 def _code_transform(name: str) -> Callable[[Floats], Floats]:
-    """Return the function that converts positions to the numbers that the reader of the code ``name`` yields.
+    """Return the function that converts positions to the same kind of numbers as the reader for the code ``name``.
 
     A short plus code omits whole degrees, and binary coordinates are compared without signs.
     """

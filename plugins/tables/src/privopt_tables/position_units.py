@@ -64,8 +64,8 @@ class UnitSearch:
         position_count: The number of rows so far in which both coordinates are numbers.
         fitting_counts: For each unit, the number of these rows whose position is among the records if the numbers are
             in that unit. The key for the records' own unit is "".
-        possible_counts: For each unit, the number of these rows whose numbers, if they are in that unit, can be a
-            position on the Earth. The keys are those of ``fitting_counts``.
+        possible_counts: For each unit, the number of these rows whose numbers would be a valid position on the Earth in
+            that unit. The keys are those of ``fitting_counts``.
     """
 
     columns: tuple[str, ...]

@@ -69,7 +69,8 @@ class RowTexts:
 
         Args:
             column: The column to search.
-            chance: The least value to assume for the probability that a cell contains its row's text by chance.
+            chance: A floor on the assumed probability that a cell containing some row's text contains its own row's
+                text by chance.
 
         Returns:
             The evidence, or None if no row has both a text and a filled cell.

@@ -92,7 +92,7 @@ def traces(trial: Trial) -> None:
 
 
 def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
-    """Check one release: the noise of its tests, the probabilities of its report sequences, and its draws.
+    """Check one release: the noise in its repetition tests, the probabilities of report sequences, and its draws.
 
     Args:
         trial: The trial of a mechanism, which collects failures.
@@ -126,9 +126,10 @@ def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
 
 
 def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, setting: _TraceSetting) -> None:
-    """Check that the tests' noise hides the distance between any two places, and that segments are charged in full.
+    """Check that noise in the repetition tests hides the distance between any two places, and that charges suffice.
 
-    A segment must cost at least the epsilon of a fresh report, plus that of the threshold, plus twice that of a test.
+    A segment consists of a fresh report and its repetitions. It must cost at least the epsilon of a fresh report, plus
+    that of the threshold, plus twice that of a test.
 
     Args:
         trial: The trial, which collects failures.
@@ -213,7 +214,10 @@ def _compare_traces(
 
 
 def _neighbouring_place(place_number: int, count: int) -> int:
-    """Return the index of a place's partner, or the place's own index if it has none. 2k and 2k + 1 are partners."""
+    """Return the index of a place's partner, or the place's own index if it has none.
+
+    The places with the indices 2k and 2k + 1 are partners.
+    """
     return min(place_number ^ 1, count - 1)
 
 

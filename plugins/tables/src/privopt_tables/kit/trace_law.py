@@ -35,8 +35,8 @@ class Law:
 
     Attributes:
         fresh: (P, K) The probability of each output in a fresh report (one that is not a repetition) from each place.
-        steps: (P, K) The distance from each place to each output, in steps. A step is the unit in which the tests
-            measure distances.
+        steps: (P, K) The distance from each place to each output, in steps. A step is the unit in which
+            repetition tests measure distances.
         prediction: The distance (level) up to which a report would be repeated if there were no noise, and the rates of
             the noise.
     """
@@ -53,8 +53,8 @@ class Law:
     def sequence_probabilities(self, trace: Sequence[int]) -> Mapping[Reports, float]:
         """Return the probability of every sequence of reports along a trace.
 
-        There are K (K + 1)^(n - 1) sequences of n reports: each report after the first is either a fresh output or a
-        repetition of the previous report.
+        With K outputs, there are K (K + 1)^(n - 1) sequences of n reports. Each report after the first is either a
+        fresh output or a repetition of the previous report.
 
         Args:
             trace: The indices of the places along the trace.
@@ -131,9 +131,9 @@ def segment_probability(
     """Return the probability that the given tests repeat a report and that the final test, if any, renews it.
 
     The probability is a sum of geometric series over the threshold's noise m. The level is the distance up to which a
-    report would be repeated if there were no noise. A test at a distance of x steps more than the level repeats the
-    report with probability 1 - exp(-test (m - x)) if m > x, and always renews it if m <= x. The number of terms is
-    proportional to two to the power of the number of repetitions.
+    report would be repeated if there were no noise. A test x steps beyond the level repeats the report with probability
+    1 - exp(-test (m - x)) if m > x, and always renews it if m <= x. For r repetitions, the number of terms is
+    proportional to 2^r.
 
     Args:
         threshold: The rate of the noise on the threshold, per step.
@@ -173,8 +173,8 @@ def max_log_ratio(terms: Terms, reports: Reports, distances: Floats) -> Fraction
 
     The maximum is computed from the epsilons of the parts, without using the cost of a segment in ``terms``. The first
     report contributes its epsilon times the distance at the first row. Each complete segment contributes its epsilon
-    times the largest distance in it. Its epsilon is that of a report, plus that of the threshold, plus twice that of a
-    test. A segment that has not ended contributes only the threshold's epsilon times the largest distance in it.
+    times the largest distance in it. The epsilon of a complete segment is that of a report, plus that of the threshold,
+    plus twice that of a test. For a segment that has not ended, only the threshold's epsilon is used.
 
     Args:
         terms: The epsilons of the parts: the report, the threshold and a test.
