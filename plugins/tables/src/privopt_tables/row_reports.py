@@ -44,8 +44,8 @@ SUBJECT: Final = "subject"
 class _InOneThread(RowCharger):
     """Charges rows in the thread in which the ledger is open, whichever thread makes the call.
 
-    Everything else runs in the calling thread. Polars threads wait for one another, so giving them work from the
-    ledger's thread while they wait for that thread would cause a deadlock.
+    Everything else runs in the calling thread. If the ledger's thread gave work to Polars, it would wait for Polars
+    threads that are themselves waiting for the ledger's thread, which would be a deadlock.
 
     Attributes:
         thread: An executor with a single thread.

@@ -237,7 +237,7 @@ class Tracer:
 
         Args:
             frame: The part, with B rows.
-            records: (B,) The index of the matrix row of each row's record. If the guarantee covers every point in a
+            records: (B,) For each row, the index of its record's matrix row. If the guarantee covers every point in a
                 region, a vertex that was drawn for the row takes the place of the record.
             reason: (B,) The reason why a row has no position, as an index into :data:`REASONS`, or -1 for a row with a
                 position.

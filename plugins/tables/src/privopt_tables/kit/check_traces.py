@@ -128,8 +128,8 @@ def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
 def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, setting: _TraceSetting) -> None:
     """Check that noise in the repetition tests hides the distance between any two places, and that charges suffice.
 
-    A segment consists of a fresh report and its repetitions. It must cost at least the epsilon of a fresh report, plus
-    that of the threshold, plus twice that of a test.
+    A segment consists of a report, the rows that repeat it, and the row that renews it. It must cost at least the
+    epsilon of a fresh report, plus that of the threshold, plus twice that of a test.
 
     Args:
         trial: The trial, which collects failures.

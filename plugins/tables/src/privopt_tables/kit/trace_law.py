@@ -174,7 +174,7 @@ def max_log_ratio(terms: Terms, reports: Reports, distances: Floats) -> Fraction
     The maximum is computed from the epsilons of the parts, without using the cost of a segment in ``terms``. The first
     report contributes its epsilon times the distance at the first row. Each complete segment contributes its epsilon
     times the largest distance in it. The epsilon of a complete segment is that of a report, plus that of the threshold,
-    plus twice that of a test. For a segment that has not ended, only the threshold's epsilon is used.
+    plus twice that of a test. For a segment that has not ended, the threshold's epsilon alone is used instead.
 
     Args:
         terms: The epsilons of the parts: the report, the threshold and a test.

@@ -27,7 +27,7 @@ _AXES: Final = COORDINATES["geographic"]
 
 
 def wrap_longitudes(longitudes: Floats) -> Floats:
-    """Convert longitudes from -180 to 360 degrees to the range from -180 to 180, by an exact subtraction."""
+    """Convert longitudes between -180 and 360 degrees to the range from -180 to 180. The subtraction is exact."""
     return np.where(longitudes > 180.0, longitudes - 360.0, longitudes)
 
 

@@ -296,9 +296,9 @@ class PositionProtector(RowProtector):
         return secrets
 
     def look_at_secrets(self, frame: nw.DataFrame[Any]) -> None:
-        """Count positions that fit other units, and ids that look like a record's id without being equal to it.
+        """Count positions that are probably in another unit, and ids that look like a record's id but differ from it.
 
-        The counts of all rows so far appear in warnings.
+        The counts accumulate over all parts of the table, and are reported in warnings.
         """
         for _, columns in self.positions:
             if columns.kind == "id":

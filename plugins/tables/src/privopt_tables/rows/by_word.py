@@ -73,8 +73,8 @@ def split_words(text: str) -> list[str]:
 def vocabulary(ids: Iterable[str]) -> dict[str, int]:
     """Return a mapping from words to the indices of the records that they name.
 
-    The words are the ids in Unicode normal form C, and their case-folded forms. A case-folded form that is itself the
-    id of another record names that record.
+    The words are the ids in Unicode normal form C, and their case-folded forms. If a case-folded form is itself the id
+    of another record, it names that record.
 
     Args:
         ids: The ids of the records, in order.

@@ -298,7 +298,7 @@ def _solve_point(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
 
 
 def _share_bounds(lines: Sequence[Line], points_by_mechanism: dict[str, list[Point]]) -> list[str]:
-    """Improve points with bounds from points at larger epsilons and releases from points at smaller epsilons.
+    """Improve each point with lower bounds from larger epsilons and with releases from smaller epsilons.
 
     Args:
         lines: The lines of the curve, one for each mechanism.

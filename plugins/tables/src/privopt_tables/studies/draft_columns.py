@@ -310,7 +310,7 @@ def _read_table(points: Path) -> tuple[pl.DataFrame, str | None, list[str]]:
 def _find_id_columns(
     frame: pl.DataFrame, names_by_lower_case: dict[str, str], used_columns: set[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Find the columns that identify rows: one column, or a parent's id with an id that is unique within the parent.
+    """Find the columns that identify rows: one column of ids, or a parent's id and an id unique within that parent.
 
     Args:
         frame: The table.

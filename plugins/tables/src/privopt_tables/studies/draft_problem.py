@@ -200,7 +200,7 @@ def write_together(contents_by_target: Mapping[Path, bytes | Path], *, force: bo
 
 @contextmanager
 def _rename_faults(table: str, name: str) -> Iterator[None]:
-    """Replace the name of the converted table with that of the user's table in faults that the ``with`` block raises.
+    """Make faults raised in the ``with`` block name the user's table instead of the converted table.
 
     Args:
         table: The name of the converted table.
