@@ -175,7 +175,7 @@ def _solve_program(
     model.minimize(total(serving_cost[p] * serves[p], over=p) + total(opening_cost[u] * opens[u], over=u))
 
     def make_rows(row: Ints, values: Floats, count: int) -> csr_array:
-        """Return a sparse matrix (count, pairs) in which the column of pair p has one entry, in row ``row[p]``."""
+        """Return a sparse matrix (count, pairs). Its column p has the single entry ``values[p]``, in row ``row[p]``."""
         return csr_array(coo_array((values, (row, number)), shape=(count, len(i))))
 
     # Single source: exactly one facility serves a location.

@@ -87,8 +87,8 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 def _has_ties(problem: GeneratedProblem) -> bool:
     """Return whether two facilities may cost the same for some location.
 
-    Ties go to the first id, so renaming ids may change the plan of such a problem. The kit then skips its check with
-    other ids. Problems on the sphere are always taken to have ties.
+    Ties go to the first id, so renaming ids may change the plan. The kit therefore skips the check that renames ids if
+    there may be ties. Problems on the sphere are always taken to have ties.
     """
     # The columns are id, coordinates (none with a matrix), capacity, facility cost and clients.
     rows = problem.rows(POINTS)[1:]

@@ -27,8 +27,8 @@ about twice the expected number of locations with noise above the slope."""
 def paper_margin(sizes: Ints, locations: int, epsilon: float, alpha: float) -> Floats:
     """Return the paper's margin for each facility, (2 / epsilon) sqrt(|L|) ln(2 n / alpha) clients (Algorithm 2).
 
-    The proof in the paper uses the moment generating function of Laplace(1/epsilon). The function for the discrete
-    Laplace distribution is never larger, because (cosh s - 1) / s^2 increases in s. So the margin is valid for integer
+    The proof in the paper uses the moment generating function of Laplace(1/epsilon). That of the discrete Laplace
+    distribution is never larger, because (cosh s - 1) / s^2 increases with s > 0. So the margin is valid for integer
     noise too.
 
     Args:

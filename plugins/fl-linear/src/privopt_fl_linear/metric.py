@@ -42,7 +42,7 @@ class Metric(ABC):
 
     @abstractmethod
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return, for each location, the centre within ``radius`` of it, or -1 if there is no such centre, shape (n,).
+        """Return the centre within ``radius`` of each location, or -1 if there is none, as an array of shape (n,).
 
         ``centres`` are location indices. The centres must be more than twice the radius apart, so that no location is
         in two balls. The radius is in the metric's unit.
@@ -80,10 +80,10 @@ class Metric(ABC):
         return np.array(selected, dtype=np.int64)
 
     def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
-        """Return, for each location v, the facility u that minimises cost_u + d(u, v). Ties go to the lowest index.
+        """Return, for each location v, the facility u that minimises cost_u + d(u, v), where d is the distance.
 
-        ``facilities`` are ascending location indices, and ``cost`` (n,) has an entry for each location. The result (n,)
-        contains location indices.
+        ``facilities`` are ascending location indices, and ``cost`` (n,) has an entry for each location. Ties go to the
+        lowest index. The result (n,) contains location indices.
         """
         everyone = np.arange(self.size)
         return facilities[self.nearest(everyone, facilities, cost, np.ones(self.size), 1)[0][:, 0]]
@@ -91,7 +91,7 @@ class Metric(ABC):
     def nearest(self, places: Ints, facilities: Ints, cost: Floats, scale: Floats, count: int) -> tuple[Ints, Floats]:
         """Return the ``count`` facilities u with the smallest sums scale_v cost_u + d(u, v) for each place v.
 
-        This takes O(M F) time for M places and F facilities.
+        d is the distance. The search takes O(M F) time for M places and F facilities.
 
         Args:
             places: (M,) location indices of the places v.
@@ -181,14 +181,14 @@ class _PointSet(Metric):
         return straight * (1.0 + 1e-9) + 1e-9 * self._sphere
 
     def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
-        """Return, for each location v, the facility u that minimises cost_u + d(u, v), in about O(n log n) time.
+        """Return, for each location v, the facility u that minimises cost_u + d(u, v), where d is the distance.
 
         ``facilities`` are ascending location indices, and ``cost`` (n,) has an entry for each location. Ties go to the
         lowest index. The result (n,) contains location indices.
 
-        The tree has an additional dimension, in which facility u is raised by cost_u. Then the distance between u and v
-        is sqrt(d(u, v)^2 + cost_u^2), which is at most d(u, v) + cost_u. So a facility whose distance in the tree
-        exceeds the best sum so far cannot be better.
+        This takes about O(n log n) time. The tree has an additional dimension, in which facility u is raised by cost_u.
+        Then the distance between u and v is sqrt(d(u, v)^2 + cost_u^2), which is at most d(u, v) + cost_u. So a
+        facility whose distance in the tree exceeds the best sum so far cannot be better.
         """
         from scipy.spatial import cKDTree
 
@@ -239,7 +239,7 @@ class _PointSet(Metric):
         return find_neighbours
 
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return, for each location, the centre within ``radius`` of it, or -1 if there is no such centre, shape (n,).
+        """Return the centre within ``radius`` of each location, or -1 if there is none, as an array of shape (n,).
 
         The nearest centre is the only candidate, because ``centres`` (location indices) are more than twice the radius
         apart.
@@ -383,7 +383,7 @@ class Matrix(Metric):
         return lambda point: np.flatnonzero(self.distances[point, among] <= radius)
 
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return, for each location, the centre within ``radius`` of it, or -1 if there is no such centre, shape (n,).
+        """Return the centre within ``radius`` of each location, or -1 if there is none, as an array of shape (n,).
 
         ``centres`` are location indices. The centres must be more than twice the radius apart.
         """

@@ -187,9 +187,10 @@ class _Search:
                 return
 
     def choose_target(self, lower: float) -> float:
-        """Return the target for Polyak's step length: the bound that would end the search, capped at about 2 ``lower``.
+        """Return the target for Polyak's step length: the bound that would end the search, or a lower cap.
 
-        ``lower`` is the best bound so far. The cap keeps the steps short while the incumbent is far from optimal.
+        ``lower`` is the best bound so far. The cap is about twice ``lower``. It keeps the steps short while the
+        incumbent is far from optimal.
         """
         # The largest opening cost keeps the target above a bound of 0. The factor 1 + 1e-9 lets the ascent pass the
         # goal in spite of rounding.
@@ -197,7 +198,9 @@ class _Search:
         return min(self.bound_goal * (1 + 1e-9), guess if guess > 0.0 else 1.0)
 
     def bound_node(self, state: Ints, price: Floats, rounds: int, scale: float) -> tuple[float, Floats, Floats]:
-        """Compute a lower bound for a node by subgradient ascent, and offer the cheap sets that the relaxation opens.
+        """Compute a lower bound for a node by subgradient ascent.
+
+        Cheap sets of facilities that the relaxation opens during the ascent are passed to :meth:`offer_set`.
 
         Args:
             state: (F,) The node.

@@ -100,7 +100,7 @@ class Server:
 
     @property
     def has_prior(self) -> bool:
-        """Whether a plan can be made from public data: no facilities are to be chosen, or the mean count is known."""
+        """Whether a plan can be made from public data: no facilities have to be chosen, or the mean count is known."""
         return not self.chooses_sites or self.mean_clients is not None
 
     @property

@@ -112,8 +112,9 @@ class _WrappedTail:
     def of(cls, discrete: bool, epsilon: float, draws: int, error: float) -> _WrappedTail:
         """Return a Fourier sum that is within ``error`` of the true tail.
 
-        If term j is the last one kept and J is the last one of the full sum, the omitted terms add up to at most
-        phi(theta_j)^draws ln(J / j) / 2 (discrete noise), or phi(theta_j)^draws / (2 draws pi) (continuous noise).
+        Let j be the last term that is kept, and J the last term of the full sum. The omitted terms add up to at most
+        phi(theta_j)^draws ln(J / j) / 2 for discrete noise, and phi(theta_j)^draws / (2 draws pi) for continuous noise.
+        The module's docstring defines phi and theta_j.
 
         Args:
             discrete: Whether the noise is discrete Laplace rather than continuous Laplace.

@@ -206,8 +206,8 @@ def _lower_envelope(choices: Sequence[Candidate], n: int) -> tuple[list[Candidat
 def _thin_envelope(choices: Sequence[Candidate], n: int, min_width: float) -> tuple[list[Candidate], list[float]]:
     """Return the lower envelope without candidates whose range of totals is narrower than ``min_width`` clients.
 
-    ``min_width`` is the standard deviation of the noise in the total. Whether a candidate with a narrower range is
-    chosen would depend on little but the noise. The two lists are those described in `_lower_envelope`.
+    ``min_width`` is the standard deviation of the noise in the total. Almost only the noise would determine whether a
+    candidate with a narrower range is chosen. The two lists are those described in `_lower_envelope`.
     """
     choices = list(choices)
     while True:

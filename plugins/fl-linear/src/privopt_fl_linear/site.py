@@ -87,7 +87,9 @@ class Site:
         return np.full(self.size, math.inf) if self.capacity is None else self.capacity
 
     def connect(self, facilities: Ints | None = None) -> Assignment:
-        """Connect each location to its cheapest facility: h(v) = argmin_u cost_u + d(u, v) (Algorithm 1).
+        """Connect each location to its cheapest facility (Algorithm 1).
+
+        The facility of location v is the u that minimises cost_u + d(u, v), where d is the distance.
 
         Without opening costs and capacity bounds this is optimal for any counts. Ties go to the lowest location index.
 
@@ -99,7 +101,7 @@ class Site:
 
 
 def sum_counts(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Floats:
-    """Return, for each facility of an assignment, the sum of the counts (n,) at its locations, shape (m,).
+    """Return the sum of the counts (n,) at the locations of each facility, as an array of shape (m,).
 
     The sums are exact for integers and correctly rounded for floats, so they do not depend on the order of the
     locations. Noisy counts may be negative.
@@ -117,9 +119,10 @@ def sum_counts(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Fl
 
 
 def connection_cost(metric: Metric, assignment: Assignment, counts: NDArray[np.int64] | Floats) -> float:
-    """Return the total distance between clients and their facilities: sum_v counts_v d(v, h(v)), for counts (n,).
+    """Return the total distance between clients and their facilities, for counts (n,).
 
-    Each product is a double, and their sum is correctly rounded.
+    This is the sum over all locations v of counts_v d(v, h(v)), where h(v) is the facility of v and d is the distance.
+    Each product is a double, and the sum of the products is correctly rounded.
     """
     return math.fsum(counts * metric.distances_between(np.arange(metric.size), assignment.facility))
 

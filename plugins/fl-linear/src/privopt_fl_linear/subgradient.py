@@ -97,9 +97,9 @@ def ascend(
         scale: Initial factor of Polyak's step length, about 0.05 to 2.
 
     Returns:
-        The best bound (in doubles, without an allowance for rounding), the prices (C,) that give it, the number of
-        times that each facility was opened in the second half of the rounds (F,), the mask (F,) of the cheapest set
-        that was evaluated, and the cost of that set. Every eighth set that the relaxation opens is evaluated.
+        Five values: the best bound (in doubles, without an allowance for rounding); the prices (C,) that give it; how
+        often each facility was opened in the second half of the rounds, (F,); the mask (F,) of the cheapest evaluated
+        set; and the cost of that set. Every eighth set that the relaxation opens is evaluated.
     """
     F, C = len(start) - 1, len(price)
     rho, is_open, served = np.zeros(F), np.zeros(F, np.bool_), np.zeros(C)

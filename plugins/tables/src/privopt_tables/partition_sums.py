@@ -1,4 +1,4 @@
-"""Keyed sums over each subject's rows, with which the second pass over a partitioned table recognises the charged rows.
+"""Keyed sums over each subject's rows, used to check that the rows in a table's second pass are the charged ones.
 
 Source: docs/adr/0028-partitions.md.
 """

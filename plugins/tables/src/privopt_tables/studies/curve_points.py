@@ -453,7 +453,7 @@ class Refusals:
 
     @property
     def error(self) -> PrivoptError:
-        """The first error that is not an input error. If all are input errors, one error with all their faults."""
+        """The first error that is not an input error. If all are input errors, a single one with all faults."""
         errors = list(self._errors.values())
         usage_error = next((error for error in errors if not isinstance(error, InputError)), None)
         faults = [fault for error in errors if isinstance(error, InputError) for fault in error.faults]

@@ -474,7 +474,9 @@ def suggest_tables(cls: type[MetricProblem], radius: float) -> dict[str, dict[st
 
 
 def _suggest_keys(table: type[Any], radius: float) -> Iterator[tuple[str, object]]:
-    """Yield each key that a TOML table requires, with a suggested value: the radius, or "all" (records).
+    """Yield each required key of a TOML table, with a suggested value.
+
+    The value is the radius for a distance, and "all" for a choice of records.
 
     Args:
         table: The class of the table.
