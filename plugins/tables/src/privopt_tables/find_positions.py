@@ -120,7 +120,7 @@ def find_position_columns(
 
 @define
 class ColumnSearch:
-    """Searches a table's columns for the secrets of their rows, part by part, and decides from all parts together.
+    """Searches the parts of a table for columns that contain the secrets of their rows, and decides from all parts.
 
     Attributes:
         names: The names of the columns to examine.

@@ -39,8 +39,8 @@ class Evidence:
     """The evidence that a column contains the secret in a certain form.
 
     Attributes:
-        logs: The logarithm of the stake for each of :data:`BETS`, in an array of the same shape. A stake is a product
-            over rows, and 1 if there are none.
+        logs: The logarithm of the stake for each of :data:`BETS`, in an array of the same shape. Each stake is a
+            product over rows, which is 1 if there are no rows.
         matches: The number of rows that contain the secret. It may be extrapolated from a sample.
         searched: The number of rows that were searched.
     """

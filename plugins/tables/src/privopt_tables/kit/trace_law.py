@@ -169,7 +169,7 @@ def segment_probability(
 
 
 def max_log_ratio(terms: Terms, reports: Reports, distances: Floats) -> Fraction:
-    """Return the maximum log ratio that the guarantee allows between a sequence's probabilities along two traces.
+    """Return the maximum log ratio that the guarantee allows for the probabilities of one sequence along two traces.
 
     The maximum is computed from the epsilons of the parts, without using the cost of a segment in ``terms``. The first
     report contributes its epsilon times the distance at the first row. Each complete segment contributes its epsilon

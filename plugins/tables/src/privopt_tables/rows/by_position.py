@@ -157,7 +157,7 @@ class PositionProtector(RowProtector):
 
     @property
     def first_position(self) -> Secret:
-        """The columns of a row's first position, which is the only one if reports are stored or form traces."""
+        """The columns of a row's first position. If reports are stored or form traces, a row has no other position."""
         return self.positions[0][1]
 
     def _prefix_names(self, *names: str) -> tuple[str, ...]:
@@ -296,7 +296,7 @@ class PositionProtector(RowProtector):
         return secrets
 
     def look_at_secrets(self, frame: nw.DataFrame[Any]) -> None:
-        """Count positions that are probably in another unit, and ids that look like a record's id but differ from it.
+        """Count positions that would fit another unit, and ids that look like a record's id but differ from it.
 
         The counts accumulate over all parts of the table, and are reported in warnings.
         """
