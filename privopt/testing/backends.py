@@ -1,6 +1,6 @@
-"""Checks of linear programming solvers, which compare answers on small random models with SciPy's and with dual bounds.
+"""Checks of linear programming solvers on small random models.
 
-By weak duality, the multipliers at an optimum prove its value, regardless of the solver that found them. Each check has
+A solver's answers are compared with SciPy's and with dual bounds. By weak duality, the multipliers at an optimum prove its value, regardless of the solver that found them. Each check has
 the same interface as checks from plugins: it takes the name of a registered solver, an effort and a seed.
 """
 

@@ -133,7 +133,7 @@ class _Recorder(Registered):
     Attributes:
         mechanism_class: The class under trial.
         compared: Whether to compare the problem after the solve with a copy made before it (:attr:`Run.changed`).
-        notes: The values that the last ``solve`` recorded, by the name of the :class:`Run` attribute they belong to.
+        notes: The values that the last ``solve`` recorded, keyed by the corresponding attribute of :class:`Run`.
     """
 
     mechanism_class: type[Mechanism[Any, Any]]

@@ -186,9 +186,9 @@ def _most_telling_pairs(
 ) -> dict[tuple[int, int], float]:
     """Select the most informative pairs that together cover all secrets, and return them with their distances.
 
-    Draws are the most informative for pairs at which epsilon times the distance is near 1. Secrets without a partner at
-    a finite distance are not covered. If pairs are ordered, a secret that occurs first in some pair and second in
-    another is covered in both positions.
+    Pairs are most informative if epsilon times their distance is near 1. Secrets without a partner at a finite distance
+    are not covered. If pairs are ordered, a secret that occurs first in some pair and second in another is covered in
+    both positions.
 
     Args:
         pairs: Array of shape (P, 2), the indices of the two secrets in each pair.
@@ -321,7 +321,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
 
 
 def _distance_from_zero(trial: Trial, problem: GeneratedProblem) -> float:
-    """Return the smallest magnitude among the numbers in a problem's result, each relative to its noise.
+    """Return the smallest ratio of a number's magnitude to the scale of its noise, over all numbers in a result.
 
     Each number is estimated by the median of a few draws, and the scale of its noise by their interquartile range.
 

@@ -33,7 +33,7 @@ def states_channel(subject: Subject) -> str | None:
 
 @check("channel", version=2, needs=states_channel, share=0.3, min_examples=4)
 def channel(trial: Trial) -> None:
-    """Check that the probabilities in ``channel()`` satisfy the claimed guarantee, and that reports follow them.
+    """Check that the probabilities in ``channel()`` satisfy the guarantee, and that reports occur as often as stated.
 
     A channel gives the probability of each report for each secret.
 

@@ -219,7 +219,7 @@ def _make_long_numbers(run: Run) -> Iterator[Forgery]:
 
 
 def _replace_last_word(run: Run, name: str, change: Callable[[str], str | None]) -> Iterator[Forgery]:
-    """Yield forgeries of a file in which one word is replaced: the last one that ``change`` does not keep.
+    """Yield forgeries of a file in which one word is replaced: the last word for which ``change`` gives a replacement.
 
     In an archive, only the last element of each string array is tried, with one forgery per array.
 

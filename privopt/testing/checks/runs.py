@@ -366,9 +366,9 @@ def vacuous_guarantee(trial: Trial) -> None:
     """Check that a certificate holds only if some checked condition makes two different inputs hard to distinguish.
 
     Problems in which no two inputs differ, because all inputs are at distance 0 or there are no neighbours, are exempt.
-    The profile's ``nothing_near`` returns a problem whose inputs differ, but in which no pair must be hard to
-    distinguish, for example because all inputs are too far apart. Such a problem must be refused, or have a certificate
-    that does not hold.
+    The profile's ``nothing_near`` returns a problem whose inputs differ, but whose guarantee requires nothing of any
+    pair, for example because all inputs are too far apart. Such a problem must be refused, or its certificate must not
+    hold.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

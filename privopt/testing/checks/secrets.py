@@ -217,9 +217,9 @@ def order_leak(trial: Trial) -> None:
     """Check that public files reveal nothing about the order or format of the secret files.
 
     The problem is also solved with the rows of its secret files in another order or format. The check fails if a public
-    part is constant for each form of the problem but differs between the forms. Noise is first drawn as usual, and then
-    replaced by equal values. The runs have no seed, because with a seed the noise may legitimately be assigned to other
-    rows.
+    part is constant for each form of the problem but differs between the forms. The comparison is made twice: with
+    noise drawn as usual, and with all noisy values equal. The runs have no seed, because with a seed the noise may
+    legitimately be assigned to other rows.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -354,11 +354,11 @@ MAX_NEIGHBOUR_STEPS: Final = 60
 def non_interference(trial: Trial) -> None:
     """Check that inputs with equal releases have equal public files, except for times.
 
-    If the files differ, public data other than the noisy release depends on the secret. Releases are made equal by
+    If the files differ, something other than the noisy release depends on the secret. Releases are made equal by
     returning equal noisy values from all noise calls. If a mechanism draws its noise elsewhere, parts that are constant
-    for one input must be the same for its neighbour, and runs with equal releases are compared. The compared inputs can
-    be many neighbouring steps apart, because a difference between them implies a difference between two neighbours on
-    the way.
+    for one input must be the same for its neighbour, and runs with equal releases are compared. A chain of neighbours
+    can lie between the compared inputs. If the files for these inputs differ, they differ for some two successive
+    inputs in the chain.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

@@ -156,8 +156,8 @@ def judge(
     """Test, from draws alone, whether a function satisfies the guarantee that it claims.
 
     Each round uses four times as many draws per input as the previous round. It searches pairs of inputs for promising
-    events, and tests the best events with fresh draws. The error probability is split among all tests in all rounds,
-    with half of it for the last planned round. The trial ends when a violation is found or the draws are used up.
+    events, and tests the best events with fresh draws. The error probability is split among all tests in all rounds;
+    the last planned round gets half of it. The trial ends when a violation is found or the draws are used up.
 
     >>> def answer(truth, rng):  # tells the truth in three of four cases: epsilon log 3
     ...     return truth if rng.random() < 0.75 else not truth
@@ -179,8 +179,8 @@ def judge(
         delta: The claimed delta, at least 0.
         distance: A function that returns the distance between two inputs, for notions that depend on distances; 1 by
             default.
-        many: A function ``(input, count)`` that returns ``count`` outputs, for mechanisms that can draw many outputs in
-            less time than one by one.
+        many: A function ``(input, count)`` that returns ``count`` outputs, for mechanisms that draw many outputs at
+            once faster than one by one.
         confidence: The joint confidence of all statements.
         draws: The largest number of outputs to draw. Unless the trial ends early, nearly all of these are used.
         time_limit: The number of seconds after which the trial stops; None for no limit.

@@ -76,7 +76,7 @@ class BitPattern(NamedTuple):
 
 @frozen
 class ErrorOutput:
-    """An output that represents an error which a mechanism raised.
+    """An output that represents an error raised by the mechanism.
 
     Attributes:
         name: The error's type.
@@ -387,8 +387,9 @@ def has_fine_bits(values: Floats) -> bool:
 def _sizes_and_last_bits(column: int, table: Table) -> list[Hashable]:
     """Return the :class:`BitPattern` of each kind's number in a column: its magnitude and its last bit's position.
 
-    A double near 0 has finer bits than one far from 0. Therefore a small sum of an input x and noise in doubles can
-    have fine bits if x is small, but not if x is large, because the noise that cancels x is then coarse (Mironov 2012).
+    A double near 0 has finer bits than one far from 0. Let an output near 0 be the sum of an input x and noise in
+    doubles. If x is small, the sum can have fine bits. If x is large, it cannot, because the noise that cancels x is
+    coarse (Mironov 2012).
     """
     numbers = table.kind_numbers[:, column]
     exponents, places = np.frexp(numbers)[1], last_bit_places(numbers).astype(np.int64)
