@@ -1,7 +1,8 @@
 """Checks of linear programming solvers on small random models.
 
-A solver's answers are compared with SciPy's and with dual bounds. By weak duality, the multipliers at an optimum prove its value, regardless of the solver that found them. Each check has
-the same interface as checks from plugins: it takes the name of a registered solver, an effort and a seed.
+A solver's answers are compared with SciPy's and with dual bounds. By weak duality, the multipliers at an optimum prove
+its value, regardless of the solver that found them. Each check has the same interface as checks from plugins: it takes
+the name of a registered solver, an effort and a seed.
 """
 
 from __future__ import annotations

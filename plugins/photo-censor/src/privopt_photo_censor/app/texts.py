@@ -305,7 +305,7 @@ def _exif_texts(exif: Image.Exif) -> Iterator[_Field]:
 
 
 def _tag_texts(name: str, tag: int, value: Any, order: str) -> Iterator[_Field]:
-    """Yield the text of an Exif field, or a placeholder if it cannot be read; yield nothing if it is not a text.
+    """Yield an Exif field's text, or a placeholder if the field cannot be read. Yield nothing for a field without text.
 
     Args:
         name: The name of the field.

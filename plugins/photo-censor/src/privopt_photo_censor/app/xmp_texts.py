@@ -33,7 +33,7 @@ NO_TEXT: Final = re.compile(r"[-+]?[\d.]*(/\d+)?|(?i:true|false|yes|no)|\d{4}-\d
 
 
 def xmp_texts(packet: str) -> Iterator[tuple[str, str]]:
-    """Yield the names and texts of those properties in an XMP packet that a person may have written.
+    """Yield the name and text of each property in an XMP packet whose text may have been written by a person.
 
     If the packet is not well-formed XML, all of its contents except the tags are yielded as one text.
     """

@@ -124,10 +124,9 @@ def _is_closed(
     """Return whether no choice in a case keeps at least ``fewest`` photos and protects at least ``places`` places.
 
     This is true if too few places can be protected, or if a photo that must stay rules out a protected place. It is
-    also true if the multipliers prove it. Let f_j >= 0 be the multiplier of place j, and gain_ij the gain of photo i
-    for place j (:class:`Choice`). By Lagrangian duality, the number of photos that can stay is at most the sum over
-    photos i of max(0, 1 + the sum over protected places j of f_j gain_ij). The maximum with 0 is omitted for photos
-    that must stay.
+    also true if the multipliers prove it. Let f_j >= 0 be the multiplier of protected place j, and gain_ij the gain of
+    photo i for place j (:class:`Choice`). By Lagrangian duality, at most ``sum_i max(0, 1 + sum_j f_j gain_ij)`` photos
+    can stay. For photos that must stay, the maximum with 0 is omitted.
 
     Args:
         case: The case.

@@ -139,7 +139,8 @@ class Photos:
     def objective(self) -> str:
         """Check that the stated bound is proved: no choice of photos is better than the bound.
 
-        A bound limits the number of deleted photos from below or, with a budget, that of protected places from above.
+        The bound is a lower bound on the number of deleted photos. With a budget, it is an upper bound on the number of
+        protected places.
 
         Returns:
             A description of the result for the checker's output.

@@ -1,12 +1,14 @@
-"""Upper bounds on the number of retained photos if given locations must rank at or above the true one.
+"""Upper bounds on the number of photos that can stay if given locations must rank at or above the true one.
 
 Let z_i be 1 if photo i stays and 0 if it is deleted. The advantage d_ij of photo i for location j is its score for j,
-minus its score for the true location, minus the margin. For a set A of locations, the linear relaxation is ``max sum z,
-sum_i z_i d_ij >= 0 (j in A), 0 <= z <= 1``. By Lagrangian duality, at most ``sum_i max(0, 1 + sum_j f_j d_ij)`` photos
-can stay, for any multipliers f_j >= 0 of the locations j in A; the maximum with 0 is omitted for photos that must stay.
-The multipliers come from HiGHS or, for many photos, from Newton's method; for one additional location, they come from a
-line search along its multiplier. The bound is this sum plus its largest possible rounding error, never the objective
-that a solver reports.
+minus its score for the true location, minus the margin. For a set A of locations, the linear relaxation maximises
+``sum_i z_i`` subject to ``sum_i z_i d_ij >= 0`` for all j in A and ``0 <= z_i <= 1`` for all i. By Lagrangian duality,
+at most ``sum_i max(0, 1 + sum_j f_j d_ij)`` photos can stay, for any multipliers f_j >= 0 of the locations j in A. For
+photos that must stay, the maximum with 0 is omitted.
+
+The multipliers come from HiGHS or, for many photos, from Newton's method. For one additional location, they come from a
+line search along its multiplier. The bound is the sum above plus its largest possible rounding error, never the
+objective that a solver reports.
 """
 
 from __future__ import annotations

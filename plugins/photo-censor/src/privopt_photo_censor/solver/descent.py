@@ -1,12 +1,13 @@
 """Newton's method for the Lagrangian bound with many photos, for which the simplex method is slow.
 
 The bound ``sum_i max(0, 1 + sum_j f_j d_ij)`` is a convex, piecewise linear function of the multipliers f, where d_ij
-is photo i's advantage for location j (:mod:`privopt_photo_censor.solver.bounds`). With thousands of photos it is nearly
-smooth: its second derivative is the mean of ``d_i d_i'`` over photos whose terms are near 0, times their density. Here
-d_i is the vector of photo i's advantages, and ``'`` marks the transpose. With this estimate, Newton's method evaluates
-the sum about ten times, and each evaluation is a product with a matrix that has few rows. The simplex method takes
-hundreds of steps. The estimate needs no proof, since the bound holds for any multipliers
-(:func:`privopt_photo_censor.solver.bounds.bound_photos`).
+is photo i's advantage for location j (:mod:`privopt_photo_censor.solver.bounds`). With thousands of photos, the bound
+is nearly smooth. Its second derivative is estimated by the mean of ``d_i d_i'`` over the photos whose terms are near 0,
+times the density of these photos. Here d_i is the vector of photo i's advantages, and ``'`` marks the transpose.
+
+Newton's method with this estimate evaluates the sum about ten times. Each evaluation is a product with a matrix that
+has few rows. The simplex method takes hundreds of steps. The estimate needs no proof, since the bound holds for any
+multipliers (:func:`privopt_photo_censor.solver.bounds.bound_photos`).
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ class Incumbent:
         return False
 
     def restore(self) -> None:
-        """Restore deleted photos one by one, skipping those whose return would leave fewer locations protected."""
+        """Restore each deleted photo whose return does not reduce the number of protected locations, one by one."""
         assert self.retained is not None
         # The incumbent's own mask, which is changed in place.
         data, is_retained = self.album.alternates, self.retained

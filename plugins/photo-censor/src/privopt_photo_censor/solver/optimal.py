@@ -119,12 +119,12 @@ def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None
 
 
 def prove_weaker_bounds(search: Search) -> Iterator[tuple[int, Tree]]:
-    """Prove bounds above the incumbent's value, each lower than the last, by bisection.
+    """Prove successively lower bounds above the incumbent's value, by bisection.
 
-    Each step tries to prove a target bound between the value and the bound proved so far, by a new search. Such a
-    search needs few cases, and fewer for a higher target. It ends with a proof of the target, or with a better set of
-    photos, which is offered to the incumbent. The bisection ends when a search takes too much time or its proof grows
-    too large.
+    Each step starts a new search, which tries to prove a target bound between the incumbent's value and the bound
+    proved so far. The higher the target, the fewer cases the search needs. The search ends with a proof of the target,
+    or with a better set of photos, which is offered to the incumbent. The bisection ends when a search takes too much
+    time or its proof grows too large.
 
     Args:
         search: The search for the best set, which is not changed apart from its incumbent.

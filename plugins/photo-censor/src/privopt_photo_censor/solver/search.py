@@ -109,7 +109,7 @@ class Search:
     """
 
     def __init__(self, album: Album, incumbent: Incumbent) -> None:
-        """Open the root case: no location is decided, and each location has the bound for itself alone.
+        """Open the root case, in which no location is decided. Each location's bound considers that location alone.
 
         Args:
             album: The scores. No photo may assign probability 0 to the true location.
@@ -322,7 +322,7 @@ class Search:
         self._effort += (1 + len(by.rows)) * self.album.photos
 
     def _rule_out(self, j: int, by: Certificate) -> None:
-        """Record that location ``j`` cannot be protected as well. The record is a branch whose first child is closed.
+        """Record a branch on location ``j`` whose first child, in which the location is protected, is closed.
 
         Args:
             j: The location, as a row of :class:`Alternates`.
@@ -432,9 +432,11 @@ class Search:
             self._open.append(Case(rows, certificate, dict(case.candidates), photos, values, costs))
 
     def _process_full_case(self, case: Case) -> None:
-        """Process a case that protects as many locations as a better set needs: offer its photos, then close or branch.
+        """Process a case that protects as many locations as a better set must protect.
 
-        If all photos are decided, the case is closed by an exact certificate.
+        The sets of photos found by rounding are offered to the incumbent. The case is then closed if its bound allows
+        it, or else the search branches on a photo. If all photos are decided, the case is
+        closed by an exact certificate. If there is none, the case stays open, and the search ends.
         """
         goal = self.incumbent
         assert case.values is not None
@@ -489,8 +491,8 @@ class Search:
     def _most_photos(self, case: Case) -> float:
         """Return an upper bound on the number of photos that can stay in an open case that protects k locations.
 
-        It is the smaller of the case's bound and the bound of the worst candidate that the case still needs; -1 if the
-        case cannot protect k locations.
+        If the case needs m more locations, the result is the case's bound or the m-th highest bound of a candidate,
+        whichever is smaller. It is -1 if there are fewer than m candidates.
         """
         missing = self.incumbent.k - len(case.rows)
         if missing < 1:
