@@ -73,7 +73,7 @@ class Benders(Decomposer):
             dual rays from a second solve that penalises violated rows; or "" for the context's solver.
         rounds: The largest number of rounds.
         checkpoint_every: Seconds between checkpoints, if the context has a folder for them.
-        clean_after: The number of successive master solves with multiplier 0 after which a row is dropped, as long as
+        clean_after: A row is dropped once its multiplier was 0 in this many successive solves of the master, as long as
             the master has more than ``keep`` rows per block on average.
         keep: The average number of rows per block up to which no row is dropped.
     """
@@ -366,8 +366,8 @@ class _Run:
     def choose_query(self, z: Floats) -> Floats:
         """Return the values for the complicating columns at which the blocks are solved, by an in-out step.
 
-        The query lies on the line from the best known point (the centre) to the master's point. The fraction of the way
-        is :attr:`State.share`.
+        The query lies on the line from the best known point (the centre) to the master's point.
+        :attr:`State.share` is its position: 0 at the centre, and 1 at the master's point.
 
         Args:
             z: The master's values for the complicating columns, shape (|Y|,).

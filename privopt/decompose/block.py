@@ -84,7 +84,7 @@ def solve_block(
         z: The values of the complicating columns, shape (|Y|,).
         core: A feasible point, shape (|Y|,). The cut is computed at a point moved slightly towards it (Magnanti and
             Wong 1981, in the form of Sherali and Lunday 2013). If the core is in the interior of the feasible region,
-            no other cut dominates this cut. None for the plain cut.
+            no other cut dominates this cut. None to compute the cut at ``z`` itself.
         basis: The basis to start from; None to continue from the session's last one.
 
     Raises:

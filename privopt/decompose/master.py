@@ -36,7 +36,7 @@ class ValidRows:
         matrix: CSR matrix of shape (rows, |Y|), the rows' coefficients.
         upper: Array of shape (rows,), the rows' right-hand sides.
         proof: CSR matrix of shape (rows, m), where m is the number of rows of the form. Row i contains multipliers of
-            the form's rows, and the negated combination of these rows is valid row i. The signs are those of a minimum,
+            the form's rows. Valid row i is the negated combination of these rows. The signs are those of a minimum,
             so no multiplier of a ``<=`` row is above 0. Bounds are computed from these multipliers, so they do not
             depend on the caller's claim.
     """

@@ -29,8 +29,8 @@ class State:
         duals: The multipliers of the form's rows that prove the lower bound, shape (m,).
         centre: The values of the complicating columns in a feasible point, shape (|Y|,); None before the first such
             point.
-        share: The position of the query, at which the blocks are solved, between the centre (0) and the master's point
-            (1).
+        share: The position of the query (the point at which the blocks are solved) on the line from the centre to the
+            master's point: 0 at the centre, and 1 at the master's point.
         rounds: The number of rounds so far.
         bases: The basis from which each block's next solve starts; None before its first solve.
         trajectory: Tuples (seconds, lower, upper) in the user's units.

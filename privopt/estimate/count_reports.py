@@ -59,8 +59,8 @@ class Counter:
     def check_columns(self, names: Sequence[str]) -> None:
         """Refuse a table that lacks a required column, or that repeats reports without a subject column.
 
-        Next to the reports, ``apply`` adds columns that mark reports repeated for a place (sticky), reports repeated in
-        a trace (kept), and each trace's first report. These columns are recognised by name.
+        In addition to the reports, ``apply`` writes columns that mark reports repeated for a place (sticky), reports
+        repeated in a trace (kept), and each trace's first report. These columns are recognised by name.
 
         Args:
             names: The names of the table's columns.

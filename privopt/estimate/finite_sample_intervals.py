@@ -6,10 +6,10 @@ bounds, each at confidence 1 - alpha / m, where m is the number of bounds. The t
 = 1 and L_k <= (pi Z)_k <= U_k, and the smallest and largest pi_i among all such shares bound all shares simultaneously.
 The programs are written in privopt's modelling language.
 
-Let h have a 1 for each of a group's records, so that h . pi is the group's share. For every vector y with an entry per
-output, the smallest h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i. If y contains the program's
-multipliers, this bound equals the program's optimal value. It is valid for any y, so the solver's tolerance does not
-matter.
+Let h be the vector with a 1 for each record of a group and 0 elsewhere, so that h . pi is the group's share. For every
+vector y with one entry per output, the smallest h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i. If
+y contains the program's multipliers, this bound equals the program's optimal value. It is valid for any y, so the
+solver's tolerance does not matter.
 
 :mod:`privopt.estimate.linear_intervals` computes intervals faster, for groups of records and for more records than the
 programs can handle. The intervals here are narrower for a group that the reports hardly distinguish from others,

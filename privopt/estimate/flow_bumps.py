@@ -88,7 +88,7 @@ class BumpMaker:
         return Bumps(columns=shapes @ self._columns, groups=(self._functionals @ shapes.T).T)
 
     def find_resolution(self, resolution: float, max_bumps: int) -> float:
-        """Return a resolution, coarsened by factors of FINER until it needs at most ``max_bumps`` bumps.
+        """Return ``resolution``, coarsened by factors of FINER until it needs at most ``max_bumps`` bumps.
 
         If ``resolution`` is 0 and there are at most ``max_bumps`` records, return 0. If it is 0 and there are more
         records, the search begins with the distance between two neighbours.

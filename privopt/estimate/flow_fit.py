@@ -3,14 +3,16 @@
 Let z_ik be the probability of output k given record i. A trip from record i to record j reports outputs (k, l) with
 probability z_ik z_jl, because its two reports are drawn independently. The distribution of trips is a mixture of
 products of two bumps, which are smooth distributions over the records (:mod:`.smooth_shares`). The mixture's weights
-form a matrix W, (M, M). The log-likelihood is concave in the weights. Each round of expectation maximisation multiplies
-the weights, entry by entry, by D = A (C / (A' W A)) A'. Here A, (M, L), contains the probability of each output given
-each bump, and C, (L, L), the fraction of trips with each pair of outputs. The log-likelihood is below its maximum by at
-most ln max D per trip (see :mod:`.likelihood`). Rounds are over-relaxed: D is raised to a power above 1 as long as the
-likelihood grows, which saves most of the rounds.
+form a matrix W of shape (M, M), where M is the number of bumps. The log-likelihood is concave in the weights.
 
-Outputs that say almost the same about the secret are merged into up to MAX_CELLS cells. A report's cell is a function
-of the report, so the likelihood of the observed cells can be maximised instead.
+Outputs that say almost the same about the secret are merged into L cells, at most MAX_CELLS. A report's cell is a
+function of the report, so the likelihood of the observed cells can be maximised instead.
+
+Each round of expectation maximisation multiplies the weights, entry by entry, by D = A (C / (A' W A)) A'. Here A, of
+shape (M, L), contains the probability of each cell given each bump, and C, of shape (L, L), contains the fraction of
+trips with each pair of cells. The division is entry by entry too, and ``'`` marks the transpose. The log-likelihood is
+below its maximum by at most ln max D per trip (see :mod:`.likelihood`). Rounds are over-relaxed: D is raised to a power
+above 1 as long as the likelihood grows, which saves most of the rounds.
 
 The rounds begin at weights that link starts and ends as closely as the reports show (:mod:`.flow_links`).
 Cross-validation chooses the number of rounds after which further rounds would fit the reports' noise. Finally, the rows
@@ -66,7 +68,7 @@ SUM_TOLERANCE: Final = 1e-10
 
 @frozen(kw_only=True, eq=False)
 class FlowFit:
-    """Fitted flows between groups.
+    """Fitted flows between G groups, from M bumps and L cells of outputs.
 
     Attributes:
         weights: Array of shape (M, M), the weights of pairs of bumps, which sum to 1.
@@ -91,7 +93,7 @@ def log_likelihood_of(counts: Floats, expected: Floats) -> float:
 
 @frozen(kw_only=True, eq=False)
 class FlowRound:
-    """The weights after a round of expectation maximisation, and what they imply.
+    """The weights of pairs of M bumps after a round of expectation maximisation, and the implied likelihood of L cells.
 
     Attributes:
         weights: Array of shape (M, M), the weights of pairs of bumps, which sum to 1.
@@ -117,11 +119,11 @@ class FlowRound:
         return scaled
 
     def gap(self, columns: Floats, counts: Floats) -> float:
-        """Return a bound on how far the log-likelihood is below its maximum, per trip: ln max D."""
+        """Return a bound on how far the log-likelihood is below its maximum, per trip: ln max D (see the module)."""
         return max(0.0, float(np.log(self._slope(columns, counts).max())))
 
     def _slope(self, columns: Floats, counts: Floats) -> Floats:
-        """Return the derivative of the log-likelihood per trip with respect to each weight: D, shape (M, M)."""
+        """Return D, shape (M, M): the derivative of the log-likelihood per trip with respect to each weight."""
         ratios = np.divide(counts / counts.sum(), self.expected, out=np.zeros_like(counts), where=counts > 0)
         slope: Floats = columns @ ratios @ columns.T
         return slope

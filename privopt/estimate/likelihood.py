@@ -2,8 +2,8 @@
 
 Let pi be shares of the records, and z_ik the probability of report k given record i. Report k then has probability
 m_k = sum_i pi_i z_ik. The log-likelihood of n reports with counts n_k is sum_k n_k ln m_k, which is concave in pi and
-depends on the reports through their counts alone. With D_i = sum_k n_k z_ik / m_k, Jensen's inequality shows that no
-shares have a log-likelihood greater than that of pi by more than n ln(max_i D_i / n).
+depends on the reports through their counts alone. Let D_i = sum_k n_k z_ik / m_k. By Jensen's inequality, the
+log-likelihood of pi is below the maximum by at most n ln(max_i D_i / n).
 
 The iterative Bayesian update pi_i D_i / n converges to the same maximum, but slowly. The interior point method here
 needs about twenty steps. It starts from uniform shares, so that it finds a central maximum if there are many maxima.

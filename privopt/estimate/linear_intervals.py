@@ -1,11 +1,12 @@
 """Simultaneous intervals from linear estimators, which are fast even for groups among thousands of records.
 
-Let pi be the records' true shares, Z the channel (Z_ik is the probability of output k given record i), and let g have a
-1 for each of a group's records, so that g . pi is the group's share. Give each output k a weight h_k, which is fixed
-before the reports are seen. The mean weight of n people's reports has the expectation pi . (Z h). Its bias, which is
-the expectation less g . pi, lies between min_i (Z h - g)_i and max_i (Z h - g)_i for every pi. The remaining error is
-that of a mean of n independent bounded values: the empirical Bernstein bound covers it for every n, and a normal
-quantile for large n. Therefore any weights give valid intervals, and good weights give narrow ones.
+Let pi be the records' true shares, and Z the channel: Z_ik is the probability of output k given record i. Let g be the
+vector with a 1 for each record of a group and 0 elsewhere, so that g . pi is the group's share. Give each output k a
+weight h_k, which is fixed before the reports are seen. The mean weight of n people's reports has the expectation
+pi . (Z h). Its bias, which is the expectation minus g . pi, lies between min_i (Z h - g)_i and max_i (Z h - g)_i for
+every pi. The remaining error is that of a mean of n independent bounded values. It is covered by the empirical
+Bernstein bound for every n, and by a normal quantile for large n. Therefore any weights give valid intervals, and good
+weights give narrow ones.
 
 The weights come from ridge regressions of g on the columns of Z: a larger ridge penalty on h gives more bias and less
 variance. For each group, the regression whose interval is predicted to be the narrowest is used. A random sample of the
@@ -148,9 +149,10 @@ class _Means:
         self._cuts = np.cumsum([len(release_roots) for release_roots in roots])[:-1]
 
     def find_narrowest(self, groups: Floats, ridges: Sequence[float]) -> tuple[Floats, Floats]:
-        """Return each group's lower and upper bounds, shape (G,), from the regression with the best predicted interval.
+        """Return each group's lower and upper bounds, shape (G,), from one of the regressions.
 
-        The predictions use the held-out reports, whereas the bounds themselves use the other reports.
+        The regression is the one that is predicted to give the narrowest interval. The predictions use the held-out
+        reports, whereas the bounds themselves use the other reports.
 
         Args:
             groups: Array of shape (N, G) with a 1 where a record belongs to a group.

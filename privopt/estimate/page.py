@@ -57,7 +57,10 @@ def share_layer(estimate: Estimate, channel: Channel) -> Layer:
 
 
 def _by_record(estimate: Estimate) -> dict[str, Floats]:
-    """Return each record's or its group's share, low and high, shape (N,); NaN for records without a group."""
+    """Return the arrays share, low and high, shape (N,), with the values for each record or its group.
+
+    If the estimate is for groups, the values are NaN for records without a group.
+    """
     values = {"share": estimate.shares, "low": estimate.low, "high": estimate.high}
     if estimate.group_of is None:
         return values

@@ -1,11 +1,12 @@
 """Intervals for shares that are assumed to be smooth over the map, calibrated by a parametric bootstrap.
 
-Intervals that hold for every distribution must allow for one that is concentrated at the places about which reports say
-the least. An estimate for many records assumes more: its shares are mixtures of bumps (:mod:`.smooth_shares`). These
-intervals make the same assumption, at a resolution that is finer by PILOT_REFINEMENT. The most likely shares at this
-finer resolution serve as a pilot. Repeatedly, as many reports as were observed are drawn from the pilot, and shares are
-estimated from them at the original estimate's resolution. The errors of these estimates contain the reports' variance
-and the bias that results from smoothing shares as rough as the pilot.
+Intervals that hold for every distribution are wide, because the distribution could be concentrated at the places about
+which the reports say the least. An estimate for many records assumes more: its shares are mixtures of bumps
+(:mod:`.smooth_shares`). These intervals make the same assumption, at a resolution that is finer by PILOT_REFINEMENT.
+The most likely shares at this finer resolution serve as a pilot. The bootstrap repeats two steps: it draws as many
+reports from the pilot as were observed, and estimates shares from them at the original estimate's resolution. The
+errors of these estimates contain the reports' variance, and the bias that results from smoothing shares as rough as the
+pilot.
 
 A half width is a multiple of its share's root mean square error. All shares have the same multiple, which makes the
 intervals hold simultaneously. It is a quantile of the largest relative error among all shares, under a multivariate t

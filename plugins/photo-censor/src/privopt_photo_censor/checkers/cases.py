@@ -69,8 +69,8 @@ def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None
     Args:
         path: The path of proof.npz.
         choice: The photos and their scores.
-        places: The smallest number of protected places in the choices that the proof excludes.
-        fewest: The smallest number of kept photos in these choices.
+        places: The number of places in the claim.
+        fewest: The number of photos in the claim.
 
     Raises:
         RefusedError: The proof is malformed, or it leaves a case open.

@@ -116,7 +116,7 @@ def bound_photos(data: Alternates, rows: Ints, force: Floats, photos: Photos) ->
 
 
 def bound_extensions(data: Alternates, certificate: Certificate, rows: Ints, photos: Photos) -> tuple[Floats, Floats]:
-    """Bound the number of photos that can stay if one more location must be protected, for each of c locations.
+    """For each of c locations, bound the number of photos that can stay if that location must be protected as well.
 
     The multipliers of the already protected locations are fixed, and the best multiplier of the new location is chosen.
 
