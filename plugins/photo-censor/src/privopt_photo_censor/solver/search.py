@@ -435,8 +435,8 @@ class Search:
         """Process a case that protects as many locations as a better set must protect.
 
         The sets of photos found by rounding are offered to the incumbent. The case is then closed if its bound allows
-        it, or else the search branches on a photo. If all photos are decided, the case is
-        closed by an exact certificate. If there is none, the case stays open, and the search ends.
+        it, or else the search branches on a photo. If all photos are decided, the case is closed by an exact
+        certificate. If there is none, the case stays open, and the search ends.
         """
         goal = self.incumbent
         assert case.values is not None
