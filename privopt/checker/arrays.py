@@ -119,8 +119,8 @@ def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Ar
 
     Args:
         path: The archive.
-        wanted: One regular expression for each array, separated by blanks, which must match ``name:type:dimensions``.
-            No other array may be in the archive.
+        wanted: Regular expressions separated by blanks, one for each required array. Each must match the array's
+            ``name:type:dimensions``. No other array may be in the archive.
         maybe: The same for arrays that may be absent.
         more: The number of bytes that the arrays may take in addition to eight times the size of the archive. If 0,
             they may take at most the size of the archive.

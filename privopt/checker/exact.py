@@ -1,8 +1,8 @@
 """The checker's arithmetic, in which rounding errors can only cause a claim to be refused.
 
-Reals are whole multiples of 2**-256. ``ONE`` is the real 1. Functions named ``..._down`` return at most the exact
-value, and functions named ``..._up`` return at least the exact value. Decimals in the problem's files are read as exact
-rationals (:func:`rational`).
+Reals are stored as integers that count 2**-256ths. ``ONE`` is the real 1. Functions named ``..._down`` return at most
+the exact value, and functions named ``..._up`` return at least the exact value. Decimals in the problem's files are
+read as exact rationals (:func:`rational`).
 """
 
 from __future__ import annotations
@@ -187,7 +187,8 @@ def arcsine_of_root(h: int) -> int:
     """Return asin(sqrt(h)) for h in [0, 1], with an error of at most 2**-110 if h has an error of at most 2**-225.
 
     The formula sin(t / 2)^2 = sin(t)^2 / (2 (1 + cos t)) halves the angle 8 times, after which the power series
-    converges fast. An error in h has the largest effect at 0 and 1, where the error of the angle is its square root.
+    converges fast. An error in h has the largest effect at 0 and 1, where the angle's error is the square root of the
+    error in h.
     """
     # ``square`` is sin(t)^2 in 2**-512ths, which leaves digits for the roots. h may lie slightly outside [0, 1] by
     # rounding.

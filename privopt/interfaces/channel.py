@@ -1,4 +1,4 @@
-"""The channel of a release: the probabilities of its reports given each secret, which estimators invert."""
+"""The channel of a release: the probability of each report given each secret. Estimators invert it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Channel:
         outputs: (K,) ids of the reports.
         probabilities: (N, K) probabilities, with rows summing to 1.
         prior: (N,) probabilities of the secrets in the problem; None if it has no prior.
-        distances: A function from (M,) indices of inputs to their (M, N) distances to all inputs; None if the problem
-            has no distances.
+        distances: A function that takes (M,) indices of inputs and returns their (M, N) distances to all inputs. None
+            if the problem has no distances.
         unit: The unit of ``distances``.
         coordinates: (N, 2) positions of the secrets on a map, as (latitude, longitude) or (x, y). None if they have no
             positions.

@@ -140,7 +140,7 @@ class Cost:
         purpose: The purpose of the charge, in words.
 
     Raises:
-        UsageError: An amount is invalid, the amounts fit no account, or a text field is longer than one line.
+        UsageError: An amount is invalid, the amounts do not belong to one account, or a text field is not one line.
     """
 
     epsilon: Fraction | None = field(default=None, converter=_convert_epsilon)
@@ -229,7 +229,7 @@ def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
 
 
 def spending_text(account: str, amount: Sum, unit: str, *, within: str = "") -> str:
-    """Return a clause that states each subject's budget and how far a subject's reports together can change the odds.
+    """Return a clause that states the budget per subject, and how far all reports of a subject can change the odds.
 
     Args:
         account: The account, one of `UNITS`.

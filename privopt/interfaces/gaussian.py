@@ -41,8 +41,8 @@ class ZCDP(BoundedOdds[R_contra]):
     4). Noise that is epsilon-DP costs epsilon^2 / 2 (Bun and Steinke, Proposition 1.4). The costs of several calls add
     up.
 
-    A mechanism's constraint subclasses this class. It puts ``rho`` and the exact text ``rho_text`` into the ``extra``
-    of its guarantee, whose statement says which inputs are neighbours.
+    A mechanism's constraint subclasses this class. The ``extra`` of its guarantee must contain ``rho`` and the exact
+    text ``rho_text``. The guarantee's statement must say which inputs are neighbours.
     """
 
     kind: ClassVar[str] = "zcdp"

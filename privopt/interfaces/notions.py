@@ -72,7 +72,7 @@ def in_100(share: float) -> str:
 
 
 def _is_noun(scope: str) -> bool:
-    """Return whether the scope of a guarantee is an article and a noun, such as "one person", and not a clause."""
+    """Return whether the scope of a guarantee is a short noun phrase, such as "one person", and not a clause."""
     return scope.count(" ") <= 1
 
 

@@ -167,7 +167,7 @@ class Objective(Bounds):
 
     @property
     def unit_in_words(self) -> str:
-        """The unit in a form for readers, in which a cost and the unit of a sum of squares are written out."""
+        """The unit as words for readers, e.g. "units of cost" for "cost". Squared units are explained in brackets."""
         noun = self.unit.removesuffix(SQUARED)
         # The unit follows a number, and "6,900 cost" would not be English.
         unit = "units of cost" if self.unit == "cost" else self.unit

@@ -1,4 +1,4 @@
-"""The context of a solve, with a mechanism's options and limits, and the outcome that the mechanism returns."""
+"""The context of a solve (its options and limits), and the outcome that a mechanism returns."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Outcome(Generic[R_co]):
         proof: The proof of the bound, written next to the release; None if the release itself suffices.
         solver: ``name``, ``version``, ``iterations`` and further statistics about the search.
         details: Values for ``details.told`` of ``result.json``, which are not verified. If they include a program under
-            ``lp`` (``value``, ``lower_bound``, ``gap``), ``--gap`` and the status refer to it.
+            ``lp`` (``value``, ``lower_bound``, ``gap``), ``--gap`` and the status refer to that program.
         stopped: Whether a limit or an interrupt ended the search early.
         seeded: Whether noise was drawn from a seed.
         truth: Values that depend on secrets. They are written to ``private/truth.json`` and nowhere else.

@@ -142,7 +142,9 @@ def _root_of_plain(total: float, dim: int) -> float:  # pragma: no cover - compi
 def _plain_roots_of_square(
     points: Floats, across: Floats, start: int, stop: int, table: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Write the distances from rows ``start`` to ``stop - 1`` to all later rows, from squares summed in plain doubles.
+    """Write the distances from rows ``start`` to ``stop - 1`` to all later rows.
+
+    The squares are summed in plain doubles.
 
     Args:
         points: (N, dim) coordinates.
@@ -222,7 +224,7 @@ def distances_of_pairs(
 def distances_of_block(
     points: Floats, across: Floats, rests: Floats, start: int, stop: int, table: Floats
 ) -> None:  # pragma: no cover
-    """Write the distances from rows ``start`` to ``stop - 1`` of ``points`` to themselves and to all later rows.
+    """Write the distances between rows ``start`` to ``stop - 1`` of ``points``, and from these to all later rows.
 
     The distances equal those of :func:`distances_of_pairs` bit for bit.
 
@@ -275,18 +277,18 @@ def _half_versine(degrees: Floats) -> Floats:
     """Return (1 - cos x) / 2 = sin(x / 2)^2 for x in [0, 180] degrees, with a relative error of at most (2 e + 32) u.
 
     Here u is 2^-53, and e u is the relative error of x. Converting x to radians and squaring it gives x^2 with a
-    relative error of (2 e + 5) u, which the series does not amplify. Horner's rule adds 3 u for small x, at most 26 u
-    up to 180 degrees, where terms of both signs are added. The last product adds u.
+    relative error of (2 e + 5) u, which the series does not amplify. Horner's rule adds 3 u for small x, and at most
+    26 u for larger x, where terms of both signs are added. The last product adds u.
     """
     t = np.square(degrees * _RADIANS)
     return _evaluate_series(_HAVERSINE_TERMS, t) * t
 
 
 def cosine_of_latitude(latitude: Floats, rest: Floats | float = 0.0) -> Floats:
-    """Return the cosine of latitudes in degrees, with a relative error of at most 9 u (u = 2^-53); 0 at the poles.
+    """Return the cosines of latitudes in degrees, with a relative error of at most 9 u, where u = 2^-53.
 
-    Beyond 45 degrees it is computed as the sine of the angle to the pole, which a double represents exactly. This sine
-    is the square root of the half versine of twice the angle.
+    The cosine is exactly 0 at the poles. Beyond 45 degrees, it is computed as the sine of the angle to the pole, an
+    angle that a double represents exactly. This sine is the square root of the half versine of twice the angle.
 
     Args:
         latitude: Latitudes in degrees.

@@ -2,8 +2,8 @@
 
 * discrete Laplace noise: the sampler of Canonne, Kamath and Steinke 2020 ("The Discrete Gaussian for Differential
   Privacy", Algorithms 1 and 2) with the operating system's entropy: integers and rejection only, no floating point;
-* Laplace noise on doubles: the same sampler on the grid of all doubles, 2**-1074, and one rounding of the sum to a
-  double, which is post-processing;
+* Laplace noise on doubles: the same sampler on the multiples of 2**-1074, which include all doubles. The sum is then
+  rounded once to a double, which is post-processing;
 * discrete Gaussian noise: Algorithm 3 of the same paper, equally exact;
 * with a seed, for experiments: the same samplers on NumPy's PCG64 stream. These draws are not private, and the
   record says so.
@@ -259,7 +259,7 @@ def split_budget(
     """Split a budget in proportion to given shares. The parts are rationals that sum to at most epsilon.
 
     A part stays exact if its denominator is small. Otherwise it is rounded down to a fraction with at most the given
-    denominator, so that the compiled 64-bit sampler can draw with it. A part below 1 / denominator is rounded down to 1
+    denominator, so that the compiled 64-bit sampler can use it. A part below 1 / denominator is rounded down to 1
     / q for an integer q.
 
     Args:

@@ -118,7 +118,7 @@ class CumulatedRows:
 
     Attributes:
         _weights: (N, K) integer weights.
-        _sums: (N, K) running sums of each row; undefined for a row from which nothing was drawn yet.
+        _sums: (N, K) running sums of each row; undefined for rows from which nothing has been drawn.
         _is_summed: (N,) whether a row's running sums are computed.
     """
 
@@ -223,7 +223,8 @@ class CumulatedRows:
 def _look_up_in_row(sums: NDArray[np.uint64], integers: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Return, for each integer, the number of a row's running sums that are at most the integer.
 
-    Integers with the same leading bits form an interval. If all of it belongs to one index, no search is needed.
+    Integers with the same leading bits form an interval. No search is needed for an interval that belongs to
+    a single index.
 
     Args:
         sums: (K,) running sums of the row.

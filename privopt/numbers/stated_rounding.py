@@ -22,7 +22,7 @@ HALF: Final = Fraction(1, 2)
 
 
 def choose_unit(lower: float, upper: float, maximum: float = math.inf) -> float:
-    """Return a unit with which all numbers in an interval, and slightly outside it, are rounded down to the same value.
+    """Return a unit for which all numbers in an interval, and those just outside it, round down to the same value.
 
     Args:
         lower, upper: Bounds of the interval, finite.

@@ -1,10 +1,10 @@
 """The certificate of metric DP between any two points of a region: |grad z_k| <= epsilon min z_k on every simplex.
 
-Here z_k is the probability of output k at a point. At a vertex A, it is z_A, without the index k. On a street with ends
-A and B, the condition is z_B <= (1 + a) z_A, and the same with A and B exchanged. Here a is the street's growth
-(:func:`privopt_metric_dp.region.region.street_growth`). On a triangle ABC, let p = z_B - z_A and q = z_C - z_A, let D
-be twice the area, and let a prime denote rotation by 90 degrees. The linear function that interpolates the
-probabilities at the corners has the gradient (p AC' - q AB') / D.
+Here z_k is the probability of output k at a point. Its value at a vertex A is written z_A, without the index k. On a
+street with ends A and B, the condition is z_B <= (1 + a) z_A, and the same with A and B exchanged. Here a is the
+street's growth (:func:`privopt_metric_dp.region.region.street_growth`). On a triangle ABC, let p = z_B - z_A and
+q = z_C - z_A, let D be twice the area, and let a prime denote rotation by 90 degrees. The linear function that
+interpolates the probabilities at the corners has the gradient (p AC' - q AB') / D.
 
 Weights are integers, and coordinates are integers in millimetres. So once the condition is squared and its denominators
 are cleared, both sides are integers. Floating-point arithmetic with error bounds decides nearly all inequalities, and
@@ -185,7 +185,7 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
 
 
 def max_snapping_epsilon(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
-    """Return the epsilon that a release over a region satisfies if the claimed epsilon determines the snapping.
+    """Return the epsilon that a release over a region satisfies if positions are snapped for the claimed epsilon.
 
     On a plane, this is the certificate's ``worst``. On streets, positions are snapped according to the curve given by
     :func:`privopt_metric_dp.region.snap_to_region.far_share`, which depends only on the claimed epsilon. The result is
@@ -240,13 +240,13 @@ def find_steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int
 
 
 def _max_street_slope(growth: Fraction, km: float, steps: int, epsilon: Fraction) -> Fraction:
-    """Return the largest |dz / dx| / z on a street, given the ratio of the probabilities z at its two ends.
+    """Return the largest |dz / dx| / z on a street, where z is the probability of an output at distance x from one end.
 
-    Each half of the street is divided into ``steps`` pieces, on which z is linear. Scale z so that it is 1 at the end
-    where it is smaller. Let t = epsilon km / (2 n), and let a be the value of :func:`street_growth`. The pieces of the
-    half next to that end are numbered from 0. On piece j, z starts at 1 + growth ((1 + t)^j - 1) / a and rises at the
-    rate growth (1 + t)^j epsilon / a. The ratio of rate to value is largest on the last piece if growth <= a, and on
-    the first piece if growth > a. The ratio is smaller in the other half.
+    Each half of the street is divided into ``steps`` pieces, on which z is linear. Let x be 0 at the end where z is
+    smaller, and scale z so that it is 1 there. Number the pieces of the first half from 0. Let t = epsilon km / (2 n),
+    and let a be the value of :func:`street_growth`. On piece j, z starts at 1 + growth ((1 + t)^j - 1) / a and rises at
+    the rate growth (1 + t)^j epsilon / a. The ratio of rate to value is largest on the last piece if growth <= a, and
+    on the first piece if growth > a. In the second half of the street, the ratio is smaller.
 
     Args:
         growth: The larger of the two probabilities divided by the smaller one, minus 1.
@@ -399,7 +399,7 @@ def _bound_steepness(weights: Unsigned, region: Plane, sides: Ints, s: int) -> F
 
 
 def _exact_squares(weights: Unsigned, region: Plane, sides: Ints, s: int, k: int) -> tuple[int, int]:
-    """Return the squares of D |grad z_k| and of D min z_k on triangle s, where D is twice its area.
+    """Return the squares of D |grad z_k| and of D min z_k on triangle s, where D is twice the triangle's area.
 
     Args:
         weights: Array of shape (N, K), the weights at the vertices.

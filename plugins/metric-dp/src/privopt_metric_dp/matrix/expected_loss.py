@@ -33,8 +33,8 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         unit: Unit of the loss, e.g. ``"km"``.
         doubt: Function that returns bounds on the errors of ``weighted``, or None if no bounds are known. An entry's
             exact value is the prior times the exact cost in the files. The function returns two arrays. The first, of
-            shape (N,), contains the largest amount by which each row's entries may exceed their exact values. The
-            second, of shape (N, K) or (N, 1), contains the largest amount by which entries may fall short of theirs.
+            shape (N,), bounds how far the entries of each row exceed their exact values. The second, of shape (N, K)
+            or (N, 1), bounds how far entries fall short of their exact values.
     """
 
     weighted: Floats

@@ -43,8 +43,8 @@ def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = LOSS_
     Args:
         release: A release with N records and K outputs.
         weighted: Array of shape (N, K), the prior times the loss, p_i c_ik, for record i and output k.
-        tie: Largest difference at which the losses of two replacements for an output are treated as equal, relative to
-            the largest possible loss of that output.
+        tie: Two replacements for an output tie if their losses differ by at most this fraction of the largest possible
+            loss of that output.
 
     Returns:
         Array of shape (K,), the index of each output's replacement. An output that is never released is kept.

@@ -58,8 +58,8 @@ class Multipliers:
         rows: Function that returns an iterator over the nonzero multipliers, output by output. Outputs come in
             ascending order, each at most once, and each pair occurs at most once for an output. Values that are not
             finite are treated as 0.
-        many: Number of multipliers, if a solver returned one for every constraint. A proof may then omit the small
-            ones. It is 0 if only a few multipliers are nonzero, as for trees.
+        many: Number of multipliers if a solver returned one for every constraint, in which case a proof may omit the
+            small ones. ``many`` is 0 if only a few multipliers are nonzero, as for trees.
     """
 
     rows: Callable[[], Iterator[Few]]
@@ -153,8 +153,8 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
             constraint ``z_ik <= exp(eps d) z_jk``. Next are ``growth``, an upper bound on each exp(eps d), and
             ``spread``, a bound on the difference between ``growth`` and exp(eps d). The last three are ``starts``,
             ``rows`` and ``values`` as in :class:`SparseMultipliers`.
-        endpoints, shares: Arrays of shape (E, N), the outputs at the two ends of the street piece that contains each
-            record, and their weights, which sum to 1. E is 2 with streets and 0 without.
+        endpoints, shares: Arrays of shape (E, N). Each column contains the outputs at the two ends of the street piece
+            in which a record lies, and the weights of these ends, which sum to 1. E is 2 with streets and 0 without.
         lower, upper: Arrays of N infinities, into which the bounds are written.
         chord_lower, chord_upper: Arrays of N zeros, into which further bounds are written. They bound the amount that
             the multipliers add to a record's reduced cost if the record itself is the output. This amount is
@@ -218,7 +218,7 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
 
 @jit(few=lambda candidates, *_: bool(candidates.size <= MAX_INTERPRETED_COSTS))
 def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no-untyped-def]
-    """Write one output's multipliers that are worth storing into ``rows`` and ``values``, and return their number.
+    """Select the multipliers of one output that are worth storing, write them into arrays, and return their number.
 
     Among the constraints with the same first record i, the smallest multipliers are omitted, as long as the sum of the
     omitted ones is at most spare[i]. To avoid sorting, multipliers are classified by their binary exponents relative to
@@ -262,7 +262,7 @@ def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no
 
 
 def _select_multipliers(candidates: Ints, f: Floats, source: Ints, spare: Floats) -> tuple[NDArray[np.uint32], Floats]:
-    """Return two arrays: the constraint indices and the values of one output's multipliers that are worth storing.
+    """Return the multipliers of one output that are worth storing, as arrays of constraint indices and of values.
 
     Args:
         candidates: Array of shape (C,), the indices of the constraints with a nonzero multiplier, sorted by first
@@ -319,8 +319,8 @@ class SparseMultipliers:
             growth: Array of shape (P,) of factors, each at least exp(eps d). Constraints with an infinite factor are
                 omitted, which leaves the bound valid.
             shape: The numbers of records and outputs, (N, K).
-            spare: Array of shape (N,), the amount, at least 0, by which omissions for each record may lower the bound.
-                By default, all amounts are 0.
+            spare: Array of shape (N,), the largest amount by which omissions for each record may lower the bound. All
+                amounts must be at least 0, and are 0 by default.
             max_multipliers: Largest number of multipliers to store.
 
         Raises:

@@ -133,7 +133,7 @@ class Triangles:
 
     @cached_property
     def rim(self) -> Ints:
-        """Ends of the boundary sides, which belong to only one triangle, as an array of shape (E, 2)."""
+        """Ends of the boundary sides, as an array of shape (E, 2). A boundary side belongs to only one triangle."""
         sides = self.simplices[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2)
         _, first_row, count = np.unique(np.sort(sides, axis=1), axis=0, return_index=True, return_counts=True)
         return read_only(sides[np.sort(first_row[count == 1])])

@@ -97,7 +97,9 @@ class Region(ABC):
 
     @abstractmethod
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge (u, v), a rational a such that z(v) <= (1 + a) z(u) in both directions is sufficient.
+        """Return, for each edge (u, v), the rational a in its condition: z(v) <= (1 + a) z(u) in both directions.
+
+        If every edge satisfies its condition, the guarantee holds between any two points in the region.
 
         Args:
             epsilon: Epsilon per km along paths inside the region.
@@ -157,7 +159,7 @@ class Streets(Region):
         return read_only(np.sort(self.simplices[self._shortest_rows], axis=1))
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge (u, v), a rational a such that z(v) <= (1 + a) z(u) in both directions is sufficient.
+        """Return, for each edge (u, v), the rational a in its condition: z(v) <= (1 + a) z(u) in both directions.
 
         Among the streets between the two vertices, the shortest one has the strictest condition. If it is l km long, a
         is 2 ((1 + t)^n - 1) with t = eps l / (2 n), or eps l if n = 0, where n is ``steps``.
@@ -217,7 +219,7 @@ class Plane(Region):
         return self._edges_and_opposites[1]
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge (u, v), a rational a such that z(v) <= (1 + a) z(u) in both directions is sufficient.
+        """Return, for each edge (u, v), the rational a in its condition: z(v) <= (1 + a) z(u) in both directions.
 
         An edge between two triangles gets the smaller of the two ratios that
         `privopt_metric_dp.region.triangles.sufficient_ratios` returns for them.

@@ -43,9 +43,9 @@ change in double precision, and squares would underflow or overflow."""
 def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
     """Return a ratio for each side of each triangle. The ratios are proved sufficient in rational arithmetic.
 
-    The ratios a of a triangle's sides are sufficient if |grad z| <= epsilon min z inside the triangle, provided that
-    the probabilities z of each output at the two ends of each side differ by at most a factor 1 + a. See the module
-    docstring.
+    Suppose that the probabilities z of an output at the two ends of each side differ by at most a factor 1 + a, where a
+    is the ratio for that side. The ratios are sufficient if this implies |grad z| <= epsilon min z inside the triangle.
+    See the module docstring.
 
     Args:
         corners: Array of shape (S, 3, 2), the corners of each triangle in millimetres, counter-clockwise.
@@ -75,8 +75,7 @@ def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
 def common_factors(sides: Ints, per_mm: float) -> Floats:
     """Return, for each triangle, the largest factor s for which the ratios a = s epsilon l are sufficient.
 
-    Here l is the length of a side. The ratios are sufficient if |grad z| <= epsilon min z inside the triangle, provided
-    that the probabilities z of each output at the two ends of each side differ by at most a factor 1 + a.
+    Here l is the length of a side. :func:`sufficient_ratios` says when ratios are sufficient.
 
     Args:
         sides: Array of shape (S, 3, 2), the vectors along each triangle's sides in millimetres, from B to C, C to A,

@@ -235,13 +235,13 @@ def short_enough(
     start: Ints, node: Ints, weight: Floats, exact: Ints, ask: Ints, goal: Ints, bound: Floats,
     exact_bound: Ints, units: Floats, two_edges: bool,
 ) -> Bools:  # pragma: no cover - compiled  # fmt: skip
-    """Decide exactly, for each question (source, goal, bound), whether a path no longer than bound connects the two.
+    """Decide exactly, for each question (source, goal, bound), whether source and goal have a path of length <= bound.
 
     Args:
-        start, node, weight, exact: The graph with n nodes in CSR form: an array of shape (n + 1,) with the offset of
-            each node's first edge; and for each edge the neighbour, the weight as a double and the exact weight as
-            limbs, in arrays of shape (E,), (E,) and (E, L) (see :func:`limbs`). The edges of a node are sorted by
-            ascending weight.
+        start, node, weight, exact: The graph with n nodes and E edges, in CSR form. ``start`` has shape (n + 1,) and
+            contains the offset of each node's first edge. The other three arrays contain, for each edge, the neighbour,
+            the weight as a double and the exact weight as limbs (see :func:`limbs`). Their shapes are (E,), (E,) and
+            (E, L). The edges of a node are sorted by ascending weight.
         ask, goal, bound, exact_bound: The questions in CSR form. The questions about source i have the indices ask[i]
             to ask[i + 1] - 1. For each question, the other three arrays contain the goal, the bound as a double and the
             exact bound as limbs. Their shapes are (Q,), (Q,) and (Q, L).

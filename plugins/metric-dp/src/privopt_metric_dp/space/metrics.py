@@ -1,8 +1,8 @@
 """Metrics: distances between records, and from records to outputs.
 
-The distance between two records is always the same double, in either direction, in every block and on every machine. It
-is never above the exact distance (`privopt.numbers.distances`). Certificates, pairs and tables therefore use identical
-doubles. `privopt_metric_dp.space.road_metric` defines the metric for shortest paths, and
+The distance between two records is always the same double, whatever the direction, the machine, or the block of pairs
+in which it is computed. It is never above the exact distance (`privopt.numbers.distances`). Certificates, pairs and
+tables therefore use identical doubles. `privopt_metric_dp.space.road_metric` defines the metric for shortest paths, and
 `privopt_metric_dp.space.distance_table` the metric for a distance table.
 """
 
@@ -119,7 +119,7 @@ class Metric(ABC):
         return "distances as their kind gives them, in doubles"
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return the given distances, with the metric's double in place of any that may exceed the exact distance.
+        """Return the given distances, but replace those that may exceed the exact distance with the metric's doubles.
 
         Use it for distances stored in a release. A guarantee at more than the exact distance would be too weak.
 
@@ -244,7 +244,10 @@ class _PointMetric(Metric):
     @staticmethod
     @abstractmethod
     def _distance_error(space: Space, position_error: float) -> float:
-        """Return a bound, in the metric's unit, on a place's move if each coordinate changes by ``position_error``."""
+        """Return a bound on how far a place moves if each of its coordinates changes by ``position_error``.
+
+        The bound is in the metric's unit.
+        """
 
     def _enclose_distance(self, i: int, j: int) -> Ball | None:
         """Return a ball that encloses the exact distance between records i and j, or None if it is not known."""
@@ -385,10 +388,9 @@ class EuclideanMetric(_PointMetric):
     """Euclidean distance between planar points (in km, or another unit that the problem specifies) or vectors.
 
     Attributes:
-        _points, _rests: The coordinates of the records and of the outputs, and the declared decimals minus these
-            doubles (empty arrays if all differences are 0).
-        _proved_errors: The values of ``_off`` that cover only the rounding errors. This class increases ``_off``
-            further.
+        _points: The coordinates of the records and of the outputs, as doubles.
+        _rests: The declared decimal coordinates minus these doubles, or empty arrays if all differences are 0.
+        _proved_errors: The values of ``_off`` before this class increases them. They cover only rounding errors.
 
     Raises:
         InputError: The records are geographic or plain, the outputs differ from them in kind or dimension, or two
@@ -491,10 +493,10 @@ class EuclideanMetric(_PointMetric):
 
     @staticmethod
     def _distance_error(space: Space, position_error: float) -> float:
-        """Return a bound, in the space's unit, on a place's move if each coordinate changes by ``position_error``.
+        """Return a bound on how far a place moves if each of its coordinates changes by ``position_error``.
 
-        If all coordinates change by x, the place moves by sqrt(dim) x. The factor 1 + 2^-50 covers the rounding of this
-        product.
+        If all coordinates change by x, the place moves by sqrt(dim) x, in the space's unit. The factor 1 + 2^-50 covers
+        the rounding of this product.
         """
         return position_error * math.sqrt(max(1, _coordinate_count(space))) * (1.0 + 2.0**-50)
 
@@ -509,8 +511,8 @@ class HaversineMetric(_PointMetric):
     """Great-circle distance in km between geographic points, with R = 6371.0 km.
 
     Attributes:
-        _parts: For the records and for the outputs: latitudes and longitudes in degrees, and cosines of the latitudes.
-        _rests: The declared decimals minus the doubles, for both sets of coordinates; empty arrays if all are 0.
+        _parts: Latitudes and longitudes in degrees, and cosines of the latitudes, of the records and of the outputs.
+        _rests: The declared decimal coordinates minus their doubles, or empty arrays if all differences are 0.
         _relative_error: Bound on the relative error of the product of two cosines.
 
     Raises:
@@ -574,7 +576,7 @@ class HaversineMetric(_PointMetric):
 
     @staticmethod
     def _distance_error(space: Space, position_error: float) -> float:
-        """Return a bound in km on a place's move if both its coordinates change by ``position_error`` degrees.
+        """Return a bound on how many km a place moves if both its coordinates change by ``position_error`` degrees.
 
         A degree of latitude or longitude is at most ``KM_A_DEGREE`` km, and the place moves by at most the sum of the
         two changes.

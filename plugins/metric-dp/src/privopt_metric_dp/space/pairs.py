@@ -255,7 +255,7 @@ def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: 
 
 
 def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
-    """Return a table with its entries lowered just enough to satisfy the triangle inequality with the pairs.
+    """Lower the entries of a table just enough to satisfy the triangle inequality with the pairs.
 
     The triangle inequality says that the rows of a pair's two records differ by at most the pair's distance in every
     column. If the given table satisfies it up to rounding, the table is returned unchanged. Otherwise, its entries are
@@ -370,7 +370,9 @@ def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
 
 
 def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, Ints]:
-    """Return the row index of the shortest pair between any two clusters. If several pairs tie, the first one is used.
+    """Return the row index of the shortest pair between each two clusters that some pair connects.
+
+    If several pairs are equally short, the first one is used.
 
     Args:
         joined: Array of shape (P, 2), the clusters of each pair's two nodes.
@@ -387,7 +389,7 @@ def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, I
 
 
 def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *, two_edges: bool) -> Bools:
-    """Decide exactly, for each goal (a pair of nodes), whether a path within the goal's bound connects the two.
+    """Decide exactly, for each goal (a pair of nodes), whether its nodes have a path no longer than its bound.
 
     Args:
         edges: Array of shape (E, 2), the node indices of each edge. Edges are used in both directions.

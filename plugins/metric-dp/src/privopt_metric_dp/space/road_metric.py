@@ -32,7 +32,7 @@ class RoadMetric(Metric):
     Attributes:
         roads: The roads. Paths may pass through nodes that are not records.
         _places, _outputs: The node indices of the records and of the outputs.
-        _implying: Cached results of :meth:`implying`, by the largest distance of the pairs to imply.
+        _implying: Cached results of :meth:`implying`, keyed by the argument ``within``.
         _rounding: Bound on the relative error of a sum along a path, or 0 if sums are exact.
     """
 

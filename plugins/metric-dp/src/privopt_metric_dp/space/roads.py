@@ -49,10 +49,10 @@ class Roads:
             is used.
         directed: Whether edges lead from tail to head only.
         source: Name of the file, for error messages.
-        short: Whether the lengths are declared decimals that were rounded down, so that a road may be longer by less
-            than one unit in the last place.
-        written: Two arrays of shape (E,), the doubles nearest to the declared decimals, and the doubles nearest to the
-            decimals minus these doubles.
+        short: Whether the lengths were rounded down from declared decimals. A road's declared length may then be larger
+            by less than one unit in the last place.
+        written: Two arrays of shape (E,): the doubles nearest to the declared decimals, and the doubles nearest to the
+            remaining differences.
         decimals: Array of shape (E,), the declared decimals as strings.
 
     Attributes:
@@ -243,7 +243,9 @@ class Roads:
         return result
 
     def between_records(self, places: Ints, limit: float) -> tuple[Ints, Floats]:
-        """Find the pairs of places connected by a path without a third place, and the length of the shortest such path.
+        """Find the pairs of places connected by a path through no third place, with the lengths of these paths.
+
+        If a pair has several such paths, the shortest one counts.
 
         Args:
             places: Array of shape (N,), distinct node indices.
@@ -283,7 +285,7 @@ class Roads:
         return joined[shortest], path_lengths[shortest]
 
     def _direct_roads(self, places: Ints) -> tuple[tuple[Ints, Floats], Ints]:
-        """Return the roads that connect two places directly, and the places with a road to a node that is not a place.
+        """Return the roads that connect two places directly, and the places with a road to any other node.
 
         Args:
             places: Array of shape (N,), distinct node indices.

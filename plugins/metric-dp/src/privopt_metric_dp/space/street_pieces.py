@@ -1,4 +1,4 @@
-"""Pieces of street, for lower bounds whose proofs contain multipliers (prices) for only a few records.
+"""Pieces of street, for proofs of lower bounds that contain multipliers (prices) for only a few records.
 
 Records with multipliers are called priced. A piece is a path between two priced records that does not pass a junction.
 Every other record lies strictly inside a piece. See :mod:`privopt_metric_dp.solvers.street_bound` and
