@@ -311,7 +311,7 @@ def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> Section:
     """Return a section about how well an attacker can distinguish pairs of records.
 
-    It contains a figure of all pairs, and a table of the pairs that are distinguished best.
+    It contains a figure of all pairs, and a table of the pairs that are easiest to distinguish.
 
     Args:
         release: The release. If the guarantee covers a region, its pairs are the region's edges.
@@ -331,7 +331,7 @@ def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> S
 
 
 def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ...]]:
-    """Return up to ten pairs of records that an attacker can distinguish best relative to their distance.
+    """Return up to ten pairs of records: those that are easiest to distinguish relative to their distance.
 
     Pairs are ranked by the total variation distance between the output distributions of their two records, divided by
     the distance between the records. An attacker who must choose between two equally likely records is right with

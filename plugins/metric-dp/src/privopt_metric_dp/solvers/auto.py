@@ -1,9 +1,10 @@
 """Choose and run solvers for the optimal mechanism, in an order that is based on measurements (docs/benchmarks.md).
 
-The star (:mod:`privopt_metric_dp.solvers.star`) is a matrix with a closed form, and a mechanism if none of its weights
-is negative. It is tried first for each connected part, except for parts with many more records than outputs. If the
-star is a mechanism, pricing yields an upper bound on its optimality gap. If this bound is small enough, the star is the
-answer. If not, column generation continues from the star's columns, which are close to those of the optimum.
+The star (:mod:`privopt_metric_dp.solvers.star`) is a matrix with a closed form. It is a mechanism if none of its
+weights is negative. The star is tried first for each connected part, except for parts with many more records than
+outputs. If it is a mechanism, pricing yields an upper bound on its optimality gap. If this bound is small enough, the
+star is the answer. If not, column generation continues from the star's columns, which are close to those of the
+optimum.
 
 If the star is not a mechanism, the interior point runs instead, first over a spanner if most pairs are required.
 Instances with many records are first solved with a sample of the outputs. If a method fails, the next one takes over,

@@ -34,7 +34,7 @@ _compiled = jit(error_model="numpy")  # a division by 0 gives infinity or NaN in
 
 @_compiled
 def add_entries(pattern: Elimination, a: Arrays, g: int, diagonal: Floats, off_diagonal: Floats) -> None:
-    """Add the entries of ``H^-1`` on the factors' pattern, summed over a batch of outputs, to the entries of ``T``.
+    """Sum ``H^-1`` over a batch of outputs, and add its entries on the factors' pattern to those of ``T``.
 
     The entries are computed from the last column to the first. With ``Z = H^-1``, column v has the entries
     ``Z[S, v] = -Z[S, S] L[S, v]`` and ``Z_vv = 1 / D_v - L[S, v]' Z[S, v]``, where ``S`` is the set of rows in which

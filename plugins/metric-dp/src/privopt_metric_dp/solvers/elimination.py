@@ -1,4 +1,4 @@
-"""The elimination order and fill pattern that the matrices for all outputs of a connected component share.
+"""The elimination order and fill pattern shared by the matrices for all outputs of a connected component.
 
 The matrix for output ``r`` is ``H_r = A' diag(w_r) A``, where ``A`` contains the privacy rows and ``w_r`` their
 weights. It has the sparsity of the graph of required pairs. SuperLU orders the records by minimum degree (Liu 1985).

@@ -231,7 +231,7 @@ def _add_panel(
 
 @_compiled
 def couple(pattern: Elimination, a: Arrays, g: int, scale: Floats, into: Singles) -> None:
-    """Add a batch's inverses to ``into``, in single precision: ``sum_r H_r^-1 / (scale scale')``.
+    """Add ``sum_r H_r^-1 / (scale scale')`` to ``into`` in single precision, summed over the outputs r of a batch.
 
     Each matrix is first scaled to a unit diagonal, so that its factor and its inverse stay within the range of single
     precision.
@@ -241,8 +241,8 @@ def couple(pattern: Elimination, a: Arrays, g: int, scale: Floats, into: Singles
         a: The outputs' arrays, after :func:`factorise`.
         g: Index of the batch.
         scale: (N,) scales; entry (i, j) is divided by ``scale_i scale_j``.
-        into: (panels, N * PANEL) array to which the inverses are added. A panel holds `PANEL` columns, row by row. Only
-            entries on or below the diagonal are valid.
+        into: (panels, N * PANEL) array to which the inverses are added. Each panel holds `PANEL` columns, stored row by
+            row. Only entries on or below the diagonal are valid.
     """
     start, row, column = pattern.start, pattern.row, pattern.column
     factor, inverse, unit, mask = a.factor[g], a.inverse[g], a.unit[g], a.mask[g]

@@ -112,7 +112,7 @@ def _save_best(state: State, status: _IterateStatus, *, last: bool = False) -> b
         last: Whether to save the mechanism even if its loss is larger, because its row sums were restored.
 
     Returns:
-        False if the iteration must end, because the coupling is formed and row sums are invalid. If the coupling is not
+        False if the iteration must end: the coupling is formed, but the row sums are invalid. If the coupling is not
         formed, invalid row sums are accepted, because steps are inexact and the sums are restored only occasionally.
     """
     is_sound = _has_sound_sums(status)
@@ -189,7 +189,8 @@ def _extend_direction(
             corrector is evaluated.
 
     Returns:
-        (O,) changes in ``y`` along the extra direction, and (2, W) the longest primal and dual steps for each weight.
+        (O,) changes in the prices ``y`` along the extra direction, and (2, W) the longest primal and dual steps for
+        each of the W weights that are tried for this direction.
     """
     state.map_groups(lambda group: group.aim(add, target, trial_steps))
     nothing = state.prices(np.zeros_like(state.y))
@@ -240,7 +241,9 @@ def _find_direction(
 
 
 def _restore_sums(state: State, coupling: SchurComplement, within: float) -> None:
-    """Restore the row sums to one, by the smallest change in the norm that the last step's matrices ``H`` define.
+    """Restore the row sums to one by the smallest possible change of the mechanism.
+
+    The change is measured in the norm that the matrices ``H`` of the last step define.
 
     Args:
         state: The iterate, whose mechanism is changed.

@@ -71,7 +71,7 @@ class _Directions:
         return y, residual
 
     def conjugate(self, way: Floats) -> Floats:
-        """Return a direction without its components along the stored directions, in T's inner product."""
+        """Remove a direction's components along the stored directions, in the inner product that T defines."""
         active = slice(self.count)
         return np.asarray(way - (self.products[active] @ way) @ self.ways[active])
 
@@ -189,7 +189,7 @@ def couple(state: State) -> SchurComplement:
 
 
 def _complete_coupling(state: State) -> SchurComplement:
-    """Return the coupling with a chordal completion as preconditioner, computed from some of the coupling's entries.
+    """Return the coupling, preconditioned by the chordal completion of some of its entries.
 
     Args:
         state: The iterate, whose matrices have been factored. Each of its orbits must be a single record.
@@ -199,7 +199,7 @@ def _complete_coupling(state: State) -> SchurComplement:
     pattern = state.pattern
 
     def entries(groups: Sequence[Outputs]) -> tuple[Floats, Floats]:
-        """Return some groups' contribution to the entries of ``T`` on the pattern.
+        """Return the contribution of the given groups to the entries of ``T`` on the pattern.
 
         Args:
             groups: The groups.
@@ -245,7 +245,10 @@ def form(state: State, scale: Floats) -> Singles:
     n = state.instance.records
 
     def panels(groups: Sequence[Outputs]) -> Singles:
-        """Return some groups' part of the coupling, (panels, N * PANEL). A panel holds `PANEL` columns, row by row."""
+        """Return the part of the coupling for the given groups, with shape (panels, N * PANEL).
+
+        Each panel holds `PANEL` columns, stored row by row.
+        """
         sums = np.zeros((-(-n // PANEL), n * PANEL), dtype=np.float32)
         for group in groups:
             group.couple(scale, sums)
@@ -269,7 +272,7 @@ def form(state: State, scale: Floats) -> Singles:
 
 
 def _factor_coupling(state: State, scale: Floats) -> SchurComplement:
-    """Return the coupling with a factor of the whole matrix, in single precision, as preconditioner.
+    """Return the coupling, preconditioned by a single-precision factor of the whole matrix.
 
     Args:
         state: The iterate, whose matrices have been factored.

@@ -82,7 +82,7 @@ class Outputs:
         self._other_z, self._other_f = np.zeros_like(z), np.zeros_like(s)
 
     def _lane_indices(self, records: Ints, outputs: Ints) -> tuple[Ints, Ints]:
-        """Return the batches and positions of matrix entries in the arrays that have eight values for each record.
+        """Return the batch and the position of each given matrix entry, in arrays with eight values per record.
 
         Args:
             records, outputs: (M,) indices of the records, and of the outputs within the group.

@@ -42,7 +42,7 @@ class Graph:
     Attributes:
         start: (N + 1,) offsets at which each record's entries start.
         other: (2 P,) the neighbour to which each entry leads; the entries of a record are sorted by neighbour.
-        length: (2 P,) log-ratio of each entry's pair, shrunk for solving.
+        length: (2 P,) log-ratio of each entry's pair, shrunk slightly so that no two paths are equally long.
         pair: (2 P,) index of the required pair to which each entry belongs.
         direct: Whether the pairs themselves are used as shortest paths, which saves a search of N^3 steps. This is the
             case if there are more than 1,000 records, every two records form a pair, and no sampled path through a

@@ -4,18 +4,19 @@ If every pair of records is required and few pairs are implied by others, most o
 of pairs: 200 points have 19,900 pairs, and 500 points have 124,750. A spanner of stretch ``1 + s`` is a subset of the
 pairs over which every pair at distance ``d`` has a path of length at most ``(1 + s) d``. The program over a spanner is
 a relaxation, because it omits constraints. So its lower bounds, and its multipliers with zeros for the omitted pairs,
-are valid for every mechanism that meets the constraints for all pairs. Its solution meets those for the omitted pairs
-only up to the stretch, and `privopt_metric_dp.matrix.repair.repair_in_doubles` turns it into a mechanism for all pairs.
+are valid for every mechanism that meets the constraints for all pairs. Its solution meets the constraints for the
+omitted pairs only up to the stretch. `privopt_metric_dp.matrix.repair.repair_in_doubles` turns this solution into a
+mechanism for all pairs.
 
-The relaxation and the repair lose little. For 100 points in a square, with an epsilon times spacing of 0.5, the gap
+The relaxation and the repair lose little. For 100 points in a square whose spacing times epsilon is 0.5, the gap
 between the bound and the loss after the repair is 0.7, 0.25, 0.12 and 0.03 % at stretches of 1.1, 1.03, 1.01 and 1.003.
 These spanners have 13, 22, 34 and 47 % of the pairs. (Dividing all lengths by the stretch also meets the constraints
 for all pairs, but costs 6 % at a stretch of 1.1.)
 
 Spanners are tried from coarse (a large stretch) to fine, so that there is a result early. For 400 such points,
 stretches of 1.3, 1.1, 1.03 and 1.01 took 2, 5, 29 and 55 CPU seconds and reached gaps of 6.2, 1.8, 0.43 and 0.21 %,
-whereas a single step with all pairs takes 2 to 4 seconds. Without a time limit, coarse spanners are skipped unless they
-are much coarser than the one that suits the requested gap, because they would lengthen the run.
+whereas a single step with all pairs takes 2 to 4 seconds. Without a time limit, coarse spanners would lengthen the run,
+so they are skipped unless they are much coarser than the one that suits the requested gap.
 """
 
 from __future__ import annotations

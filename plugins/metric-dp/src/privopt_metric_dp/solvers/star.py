@@ -215,7 +215,7 @@ def make_star(instance: Instance, symmetry: Symmetry, graph: Graph) -> Star:
 
 
 def _assign_outputs(instance: Instance, symmetry: Symmetry, kernel: Floats) -> tuple[Floats, Ints, Ints]:
-    """Return each column's cheapest output and its cost there, and each output's best column.
+    """Find the cheapest output for each column of the star, and the best column for each output.
 
     Only one column is computed for each orbit of records.
 
@@ -350,7 +350,7 @@ def quick_bound(part: Part, offers: PartOffers) -> None:
 
 
 def fits_granted_time(operations: float, share: float) -> bool:
-    """Return whether an idle machine can do a number of operations in a share of the time limit.
+    """Return whether an idle machine can perform the given operations within a share of the time limit.
 
     If there is no time limit, `MAX_GRANTED_SECONDS` is used instead.
 
