@@ -256,7 +256,9 @@ def _count_row_bytes(release: MatrixRelease) -> tuple[int, int]:
 
 
 def _describe_remedies(release: MatrixRelease, data: MetricData, max_bytes: int) -> str:
-    """Return the error message, with remedies, for rows that exceed ``max_bytes`` or fit only at too large a loss.
+    """Return an error message that suggests remedies for rows that are too large.
+
+    Rows are too large if they exceed ``max_bytes``, or if making them fit would increase the loss too much.
 
     Args:
         release: The release, with a row for each record.

@@ -242,7 +242,7 @@ class CentralSearch:
         self.incumbent.offer(solution.method, candidate=z, value=self.evaluate_loss(z))
 
     def evaluate_loss(self, candidate: Sequence[Answer] | Floats) -> float:
-        """Return the mean loss, over the users, of the rows from which they would report.
+        """Return the loss of the rows from which users would report, averaged over the users.
 
         Args:
             candidate: Either the server's answers, one per user, or a common (U, K) matrix with one row for each record

@@ -167,7 +167,9 @@ class ExactSearch:
         return self.outcome(bound)
 
     def outcome(self, bound: float | None) -> Outcome[LRGeoRelease]:
-        """Return the outcome of the run, which publishes column weights if they are good enough, or a whole matrix.
+        """Return the outcome of the run.
+
+        The release contains column weights if these are good enough, and a whole matrix if they are not.
 
         Args:
             bound: Proved lower bound on the loss; None if there is none.
@@ -210,8 +212,8 @@ class ExactSearch:
     def columns_do(self, bound: float | None) -> bool:
         """Return whether column weights were found and their loss meets the requested gap.
 
-        The gap may be measured from the bound or from the loss that was stated with the incumbent's best candidate.
-        Meeting one of the two is enough.
+        The loss is compared with the bound, and with the loss that was stated for the incumbent's best candidate. It is
+        enough if the gap to one of the two is small enough.
 
         Args:
             bound: Proved lower bound on the loss; None if there is none.
@@ -232,7 +234,7 @@ class ExactSearch:
         return population_loss(all_rows, self.data), all_rows
 
     def prove(self, proof: Multipliers, value: float) -> tuple[float, None]:
-        """Return the lower bound that dual multipliers prove, rounded down. The proof is None, because none is stored.
+        """Return the lower bound that dual multipliers prove, rounded down, and None, because no proof is stored.
 
         Args:
             proof: Multipliers for the pairs in ``data.needed``.

@@ -17,9 +17,10 @@ __all__ = ["PROFILE"]
 
 
 def _make_options(case: MetricCase) -> Mapping[str, Mapping[str, Any]]:
-    """Return the ``[lr-geo]`` table for a generated problem, with radii that cover a small part or all of its map.
+    """Return the ``[lr-geo]`` table for a generated problem.
 
-    The radii depend only on the case, so that a failing case can be reproduced.
+    Its radii cover either a small part of the map or all of it. They depend only on the case, so that a failing case
+    can be reproduced.
     """
     distances = case.space.distances[: case.records, : case.records]
     lengths = distances[(distances > 0) & np.isfinite(distances)]

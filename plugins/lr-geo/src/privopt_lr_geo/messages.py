@@ -34,8 +34,8 @@ class Terms:
         epsilon: The program's epsilon per unit of distance, slightly smaller than the promised one.
         within: gamma, the largest distance between the records of a required pair; None if all pairs are required.
         obfuscation_radius: r_obf, in the problem's unit of distance.
-        exponent: The factor f in exp(-epsilon f d), the form in which tied entries fall with the distance d to the
-            output. A tied entry is a fixed multiple of a variable that all users share.
+        exponent: The factor f. Tied entries fall with the distance d to the output like exp(-epsilon f d). A tied entry
+            is a fixed multiple of a variable that all users share.
     """
 
     epsilon: float
@@ -105,10 +105,10 @@ class Answer:
 
 @frozen(kw_only=True)
 class Request:
-    """A user's request for the costs inside a circle, as part of the cost reference table (Proposition 4.3).
+    """A user's request for the part of the cost reference table inside a circle (Proposition 4.3).
 
     Attributes:
-        centre: The index on the public map of the record at the centre, chosen at random from the user's LR set.
+        centre: The map index of the record at the centre, which is chosen at random from the user's LR set.
         radius: The radius in the problem's unit of distance.
     """
 

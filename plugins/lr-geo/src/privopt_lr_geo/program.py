@@ -285,7 +285,7 @@ def central_model(central: Central) -> Model:
 
 
 def _make_lookup(rows: Ints, budgets: Floats, width: int) -> Any:
-    """Return a function that maps two arrays of entry indices, e and h, to the array of their pairs' budgets.
+    """Return a function that takes two arrays of entry indices, e and h, and returns the budget of each pair (e, h).
 
     The modelling language requires such a function for parameters that are only defined for some pairs.
 

@@ -83,7 +83,7 @@ class Places:
         return np.asarray(haversine(a, b) if self.is_geographic else euclidean(a, b))
 
     def to_euclidean(self, points: Floats) -> Floats:
-        """Map points to a Euclidean space in which every point has the same nearest neighbours.
+        """Map points to a Euclidean space, in such a way that nearest neighbours stay the same.
 
         Args:
             points: (n, 2) The points' coordinates. Degrees are converted to unit vectors.

@@ -93,6 +93,6 @@ def quantiles(epsilon: Fraction, probabilities: Floats) -> Floats:
 def doubling_distance(epsilon: Fraction) -> float:
     """Return the distance, in km, between two positions at which the guarantee allows a likelihood ratio of 2.
 
-    For closer positions, a report is at most twice as likely from one as from the other.
+    If two positions are closer, any report is at most twice as likely from one of them as from the other.
     """
     return math.log(2) / float(epsilon)

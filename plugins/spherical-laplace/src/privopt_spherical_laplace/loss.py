@@ -109,7 +109,7 @@ def _prior(problem: SphereInstance, count: int) -> Floats:
 
 
 def best_remap(problem: SphereInstance) -> tuple[Ints, Floats]:
-    """Return the best point to report for each point that may be the nearest to the drawn position.
+    """Return, for each point, the best point to report if this point is the nearest to the drawn position.
 
     Reporting the best guess under the prior costs no privacy, because it is post-processing of the nearest point. The
     choice relies on approximate probabilities; :func:`loss_over_points` bounds the resulting loss separately.

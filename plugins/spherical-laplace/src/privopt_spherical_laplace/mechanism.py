@@ -75,16 +75,16 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
     def proved_bound(
         self, problem: SphereInstance, release: SphereRelease, result: Result, folder: Path
     ) -> float | None:
-        """Return a lower bound on the expected loss of every mechanism with this guarantee, for a uniform position.
+        """Return a lower bound on the expected loss of every mechanism with this guarantee.
 
-        The result is None if reports are points.
+        The position is uniform on the sphere. The result is None if reports are points.
         """
         return _lower_bound(problem)
 
     def details(
         self, problem: SphereInstance, release: SphereRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return the reason why no lower bound is stated if reports are points, or an empty mapping if they are not."""
+        """Return an explanation of the missing lower bound if reports are points, and an empty mapping if not."""
         return {} if problem.side is not None else {"no_lower_bound": NO_LOWER_BOUND}
 
     def meaning(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Sequence[str]:

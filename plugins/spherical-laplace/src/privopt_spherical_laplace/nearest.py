@@ -1,4 +1,4 @@
-"""The probabilities with which each point is reported for each true point, by integration along rays.
+"""The probability of each reported point given each true point, computed by integration along rays.
 
 A position is drawn around the true point, and the point nearest to this position is reported. A ray is a great-circle
 arc from the true point in one direction. The distance along a ray has the distribution function G of the noise

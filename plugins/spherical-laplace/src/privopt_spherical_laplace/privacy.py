@@ -1,4 +1,4 @@
-"""The privacy guarantee of spherical-laplace, and the theorem by which the parameters of a release imply it."""
+"""The privacy guarantee of spherical-laplace, and its certification from the parameters of a release."""
 
 from __future__ import annotations
 

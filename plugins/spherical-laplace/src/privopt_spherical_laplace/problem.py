@@ -139,7 +139,7 @@ class SphereInstance:
 
     @property
     def side(self) -> Fraction | None:
-        """The side, in degrees, of the cells to whose centres positions are rounded; None if reports are points."""
+        """The side of a cell in degrees; None if reports are points. Positions are rounded to the cells' centres."""
         outputs = self.declared.outputs
         # Rounding to digits has cells as well. Their side is one unit of the last digit.
         return outputs.grid if outputs.digits is None else Fraction(1, 10**outputs.digits)

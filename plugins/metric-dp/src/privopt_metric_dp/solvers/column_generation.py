@@ -35,7 +35,9 @@ LAST_ROUND = 1000
 
 
 def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats:
-    """Return the initial rays for the master problem: the star's rays, softer versions of these, and the constant ray.
+    """Return the initial rays for the master problem.
+
+    They are the star's rays, powers of these rays with the exponents in `SOFTER`, and the constant ray.
 
     A ray is a vector of N entries that satisfies every privacy row, so up to scale it is a column of a mechanism. The
     master problem has only one representative output from each orbit. Symmetries are therefore used to replace each ray
@@ -68,7 +70,7 @@ class ColumnGeneration:
     :class:`StarSolver`. If not, it runs only if it was requested by name or if earlier methods failed.
 
     Attributes:
-        most_left: Largest share of the gap that may remain after a round.
+        most_left: Largest allowed ratio of the gap after a round to the gap before it.
     """
 
     name = "column-generation"
@@ -77,8 +79,8 @@ class ColumnGeneration:
         """Create the solver.
 
         Args:
-            most_left: Largest share of the gap that may remain after a round. If more remains, the solver fails and the
-                next method takes over.
+            most_left: Largest allowed ratio of the gap after a round to the gap before it. If the ratio is larger, the
+                solver fails and the next method takes over.
         """
         self.most_left = most_left
 

@@ -306,7 +306,7 @@ class ReducedInstance:
         return Multipliers(rows=rows, many=sum(proof.many for proof in proofs))
 
     def views(self, offers: PartOffers) -> list[PartOffers]:
-        """Return a receiver of offers for each part, which turns each offer into one for the whole instance.
+        """Return one receiver per part, which converts the part's offers to offers for the whole instance.
 
         The other parts contribute their best offers so far. Initially, a part's best offer is the mechanism that
         reports the same output for all records.
@@ -352,7 +352,7 @@ def _join_results(join: Any, results: Sequence[Any]) -> Any:
     """Join the results for all parts, after computing those that are deferred.
 
     Args:
-        join: Function that joins the parts' candidates, or their proofs, given as a list.
+        join: Function that takes a list of the parts' candidates, or of their proofs, and joins them.
         results: One result for each part, or a :class:`Later` that computes it.
     """
     return join([evaluate(result) for result in results])

@@ -1,10 +1,12 @@
 """Planar Laplace noise, released as the nearest output (Andrés et al., CCS 2013).
 
 Noise with the density (eps^2 / 2 pi) exp(-eps |y - x|) is added to the place x, and the output nearest to y is
-released. So z_ik is the mass of the noise over output k's Voronoi cell. Let a line be at distance h from x, and let t
-be a direction from x, measured from the perpendicular to the line. In polar coordinates around x, the mass between x
-and the line, over directions a to b, is (1 / 2 pi) int_a^b 1 - (1 + eps h sec t) exp(-eps h sec t) dt. A cell's mass is
-therefore 1 if x lies in the cell and 0 if it does not, minus a signed integral of the tail for each side of the cell.
+released. So the probability z_ik of output k for a record i at x is the mass of the noise over k's Voronoi cell. Let a
+line be at distance h from x, and let t be a direction from x, measured from the perpendicular to the line. In polar
+coordinates around x, the mass between x and the line, over directions a to b, is (1 / 2 pi) int_a^b 1 - (1 + eps h
+sec t) exp(-eps h sec t) dt. A cell's mass is therefore 1 if x lies in the cell and 0 if it does not, minus a signed
+integral of the tail for each side of the cell.
+
 After the substitution sec t = cosh s, the integrand is analytic in a strip of half-width pi / 2, and Gauss-Legendre
 panels are accurate up to rounding errors. Sides that are short or far away need only 8 or 12 points.
 """

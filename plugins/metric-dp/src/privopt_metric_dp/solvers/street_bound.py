@@ -4,8 +4,10 @@ They are computed from the ordinary program whose outputs are the ends of street
 record inside a piece. The record's chord is the mean of its costs at the two ends, weighted so that the nearer end
 counts more (linear interpolation at the record). The cost at one end is reduced by the chord times a share theta,
 divided by the weight of this end. The cost at the other end is reduced by the chord times 1 - theta, divided by the
-weight of that end. For every theta from 0 to 1, the bound that multipliers prove over the streets is at least the one
-that they prove for this program, and for the best theta the two are equal. So between steps of the interior point,
+weight of that end.
+
+Multipliers prove one bound for this program and another over the streets. For every theta from 0 to 1, the bound over
+the streets is at least as large, and for the best theta the two are equal. So between steps of the interior point,
 theta moves towards the end whose probability is too small.
 """
 
@@ -50,9 +52,8 @@ MIN_THETA: Final = 1e-3
 class _Shares:
     """The costs at the two ends of each street piece, for the records inside the pieces, as functions of theta.
 
-    The tail and the head are the two ends of a piece. As a function of the position along the piece, a record's cost is
-    0 at the record itself. The chord is the height of the straight line between the costs at the two ends, at the
-    record's position.
+    The tail and the head are the two ends of a piece. The cost of a report varies along the piece, and is 0 at the
+    record itself. The chord is the cost that linear interpolation between the two ends gives at the record.
 
     Attributes:
         rows: (M,) indices of the records inside pieces.

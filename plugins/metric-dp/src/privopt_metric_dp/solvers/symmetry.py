@@ -216,8 +216,9 @@ def _iter_images(points: Floats) -> Iterator[Ints]:
 def _sphere_invariants(points: Floats) -> Floats:
     """Return, for each unit vector in a set, two numbers that no symmetry of the set changes.
 
-    These are the vector's distance from the mean of the set, and the sum of its distances from all other vectors, each
-    divided by the largest such number. If there are more than `MAX_COMPARED_RECORDS` vectors, the sums are 0.
+    These are the vector's distance from the mean of the set, and the sum of its distances from all other vectors. Both
+    are scaled so that the largest value over the set is 1. If there are more than `MAX_COMPARED_RECORDS` vectors, the
+    sums are 0.
 
     Args:
         points: (N, 3) unit vectors.

@@ -264,5 +264,5 @@ class Sphere:
 
 
 def up(value: Fraction) -> float:
-    """Return the smallest double that is not below a rational."""
+    """Round a rational number up to a double."""
     return -down(-value)

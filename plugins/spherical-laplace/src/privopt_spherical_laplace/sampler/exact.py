@@ -189,7 +189,7 @@ class NearestPoint(Rounding):
     _vectors: dict[int, list[tuple[int, int, int]]] = field(factory=dict, eq=False, repr=False)
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the index of the point nearest to all positions in the disc, or None if no point is proved to be."""
+        """Return the index of the point that is proved to be nearest to all positions in the disc, or None."""
         w = disc.bits
         # The disc's axes depend on the longitude of x. Its centre is rotated into the fixed axes of `_unit_vector`.
         sine, cosine = _sine_cosine_of_degrees(disc.longitude, w)
