@@ -34,7 +34,7 @@ class BDmDPReporting(MetricReporting):
 
 
 def sections(result: Result) -> Sequence[Section]:
-    """Return a section with a table that has one row per decomposed part, or an empty tuple if there are no such parts.
+    """Return a section with a table of the decomposed parts, or an empty tuple if no part was decomposed.
 
     A part is a connected component of the required pairs. It is not decomposed if a closed form solves it, or if the
     method is not a decomposition.

@@ -63,7 +63,7 @@ def across_users(data: MetricData, released: LRGeoRelease) -> dict[str, Any]:
 
 
 def _count_comparisons(data: MetricData, record: Ints) -> int:
-    """Return the number of comparisons between rows: unordered pairs of rows times outputs.
+    """Return the number of comparisons: the number of unordered pairs of rows, times the number of outputs.
 
     Args:
         data: The map with its required pairs.

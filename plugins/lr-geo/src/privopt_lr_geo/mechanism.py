@@ -141,7 +141,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         """Return details for result.json, computed from the problem and the release.
 
         They contain the number of users. The ``exact`` method adds the loss over all records. Other methods add the
-        sizes of the LR sets, and how often and how much rows of different users violate metric DP.
+        sizes of the LR sets, and how often and by how much rows of different users violate metric DP.
 
         Args:
             problem: The problem with its users.

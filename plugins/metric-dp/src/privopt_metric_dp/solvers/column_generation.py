@@ -2,9 +2,10 @@
 
 A ray is a vector over the records that satisfies every privacy row. The master problem has one row per record and one
 column per ray ``z``, with the cost ``min_k cost_k . z``. Pricing runs one network simplex per output
-(`privopt_metric_dp.solvers.tree_pricing`), warm-started from the output's previous tree. The prices lie between the
-best prices so far and those of the master problem (in-out stabilisation, Ben-Ameur and Neto 2007). As rows sum to one,
-every pricing round also gives a Lagrangian bound (`privopt_metric_dp.solvers.star.anchored_bound`).
+(`privopt_metric_dp.solvers.tree_pricing`), warm-started from the output's previous tree. It uses prices between the
+best ones so far and those of the master problem (in-out stabilisation, Ben-Ameur and Neto 2007). Because the rows of a
+mechanism sum to one, every pricing round also gives a Lagrangian bound
+(`privopt_metric_dp.solvers.star.anchored_bound`).
 """
 
 from __future__ import annotations

@@ -102,6 +102,8 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
 def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right: Floats, result: Floats) -> Floats:
     """Set ``result = H^-1 (prices + weight right)`` for all outputs in a group, by forward and back substitution.
 
+    ``H = L D L'`` is the matrix of an output, which has already been factored.
+
     Args:
         pattern: Sparsity pattern of the factors.
         a: The outputs' arrays, after :func:`factorise`.
@@ -147,11 +149,12 @@ def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right:
 def _add_panel(
     begin: int, start: Indices, row: Indices, lower: Singles, pivot: Singles, scales: Singles, z: Singles, t: Singles
 ) -> None:
-    """Add sixteen columns of ``sum U H^-1 U`` over a batch of outputs to ``t``, from row ``begin`` on.
+    """Sum ``U H^-1 U`` over a batch of outputs, and add sixteen columns of the sum to ``t``, from row ``begin`` on.
 
-    For each output, the kernel solves ``H z = U e_j`` for sixteen unit vectors ``e_j`` at once, one in each SIMD lane,
-    and adds ``U z``. The loop over the eight outputs is unrolled: each of the variables ``a``, ``b``, ``c``, ``d``,
-    ``p``, ``r``, ``s`` and ``u`` belongs to one output.
+    ``H`` is the matrix of an output, and ``U`` is a diagonal matrix of scales. For each output, the kernel solves
+    ``H z = U e_j`` for sixteen unit vectors ``e_j`` at once, one in each SIMD lane, and adds ``U z``. The loop over the
+    eight outputs is unrolled: each of the variables ``a``, ``b``, ``c``, ``d``, ``p``, ``r``, ``s`` and ``u`` belongs
+    to one output.
 
     Args:
         begin: First of the sixteen columns; there are fewer at the end of the matrix.

@@ -3,12 +3,12 @@
 In a connected component with at least two records, the privacy rows imply ``z >= 0``. So the only inequality variables
 are the slacks ``s = A z`` and the multipliers ``f`` of the privacy rows. The matrix ``A`` contains these rows; those of
 a pair at distance d are scaled by ``exp(-eps d / 2)``. A step takes one sparse factorisation per output, and conjugate
-gradients for the row sums (`privopt_metric_dp.solvers.normal_equations`). The directions are Mehrotra's predictor and
-corrector, with weights (Colombo and Gondzio 2008), and further centrality correctors (Gondzio 1996).
+gradients for the row sums (`privopt_metric_dp.solvers.normal_equations`). Its direction consists of Mehrotra's
+predictor, a weighted corrector (Colombo and Gondzio 2008), and further centrality correctors (Gondzio 1996).
 
-Every iterate is strictly inside the privacy rows. Its rows sum to one, or are restored to one whenever the gap has
-halved, so stopping early also gives a mechanism. Any multipliers prove a bound, so inexact steps may slow down the
-progress but never make a result wrong.
+Every iterate satisfies all privacy constraints strictly. The rows of its matrix sum to one, or are restored to one
+whenever the gap has halved. So stopping early also gives a mechanism. Any multipliers prove a bound, so inexact steps
+may slow down the progress but never make a result wrong.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _extend_direction(
     Args:
         state: The iterate with its direction so far.
         coupling: The coupling, with which the prices are computed.
-        add: Primal and dual weights with which the previous extra direction is added first.
+        add: Primal and dual weights. The previous extra direction is first added to the direction with these weights.
         target: Complementarity to aim at.
         trial_steps: (0, 0) for Mehrotra's corrector; otherwise the primal and the dual step length at which Gondzio's
             corrector is evaluated.

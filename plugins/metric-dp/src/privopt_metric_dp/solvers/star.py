@@ -72,6 +72,9 @@ privacy rows too."""
 class Star:
     """The star of a connected instance: its kernel, weights, served outputs and prices.
 
+    The star is ``W diag(x)`` with ``W_is = exp(-eps D_is)``, where ``D_is`` is the length of the shortest path from i
+    to s.
+
     Attributes:
         kernel: ``(N, N)`` transpose of W: row s is column s of W. The kernel is symmetric apart from the random
             shrinking of the graph's log-ratios, and every row is inside the privacy cone.

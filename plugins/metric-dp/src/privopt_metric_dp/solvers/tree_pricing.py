@@ -48,7 +48,8 @@ class Trees:
         parent: (K, N) parent of each record, -1 at the root.
         entry: (K, N) index, in the graph's CSR form, of the entry for the pair of a record and its parent; -1 at the
             root.
-        side: (K, N) 1 if the record is above its parent, ``z = exp(l) z_parent``, and -1 if it is below.
+        side: (K, N) 1 if the record is above its parent, and -1 if it is below. With the pair's log-ratio ``l``, this
+            means ``z = exp(l) z_parent`` or ``z = exp(-l) z_parent``.
     """
 
     parent: Indices
