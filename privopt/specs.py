@@ -94,10 +94,10 @@ class MethodSpec:
     Attributes:
         name: The method's name, as used with ``--method``.
         summary: One line for ``privopt list`` and ``describe``.
-        guarantee: The name of the notion of privacy, if it differs from the mechanism's; ``"none"`` needs
-            ``--allow-unsafe``.
-        consent: Whether a method with the guarantee ``"none"`` needs ``--allow-unsafe``. False if no user could mistake
-            its effect for a privacy guarantee.
+        guarantee: The name of the method's notion of privacy, if it differs from the mechanism's; ``"none"`` if the
+            method gives no guarantee.
+        consent: Whether the method needs ``--allow-unsafe`` if its guarantee is ``"none"``. It should be False only if
+            no user could mistake the method's effect for a privacy guarantee.
         gap: The relative optimality gap at which the method may stop if ``--gap`` is omitted.
     """
 

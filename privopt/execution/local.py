@@ -80,7 +80,7 @@ class _Processes(WorkerExecutor):
         raise AssertionError  # not reached: the second attempt returns or raises an error
 
     def close(self, *, wait: bool = True) -> None:
-        """Stop the worker processes after their tasks, or immediately if ``wait`` is False."""
+        """Stop the worker processes when all queued tasks are done, or immediately if ``wait`` is False."""
         self._closed = True
         # The workers are killed first, because the pools' threads wait for their answers and end only after that.
         if not wait:

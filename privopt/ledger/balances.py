@@ -198,7 +198,7 @@ class LedgerTransaction:
         return {unit for (unit,) in rows}
 
     def closed_before(self, unit: str) -> str:
-        """Return the first calendar period that is still open to charges in a unit; "" if no period is closed.
+        """Return the first calendar period in which the given unit can still be charged, or "" if no period is closed.
 
         Earlier periods must stay closed: a rotation does not carry over their accounts, so charging them again would
         give budget back.

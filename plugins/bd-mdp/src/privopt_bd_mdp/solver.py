@@ -177,14 +177,14 @@ def _count_figures(instance: Instance, division: Partition) -> dict[str, Any]:
 
 @define(eq=False)
 class _Rounds:
-    """A solver that decomposes one part, by Benders decomposition or by a registered decomposer.
+    """A solver for one part, which uses either Benders decomposition or a registered decomposer.
 
     Attributes:
         partition: The partition of the part's records.
         options: The ``[bd-mdp]`` table of the problem file.
         context: The limits of the run, with a checkpoint folder for this part alone.
         figures: The part's statistics for the report, which :meth:`solve` updates.
-        name: The method: :data:`OWN`, or the name of a registered decomposer.
+        name: The decomposition method: either :data:`OWN` or the name of a registered decomposer.
     """
 
     partition: Partition

@@ -126,10 +126,11 @@ def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
 
 
 def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, setting: _TraceSetting) -> None:
-    """Check that noise in the repetition tests hides the distance between any two places, and that charges suffice.
+    """Check the noise in the repetition tests, and the epsilon charged for each segment of a trace.
 
-    A segment consists of a report, the rows that repeat it, and the row that renews it. It must cost at least the
-    epsilon of a fresh report, plus that of the threshold, plus twice that of a test.
+    The noise must hide the distance between any two places. A segment consists of a report, the rows that repeat it,
+    and the row that renews it. It must be charged at least the epsilon of a fresh report, plus that of the threshold,
+    plus twice that of a test.
 
     Args:
         trial: The trial, which collects failures.
