@@ -41,7 +41,7 @@ FAR_DATE: Final = "a date beyond all calendars"
 MAX_DECIMAL_DIGITS: Final = 38
 """The largest number of digits in a polars decimal."""
 
-MAX_FEW: Final = 256
+MAX_SCANNED_TEXTS: Final = 256
 """The largest number of texts that are examined one by one in Python."""
 MAX_KEPT: Final = 1 << 16
 """The largest size, in bytes, of a public CSV table whose parsed cells are cached. Solving, publishing and verifying a
@@ -202,7 +202,7 @@ def normalize_texts(texts: Series) -> Series:
     the number of bytes with the number of characters.
     """
     # A call of polars takes longer than looking at a few texts.
-    if texts.len() <= MAX_FEW and all(text is None or text.isascii() for text in texts.to_list()):
+    if texts.len() <= MAX_SCANNED_TEXTS and all(text is None or text.isascii() for text in texts.to_list()):
         return texts
     if not texts.len() or texts.str.len_bytes().sum() == texts.str.len_chars().sum():
         return texts
@@ -349,13 +349,10 @@ def plain_texts(series: Series) -> Series:
     """
     import polars as pl
 
-    texts = (
-        _date_texts(series)
-        if series.dtype in (pl.Date, pl.Datetime)
-        else series
-        if series.dtype == pl.String
-        else series.cast(pl.String)
-    )
+    if series.dtype in (pl.Date, pl.Datetime):
+        texts = _date_texts(series)
+    else:
+        texts = series if series.dtype == pl.String else series.cast(pl.String)
     if not series.dtype.is_float():
         return normalize_texts(texts)
     number, text = pl.col("number"), pl.col("text")

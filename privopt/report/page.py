@@ -293,9 +293,9 @@ def _solver_figures(result: Result) -> list[tuple[str, ...]]:
         if bound is not None:
             figures.append(("proved bound", format_number(bound), objective.unit_after(bound)))
         elif result.told_bound is not None:
-            told = result.told_bound
+            told_bound = result.told_bound
             note = "not proved by the files"
-            figures.append(("bound by the solver", format_number(told), objective.unit_after(told), note))
+            figures.append(("bound by the solver", format_number(told_bound), objective.unit_after(told_bound), note))
         else:
             figures.append(("proved bound", "none", ""))
         if objective.gap is not None:

@@ -46,17 +46,17 @@ def without_local_constants() -> Iterator[None]:
 
 @define(eq=False)
 class SharedProblems:
-    """Distinct problems from a profile's strategy, drawn in rounds as needed.
+    """Distinct problems, drawn in rounds as needed.
 
     Attributes:
-        profile: The profile.
+        strategy: The strategy that draws the problems.
         seed: The seed of the first round. The seed increases by 1 in each further round.
         problems: The problems drawn so far. The first one is the simplest.
         rounds: The number of rounds so far.
         is_exhausted: Whether the last round yielded no new problem.
     """
 
-    profile: Profile
+    strategy: st.SearchStrategy[GeneratedProblem]
     seed: int
     problems: list[GeneratedProblem] = field(factory=list)
     rounds: int = 0
@@ -79,7 +79,7 @@ class SharedProblems:
 
         def keep(data: st.DataObject) -> None:
             """Draw a problem, and keep it if it is new."""
-            problem: GeneratedProblem = data.draw(self.profile.problems)
+            problem: GeneratedProblem = data.draw(self.strategy)
             if problem.identity not in self._identities:
                 self._identities.add(problem.identity)
                 self.problems.append(problem)
@@ -92,8 +92,8 @@ class SharedProblems:
 
 def shared_problems(profile: Profile, seed: int) -> SharedProblems:
     """Return the problems that all checks share for a profile and a seed."""
-    by_seed = _POOLS.setdefault(profile, {})
-    return by_seed.setdefault(seed, SharedProblems(profile, seed))
+    problems_by_seed = _POOLS.setdefault(profile, {})
+    return problems_by_seed.setdefault(seed, SharedProblems(profile.problems, seed))
 
 
 @define(eq=False)

@@ -31,10 +31,10 @@ sys.path.append(str(Path(__file__).parents[2] / "plugins" / "photo-censor" / "ex
 from photo_censor_paper.generate import LOCATIONS, World
 
 
-class Found(NamedTuple):
+class Answer(NamedTuple):
     """The photos that a method keeps, its bound on them, and its processor seconds."""
 
-    kept: int
+    retained_count: int
     bound: int
     seconds: float
 
@@ -47,15 +47,15 @@ def draw(size: int, number: int) -> Album:
     return Album(scores=world.scores(world.photos(rng, location, size)), true=location)
 
 
-def search(album: Album, k: int, seconds: float) -> Found:
+def search(album: Album, k: int, seconds: float) -> Answer:
     """Run the method ``optimal``, its proof included."""
     begun = time.process_time()
     with limit(seconds, now=time.process_time):
         plan = solve(album, Task(top_k=k))
-    return Found(int(plan.retained.sum()), plan.bound, time.process_time() - begun)
+    return Answer(int(plan.retained.sum()), plan.bound, time.process_time() - begun)
 
 
-def whole_program(album: Album, k: int, seconds: float) -> Found:
+def whole_program(album: Album, k: int, seconds: float) -> Answer:
     """Solve the whole integer program in HiGHS."""
     begun = time.process_time()
     diff = album.scores - album.scores[:, [album.true]]
@@ -83,15 +83,15 @@ def whole_program(album: Album, k: int, seconds: float) -> Found:
     solver.setOptionValue("time_limit", 10.0 * seconds)
     solver.run()
     solution, lowest_cost = solver.getSolution(), solver.getInfo().mip_dual_bound
-    kept = np.zeros(photos, dtype=np.bool_)
+    retained = np.zeros(photos, dtype=np.bool_)
     if solution.value_valid:
-        kept = np.array(solution.col_value)[:photos] > 0.5
-    is_protected = kept.any() and protected_k(album, kept) >= k
+        retained = np.array(solution.col_value)[:photos] > 0.5
+    is_protected = retained.any() and protected_k(album, retained) >= k
     bound = min(photos, floor(1e-6 - lowest_cost)) if np.isfinite(lowest_cost) else photos
-    return Found(int(kept.sum()) if is_protected else 0, bound, time.process_time() - begun)
+    return Answer(int(retained.sum()) if is_protected else 0, bound, time.process_time() - begun)
 
 
-METHODS: dict[str, Callable[[Album, int, float], Found]] = {"search": search, "HiGHS": whole_program}
+METHODS: dict[str, Callable[[Album, int, float], Answer]] = {"search": search, "HiGHS": whole_program}
 
 
 def main() -> None:
@@ -108,12 +108,13 @@ def main() -> None:
             for name, method in METHODS.items():
                 if name == "HiGHS" and arguments.no_peer:
                     continue
-                found = [method(draw(size, number), k, arguments.limit) for number in range(arguments.albums)]
-                gaps = [(entry.bound - entry.kept) / (size - entry.kept) for entry in found]
-                seconds = [entry.seconds for entry in found]
+                answers = [method(draw(size, number), k, arguments.limit) for number in range(arguments.albums)]
+                gaps = [(answer.bound - answer.retained_count) / (size - answer.retained_count) for answer in answers]
+                seconds = [answer.seconds for answer in answers]
+                deleted = median(size - answer.retained_count for answer in answers)
                 print(
-                    f"| {size:,} | {k} | {name} | {sum(gap == 0.0 for gap in gaps)} of {len(found)} | "
-                    f"{median(size - entry.kept for entry in found):g} | {median(gaps):.2%} / {max(gaps):.2%} | "
+                    f"| {size:,} | {k} | {name} | {sum(gap == 0.0 for gap in gaps)} of {len(answers)} | "
+                    f"{deleted:g} | {median(gaps):.2%} / {max(gaps):.2%} | "
                     f"{median(seconds):.1f} / {max(seconds):.1f} |",
                     flush=True,
                 )

@@ -13,6 +13,7 @@ from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.solver import bounds, optimal, search
 from privopt_photo_censor.solver.bounds import Photos, Program
+from privopt_photo_censor.solver.descent import minimise_bound
 from privopt_photo_censor.solver.incumbent import Incumbent
 from privopt_photo_censor.solver.optimal import prove_weaker_bounds, solve
 from privopt_photo_censor.solver.proof import make_claim
@@ -67,6 +68,12 @@ def test_newton_bounds_are_those_of_the_linear_program(draw_exposed):
         near = program.bound_locations(rows, photos, NONE, 0.0)
         assert exact.bound - 1e-6 <= near.bound <= exact.bound * (1.0 + 1e-4)
         assert (near.force >= 0.0).all()
+
+
+@pytest.mark.parametrize("enough", [0.0, 1.0])
+def test_newton_without_photos_keeps_its_start(enough):
+    start = np.array([1.0, 2.0])
+    assert np.array_equal(minimise_bound(np.zeros((2, 0)), np.zeros(0, dtype=bool), start, enough), start)
 
 
 def test_newton_respects_fixed_photos(draw_exposed):

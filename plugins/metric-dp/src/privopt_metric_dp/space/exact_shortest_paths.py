@@ -228,9 +228,8 @@ def _reset_nodes(
         length[j], give_up[j], is_touched[j] = np.inf, np.inf, False
 
 
-@jit(
-    few=lambda start, node, *_: len(start) * len(node) <= 20_000
-)  # for small graphs, the function is interpreted instead of compiled
+# For small graphs, the function is interpreted instead of compiled.
+@jit(few=lambda start, node, *_: len(start) * len(node) <= 20_000)
 def short_enough(
     start: Ints, node: Ints, weight: Floats, exact: Ints, ask: Ints, goal: Ints, bound: Floats,
     exact_bound: Ints, units: Floats, two_edges: bool,
@@ -266,9 +265,8 @@ def short_enough(
     total = np.empty((1, width), dtype=np.int64)
     longest_bound[:], slots[:] = -1.0, -1
     _reset_nodes(np.arange(n), best, detour, length, give_up, is_touched)
-    margin = (
-        1.0 + 1e-12
-    )  # far above the keys' relative rounding errors, and small enough to cause few extra comparisons
+    # Far above the keys' relative rounding errors, and small enough to cause few extra comparisons.
+    margin = 1.0 + 1e-12
     for source in range(n):
         if ask[source] == ask[source + 1]:
             continue

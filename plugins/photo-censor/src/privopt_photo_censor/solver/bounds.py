@@ -325,10 +325,10 @@ class Program:
             return certificate
         self.solved += 1
         self.work += DESCENT_WORK
-        known = dict(zip(start.rows.tolist(), start.force.tolist(), strict=True))
+        start_multipliers = dict(zip(start.rows.tolist(), start.force.tolist(), strict=True))
         # Columns of deleted photos are left out, and rows are scaled, as in the program.
         scale = self.scale[rows]
         diff = self.data.diff[np.ix_(rows, photos.may)] / scale[:, None]
-        first = np.array([known.get(j, 0.0) for j in rows.tolist()]) * scale
-        force = minimise_bound(diff, photos.must[photos.may], first, enough) / scale
+        scaled_start = np.array([start_multipliers.get(j, 0.0) for j in rows.tolist()]) * scale
+        force = minimise_bound(diff, photos.must[photos.may], scaled_start, enough) / scale
         return Certificate(float(bound_photos(self.data, rows, force, photos)), rows, force)

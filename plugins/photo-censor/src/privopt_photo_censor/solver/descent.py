@@ -47,6 +47,8 @@ def minimise_bound(diff: Floats, must: Bools, start: Floats, enough: float) -> F
         The (r,) multipliers, non-negative.
     """
     photos = diff.shape[1]
+    if not photos:
+        return start  # the bound is 0 for all multipliers
     near_count = min(photos, max(FEWEST_NEAR, int(NEAR_SHARE * photos)))
     best, best_force, step, share = np.inf, start, np.zeros(len(diff)), 1.0
     slope, distance = step, np.zeros(photos)

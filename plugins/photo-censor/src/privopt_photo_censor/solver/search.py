@@ -274,10 +274,10 @@ class Search:
         if key not in self._rounded:
             self._rounded.add(key)
             photos = Photos(self._photos.must, self._photos.may & ~self.data.kills[case.rows].any(axis=0))
-        by, values, _ = self.program.solve(case.rows, photos)
-        weights = 1.0 + by.force @ self.data.diff[by.rows]
+        certificate, values, _ = self.program.solve(case.rows, photos)
+        weights = 1.0 + certificate.force @ self.data.diff[certificate.rows]
         # Under a budget more photos than needed are of no use.
-        enough = floor(by.bound) if goal.task.budget is None else goal.need
+        enough = floor(certificate.bound) if goal.task.budget is None else goal.need
         # HiGHS finds a set of a required size more often than it improves a smaller set up to that size.
         for least in dict.fromkeys((enough, goal.need)):
             retained = round_core(self.data, case.rows, weights, values, photos, (least, enough))
@@ -304,32 +304,32 @@ class Search:
         # Both certificates are valid for this case, so the smaller bound may be used.
         if previous.bound < certificate.bound:
             certificate = previous
-        others = {row: by for row, by in case.candidates.items() if row != j}
+        others = {row: certificate for row, certificate in case.candidates.items() if row != j}
         return Case(rows, certificate, others, photos, values, costs)
 
     # The methods below record the cases in preorder, because the checker processes the tree with a stack.
 
-    def _write_leaf(self, by: Certificate) -> None:
+    def _write_leaf(self, certificate: Certificate) -> None:
         """Record a closed case in the proof.
 
         Args:
-            by: The multipliers that prove that too few photos can stay. They are empty if the case is closed because
-                too few locations may be protected.
+            certificate: The multipliers that prove that too few photos can stay. They are empty if the case is closed
+                because too few locations may be protected.
         """
         self._cases.append((LEAF, -1))
-        self._leaves.append(by)
+        self._leaves.append(certificate)
         # For each photo, a verifier evaluates 1 plus a term for each multiplier.
-        self._effort += (1 + len(by.rows)) * self.album.photos
+        self._effort += (1 + len(certificate.rows)) * self.album.photos
 
-    def _rule_out(self, j: int, by: Certificate) -> None:
+    def _rule_out(self, j: int, certificate: Certificate) -> None:
         """Record a branch on location ``j`` whose first child, in which the location is protected, is closed.
 
         Args:
             j: The location, as a row of :class:`Alternates`.
-            by: The multipliers that close the child in which the location is protected.
+            certificate: The multipliers that close the child in which the location is protected.
         """
         self._cases.append((PLACE, int(self.data.location[j])))
-        self._write_leaf(by)
+        self._write_leaf(certificate)
 
     def _process_case(self, case: Case) -> None:
         """Close a case if its bounds allow it, or else branch on a location or a photo.
@@ -348,9 +348,9 @@ class Search:
                 return
         case = evolve(case, candidates=dict(case.candidates)) if case.is_bounded else self._bound_candidates(case)
         # Candidates that leave too few photos are ruled out, each by a branch of the proof.
-        for j, by in list(case.candidates.items()):
-            if by.bound < goal.need:
-                self._rule_out(j, by)
+        for j, certificate in list(case.candidates.items()):
+            if certificate.bound < goal.need:
+                self._rule_out(j, certificate)
                 del case.candidates[j]
         # Under a budget goal.k grows with the incumbent, so a case may run out of candidates later than when it opened.
         if len(case.rows) + len(case.candidates) < goal.k:
@@ -370,7 +370,7 @@ class Search:
         """
         goal = self.incumbent
         # `need` is the number of photos that a better set must retain.
-        excluded = {j: by for j, by in case.candidates.items() if by.bound < goal.need}
+        excluded = {j: certificate for j, certificate in case.candidates.items() if certificate.bound < goal.need}
         rows = np.array([j for j in case.candidates if j not in excluded], dtype=np.int64)
         certificates = dict(excluded)
         certificate = case.certificate
@@ -389,15 +389,15 @@ class Search:
                     break
                 photos = case.photos.drop_photos(self.data.kills[j])
                 if photos is not None:
-                    by = certificates[j]
-                    extended = self.program.bound_locations(np.append(case.rows, j), photos, by, goal.need)
-                    certificates[j] = min(extended, by, key=lambda entry: entry.bound)
+                    certificate = certificates[j]
+                    extended = self.program.bound_locations(np.append(case.rows, j), photos, certificate, goal.need)
+                    certificates[j] = min(extended, certificate, key=lambda entry: entry.bound)
         if self.by_photos:
             # No set in this case has more photos than all that may stay, so this set is best if it protects enough.
             goal.offer(case.photos.may)
         # If all photos are fixed, a bound in doubles may not fall below the number of photos. Exact sums decide then.
         if (case.photos.may == case.photos.must).all():
-            for j in [j for j, by in certificates.items() if by.bound >= goal.need]:
+            for j in [j for j, certificate in certificates.items() if certificate.bound >= goal.need]:
                 certificates[j] = exact_certificate(self.data, j, case.photos.may) or certificates[j]
         return Case(case.rows, case.certificate, certificates, case.photos, case.values, case.costs, is_bounded=True)
 
@@ -459,13 +459,13 @@ class Search:
             self._branch_on_photo(case, int(priority.argmax()))
             return
         exact_certificates = (exact_certificate(self.data, j, case.photos.may) for j in case.rows.tolist())
-        by = next((by for by in exact_certificates if by is not None), None)
+        certificate = next((certificate for certificate in exact_certificates if certificate is not None), None)
         # Without a certificate, a sum is so near 0 that no allowed multiplier excludes it, and the case stays open.
-        if by is None:
+        if certificate is None:
             self._open.append(case)
             self._stuck = True
         else:
-            self._write_leaf(by)
+            self._write_leaf(certificate)
 
     def make_proof(self) -> tuple[int, Tree]:
         """Return the bound that the search has proved so far, and the tree of cases that proves it.
@@ -498,7 +498,7 @@ class Search:
         if missing < 1:
             return case.certificate.bound
         # If ``missing`` candidates are added, the worst of them has at best the missing-th largest bound.
-        bounds = sorted((by.bound for by in case.candidates.values()), reverse=True)
+        bounds = sorted((certificate.bound for certificate in case.candidates.values()), reverse=True)
         return min(case.certificate.bound, bounds[missing - 1]) if missing <= len(bounds) else -1.0
 
     def _most_locations(self, case: Case) -> int:
@@ -508,7 +508,8 @@ class Search:
         """
         if case.certificate.bound < self.incumbent.need:
             return 0
-        return len(case.rows) + sum(by.bound >= self.incumbent.need for by in case.candidates.values())
+        need = self.incumbent.need
+        return len(case.rows) + sum(certificate.bound >= need for certificate in case.candidates.values())
 
     def _close_case(self, case: Case, bound: int) -> None:
         """Record an open case as closed, for the weaker claim that no set exceeds ``bound``.
@@ -519,8 +520,8 @@ class Search:
         if case.certificate.bound < need:
             self._write_leaf(case.certificate)
             return
-        for j, by in case.candidates.items():
-            if by.bound < need:
-                self._rule_out(j, by)
+        for j, certificate in case.candidates.items():
+            if certificate.bound < need:
+                self._rule_out(j, certificate)
         # Closed without multipliers: fewer than k locations are left.
         self._write_leaf(NONE)
