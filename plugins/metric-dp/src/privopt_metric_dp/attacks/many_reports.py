@@ -197,12 +197,14 @@ def guess_records(logs: Floats, walker: Walker | None, observed: ObservedReports
         tests = np.array([_log_probability_of_tests(walker, *row) for row in zip(outputs, kept, strict=True)])
         return np.asarray((counts @ logs.T + tests).argmax(axis=1))
     # Places with the same counts get the same guess. After one report, there are at most as many distinct rows of
-    # counts as outputs.
-    distinct_counts, place_rows = np.unique(counts, axis=0, return_inverse=True)
+    # counts as outputs. Rows are compared as bytes, because np.unique would sort them, which takes longer.
+    index_by_row: dict[bytes, int] = {}
+    place_rows = [index_by_row.setdefault(row.tobytes(), len(index_by_row)) for row in counts]
+    distinct_counts = np.frombuffer(b"".join(index_by_row), dtype=counts.dtype).reshape(-1, shape[1])
     step = max(1, MAX_SCORES // len(logs))
     blocks = (distinct_counts[start : start + step] for start in range(0, len(distinct_counts), step))
     guesses = np.concatenate([(block @ logs.T).argmax(axis=1) for block in blocks])
-    return guesses[place_rows.ravel()]
+    return np.asarray(guesses[place_rows])
 
 
 def _log_probability_of_tests(walker: Walker, outputs: Ints, kept_steps: Bools) -> Floats:
