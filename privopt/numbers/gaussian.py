@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from privopt.errors import UsageError
 from privopt.execution.compiled import jit
 from privopt.numbers.exp_log_bounds import ball_of, rational_of_ball
-from privopt.numbers.laplace import draw_bernoulli_exp_steps, draw_in_bulk, draw_one_laplace
+from privopt.numbers.laplace import FEW_DRAWS, draw_bernoulli_exp_steps, draw_in_bulk, draw_one_laplace
 from privopt.numbers.sampling import Source
 
 #: Variances up to here keep every product inside 64 bits.
@@ -66,7 +66,7 @@ def variance_above(variance: Fraction) -> Fraction:
     return Fraction(t * n, d)
 
 
-@jit()
+@jit(few=lambda words, t, n, d, samples, _: samples.size <= FEW_DRAWS)
 def _fill(words, t, n, d, samples, sample_count):  # type: ignore[no-untyped-def]
     """Fill ``samples`` from index ``sample_count`` on. Return how many words were used and how many samples are filled.
 

@@ -28,6 +28,9 @@ from privopt.numbers.sampling import Source
 
 #: With numerators and denominators up to this, every product fits into 64 bits.
 LARGEST_TERM = 1 << 40
+FEW_DRAWS = 1_000
+"""Up to this number of draws, the samplers are interpreted, which takes 12 ms. Loading their compiled code takes half a
+second and 85 MiB."""
 # The largest number of words that are read from the source at a time.
 _WORDS = 1 << 19
 _ONE = np.uint64(1)
@@ -137,7 +140,7 @@ def draw_one_laplace(words, offset, s, t):  # type: ignore[no-untyped-def]
             return -magnitude, offset
 
 
-@jit()
+@jit(few=lambda words, s, t, samples, _: samples.size <= FEW_DRAWS)
 def _fill(words, s, t, samples, sample_count):  # type: ignore[no-untyped-def]
     """Fill ``samples`` from index ``sample_count`` on. Return how many words were used and how many samples are filled.
 
