@@ -12,7 +12,7 @@ import sys
 def _end_at_once(_signal_number: int, _frame: object) -> None:
     """End the process with exit code 5 and no traceback.
 
-    This handles SIGINT before and after the work, when there is nothing to clean up.
+    It handles SIGINT before the command starts and after it ends, when there is nothing to clean up.
     """
     os.write(2, b"interrupted\n")
     os._exit(5)

@@ -64,7 +64,7 @@ class OpenRelease:
 
     Attributes:
         opened: The contents of the verified folder.
-        meaning: Sentences on what the guarantee means for this problem.
+        meaning: Sentences that say what the guarantee means for this problem.
     """
 
     opened: OpenedFolder = field(repr=lambda opened: repr(opened.result))
@@ -105,7 +105,7 @@ class OpenRelease:
 
     @property
     def certificate(self) -> Certificate:
-        """The record of what was checked on the release and how."""
+        """The record of the checks that the release passed, and of how they were made."""
         return self.result.certificate
 
     def apply(
@@ -140,15 +140,14 @@ class OpenRelease:
 
         Some rows may get no report; a :class:`PrivoptWarning` counts them by reason. Another warning is issued if the
         release guarantees less than privacy between all records. A position is first replaced by its nearest record,
-        and the guarantee holds between records; if the scope is "everywhere", the exact position is used. Metadata (in
-        Arrow schemas and in pandas' ``attrs``) are omitted. Releases that draw reports themselves accept only ids in a
-        table.
+        and the guarantee holds between records; if the scope is "everywhere", the exact position is used. Metadata in
+        Arrow schemas and in pandas' ``attrs`` is dropped.
 
         Args:
             table: A pandas, polars or pyarrow table, a GeoDataFrame or a dict of columns; or an array of ids, shape
                 (B,), or of positions, (B, 2), for which an array of reported ids or positions is returned.
-            id, lat, lon, x, y, geometry: The columns of the secret: an id, two coordinates or a geometry. By default, a
-                GeoDataFrame's own geometry. None for arrays.
+            id, lat, lon, x, y, geometry: The columns that contain the secret: an id, two coordinates or a geometry. A
+                GeoDataFrame's own geometry is the default. Omit all of them for arrays.
             max_snap: The distance in km from the nearest record, or from the region, beyond which a position gets no
                 report. A refusal reveals something about the position.
             seed: A seed for experiments. Reports that are drawn from it are not private and are marked accordingly.
@@ -171,7 +170,7 @@ class OpenRelease:
             time_format: The format of ``time``: ``DD/MM/YYYY HH:MM`` and the like, or ``unix``, ``unix-ms``,
                 ``unix-us``, ``unix-ns``; ISO 8601 by default.
             null_names: Whether NULL, NA, None and the like are names of subjects. If not, such rows have no subject.
-            text: The column of sentences, instead of ``id`` and so on, if records are words.
+            text: The column of sentences. Use it instead of ``id`` and the other columns if records are words.
             keep: Columns to keep although their values state the row's own position or record. Other such columns are
                 dropped, and a :class:`PrivoptWarning` names them.
             drop: Further columns to omit. They may include the columns of subjects and times, which are read first.
@@ -219,8 +218,8 @@ class OpenRelease:
         Args:
             position: Latitude and longitude in degrees, or x and y in km.
             degrees: Whether the position is in degrees.
-            note: A function that is called before the first draw with each sentence that the position's owner should
-                know.
+            note: A function that is called before the first draw, once for each sentence that the position's owner
+                should know.
 
         Raises:
             UsageError: This kind of release has no places. Other kinds override this method.
@@ -313,9 +312,9 @@ class OpenRelease:
             intervals: ``"finite-sample"`` intervals hold simultaneously and for any number of reports; ``"asymptotic"``
                 intervals hold separately and for many reports; ``"smooth"`` intervals hold simultaneously and for many
                 reports if shares are smooth over the map, a condition that a :class:`PrivoptWarning` states.
-            resolution: The resolution of smooth shares, in the unit of distance; 0 for the maximum over all
-                distributions. The default for more than 300 records, and for smooth intervals, is as fine as the
-                reports support.
+            resolution: The resolution of smooth shares, in the unit of distance; 0 for shares that are not smooth. By
+                default, shares are smooth only for smooth intervals or for more than 300 records, and then have the
+                finest resolution that the reports support.
 
         Raises:
             UsageError: The release has no channel, there are no reports, or the options are invalid.
@@ -350,7 +349,7 @@ class OpenRelease:
         gap: float = 1e-6,
         resolution: float | None = None,
     ) -> Flows:
-        """Estimate the share of trips from each group of records to each group, from two reports about each trip.
+        """Estimate the share of trips between each pair of groups of records, from two reports about each trip.
 
         Both reports must have been drawn from this release, independently of one another, so together they cost twice
         its epsilon (:attr:`Flows.pair_guarantee`). Intervals come from a parametric bootstrap; a
@@ -363,11 +362,11 @@ class OpenRelease:
             by: The group of each record.
             subject: The column that names the subject of each trip. Only each subject's first trip counts. By default
                 every trip is assumed to be made by a different person.
-            confidence: The joint confidence that the intervals are meant to have. How often they hold was measured, not
-                proved.
+            confidence: The nominal joint confidence of the intervals. Their actual coverage was measured, not proved.
             gap: The gap between the log-likelihood and its maximum, per trip, at which the fit ends early.
-            resolution: The resolution of smooth flows, in the unit of distance; 0 for none. The default for more than
-                300 records is as fine as the starts and ends support.
+            resolution: The resolution of smooth flows, in the unit of distance; 0 for flows that are not smooth. By
+                default, flows are smooth only for more than 300 records, and then have the finest resolution that the
+                reports support.
 
         Raises:
             UsageError: The release draws no reports, there are no trips, or the options are invalid.

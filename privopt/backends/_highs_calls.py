@@ -263,8 +263,7 @@ class LoadedModel:
 class HighsBasis(Basis):
     """A basis in HiGHS's own representation, whose statuses are converted to arrays only when they are read.
 
-    It can keep the solver instance that it comes from, so that one later solve with the same matrix can reuse the
-    instance.
+    It can keep the solver instance that it comes from, so that a single later solve with the same matrix can reuse it.
 
     Attributes:
         native: HiGHS's own basis object, which a later solve can use without conversion.

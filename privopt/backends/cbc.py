@@ -1,4 +1,4 @@
-"""The CBC backend through python-mip, in a worker process, because CBC can crash or ignore its time limit."""
+"""The CBC backend, which runs python-mip in a worker process because CBC can crash or ignore its time limit."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) 
 
 
 def start_buffers(start: Floats | None) -> tuple[bytes, bytes] | None:
-    """Return the indices and values of a starting point's entries that are not NaN; None without a starting point."""
+    """Return the indices and values of the non-NaN entries of a starting point, or None if there is no point."""
     if start is None:
         return None
     columns = np.flatnonzero(np.isfinite(start))

@@ -96,8 +96,8 @@ def _check_integer_bound(conditioned: ScaledForm, result: Result, bound: float |
         The result with the bound, or without a bound if privacy rows were tightened.
 
     Raises:
-        FailedCheckError: The bound contradicts the point. Or the point is reported as optimal, but has no bound or a
-            bound outside the gap.
+        FailedCheckError: The bound contradicts the point, or the point is reported as optimal without a bound within
+            the gap.
     """
     form, objective, tightening = conditioned.form, float(result.objective or 0.0), result.tightening
     if bound is None:

@@ -1,4 +1,4 @@
-"""The HiGHS backend, which uses highspy for LPs and integer programs, and its sessions with warm starts."""
+"""The HiGHS backend, which uses highspy to solve LPs and integer programs and supports sessions with warm starts."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Highs(Backend):
 
 
 def _highs_limit(seconds: float | None, started: float) -> float:
-    """Return the seconds left of a time limit that began at ``started``; infinite without a limit."""
+    """Return the seconds left of a time limit that began at ``started``, or infinity if there is no limit."""
     return np.inf if seconds is None else max(seconds - (time.monotonic() - started), 0.0)
 
 
@@ -297,7 +297,7 @@ class HighsSession(Session):
 
         Args:
             time_limit: Seconds for all attempts together; None for the time that the enclosing time limits leave.
-            basis: The basis to start from, which clears HiGHS's state; None to continue from that state.
+            basis: The basis to start from after HiGHS's state is cleared; None to continue from that state.
         """
         time_limit, started = cap_time_limit(time_limit), time.monotonic()
         if self._is_stale:

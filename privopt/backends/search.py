@@ -304,8 +304,8 @@ class Search:
     def _scale_costs_up(self, backend: Backend, conditioned: ScaledForm, result: Result) -> ScaledForm:
         """Return the form with larger scaled costs if the solver cannot resolve the requested gap at this objective.
 
-        Solvers stop at an absolute difference of the scaled costs. With larger costs, this difference is a smaller
-        fraction of the objective.
+        Solvers stop once point and bound differ by less than a fixed amount in scaled costs. With larger costs, this
+        amount is a smaller fraction of the objective.
 
         Args:
             backend: The backend that will solve the form, for its range of coefficients.

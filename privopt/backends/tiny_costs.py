@@ -64,7 +64,7 @@ def shrink_result(form: StandardForm, result: Result, exponent: int) -> Result:
 
 
 def _shrink(value: float, exponent: int, *, towards: float) -> float:
-    """Return value / 2**exponent, rounded towards ``towards`` if it is not a double, so that bounds stay valid."""
+    """Return value / 2**exponent. An inexact result is rounded towards ``towards``, so that bounds stay valid."""
     nearest = math.ldexp(value, -exponent)
     back = math.ldexp(nearest, exponent)
     is_beyond = back > value if towards < 0 else back < value

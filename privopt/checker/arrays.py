@@ -122,7 +122,7 @@ def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Ar
         wanted: Regular expressions separated by blanks, one for each required array. Each must match the array's
             ``name:type:dimensions``. No other array may be in the archive.
         maybe: The same for arrays that may be absent.
-        more: The number of bytes that the arrays may take in addition to eight times the size of the archive. If 0,
+        more: If positive, the arrays may take eight times the size of the archive plus this number of bytes. If 0,
             they may take at most the size of the archive.
 
     Raises:
@@ -148,7 +148,7 @@ def _read_arrays(path: Path, more: int) -> dict[str, Array]:
 
     Args:
         path: The archive.
-        more: The number of bytes that the arrays may take in addition to eight times the size of the archive; if 0,
+        more: If positive, the arrays may take eight times the size of the archive plus this number of bytes. If 0,
             they may take at most the size of the archive.
 
     Raises:

@@ -1,8 +1,8 @@
 """The checker's arithmetic, in which rounding errors can only cause a claim to be refused.
 
-Reals are stored as integers that count 2**-256ths. ``ONE`` is the real 1. Functions named ``..._down`` return at most
-the exact value, and functions named ``..._up`` return at least the exact value. Decimals in the problem's files are
-read as exact rationals (:func:`rational`).
+A real number r is stored as the integer r * 2**256, rounded; ``ONE`` is the real 1. Functions named ``..._down`` return
+at most the exact value, and functions named ``..._up`` return at least the exact value. Decimals in the problem's files
+are read as exact rationals (:func:`rational`).
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def exp_up(x: int) -> int:
 
 
 def _exp(x: int) -> Fraction:
-    """Return exp(x) for a real x in 2**-256ths, with a relative error below :data:`TINY`.
+    """Return exp(x) for a stored real x, with a relative error below :data:`TINY`.
 
     Raises:
         decimal.Overflow: exp(x) has more than a million digits.
@@ -151,7 +151,7 @@ def log_down(x: Fraction) -> Fraction:
 
 
 def _arctangent_of_inverse(n: int, times: int) -> int:
-    """Return ``times`` arctan(1 / n), in 2**-320ths."""
+    """Return ``times * arctan(1 / n)`` as an integer multiple of 2**-320."""
     # Gregory's series arctan(1/n) = 1/n - 1/(3 n^3) + 1/(5 n^5) - ..., in which 2 - m % 4 is the sign of the term of
     # odd m. The first omitted term is below 1 / n**281.
     return sum((2 - m % 4) * (times << 320) // (n**m * m) for m in range(1, 280, 2))
@@ -162,7 +162,7 @@ PI = (_arctangent_of_inverse(5, 16) + _arctangent_of_inverse(239, -4)) >> 64
 
 
 def radians(degrees: Fraction) -> int:
-    """Convert degrees to radians, in 2**-256ths."""
+    """Convert degrees to radians, as a stored real (an integer multiple of 2**-256)."""
     return low(degrees / 180) * PI >> BITS
 
 

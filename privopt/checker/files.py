@@ -65,7 +65,7 @@ def check_sums(folder: Path) -> list[str]:
 
 
 def describe_sums(names: list[str]) -> str:
-    """Say how many files of a folder :func:`check_sums` compared, and name those that it did not compare.
+    """Return a phrase that counts the files that :func:`check_sums` compared and names those that it did not.
 
     >>> describe_sums(["SHA256SUMS", "result.json", "report.html"])
     '1 as SHA256SUMS lists it; not compared, because never listed: report.html'
@@ -146,9 +146,10 @@ class Problem:
         self.tables: dict[str, Any] = tomllib.loads(contents.decode("utf-8-sig"), parse_float=Decimal)
 
     def allow(self, tables: set[str]) -> None:
-        """Refuse a problem that contains tables other than the given ones, apart from its title and purpose.
+        """Refuse a problem that contains tables other than the given ones.
 
-        A table that the checker does not know could change the meaning of the claim.
+        A table that the checker does not know could change the meaning of the claim. A title and a purpose are always
+        allowed.
 
         Raises:
             RefusedError: The problem contains another table.
@@ -165,7 +166,7 @@ class Problem:
         contents. Any string in them can be a file's name.
 
         Args:
-            tables: Names of the problem's tables, or of its title and purpose.
+            tables: Names of tables in the problem. They may include ``title`` and ``purpose``, which are strings.
 
         Raises:
             RefusedError: The title or the purpose is not one line of text, or another value is not a table.

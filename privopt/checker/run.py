@@ -21,7 +21,7 @@ __all__ = ["Part", "Release", "check", "main"]
 
 
 class Release(Protocol):
-    """A release as a part reads it, with the claims to check."""
+    """A release as read by a part of the checker."""
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
         """Return the claims to check by name, in order. Each function returns a finding or raises RefusedError."""
@@ -120,7 +120,7 @@ def _read_result(file: Path) -> dict[str, Any]:
         return dict(pairs)
 
     def parse_finite(text: str) -> float:
-        """Convert a JSON number with a point or an exponent. :func:`rational` refuses exponents of four digits."""
+        """Convert a JSON number that has a decimal point or an exponent, and refuse exponents of four digits."""
         return float(rational(text))
 
     result: dict[str, Any] = json.loads(

@@ -127,7 +127,7 @@ def show_accounts(
 def _by_distance(charge: Charge) -> str:
     """Return the notion and unit of a charge if it cannot be converted to (epsilon, delta), or else an empty string.
 
-    Charges per unit of distance cannot be converted. If a charge names no notion, its unit decides.
+    Charges per unit of distance cannot be converted. If a charge names no notion, its unit determines the result.
     """
     notion, unit = charge.cost.notion, charge.cost.unit
     if notion in ADD_UP_WITH_DELTA and (notion or not unit.startswith(("per km", "per unit"))):
@@ -188,7 +188,7 @@ def _in_json(
 ) -> dict[str, Any]:
     """Return the JSON object for the accounts in one unit.
 
-    Amounts are exact text, because a JSON number would be read as a double.
+    Amounts are strings, because a JSON number would be read as a double and lose digits.
 
     Args:
         book: The ledger.
@@ -272,5 +272,5 @@ def _add_up_totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: 
 
 
 def _format_epsilon(epsilon: Fraction | None) -> str | None:
-    """Return an epsilon as exact text, or None if it is None."""
+    """Format an epsilon exactly. None is returned unchanged."""
     return None if epsilon is None else exact_text(epsilon)

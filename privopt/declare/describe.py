@@ -48,7 +48,7 @@ def _type_name(type_: Any) -> str:
 
 
 def _is_composite(default: Any) -> bool:
-    """Return whether a default is created by a factory or is a table, whose keys have rows of their own."""
+    """Return whether a default cannot be shown as one value: it is created by a factory, or is a table with keys."""
     return isinstance(default, attrs.Factory) or attrs.has(type(default))  # type: ignore[arg-type]
 
 

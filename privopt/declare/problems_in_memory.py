@@ -208,7 +208,9 @@ def problem(*, title: str | None = None, purpose: str | None = None, **tables: o
 
 
 def _store_value(where: str, value: object, files: dict[str, bytes]) -> object:
-    """Convert a value to one that a problem file can contain: for a table, an array or bytes, the name of a new file.
+    """Convert a value to one that a problem file can contain.
+
+    A table, an array or bytes become a new file in ``files``, and the result is the file's name.
 
     Args:
         where: The key, preceded by the tables that contain it, from which file names are derived.

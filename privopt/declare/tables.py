@@ -358,7 +358,7 @@ def check_ids(
 
 
 def read_lines(file: File, *, min_rows: int = 1) -> NDArray[Any]:
-    """Return the ids in a text file with one id per line, as an array (ids,). No line may be empty.
+    """Return the ids in a text file with one id per line, shape (ids,). No line may be empty.
 
     Args:
         file: The file.

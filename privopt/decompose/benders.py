@@ -5,10 +5,10 @@ infeasible block gives a feasibility cut from its dual ray (multipliers that pro
 is stabilised by in-out steps, whose query points lie between the best known point and the master's (Ben-Ameur and Neto
 2007). Cuts are moved towards a core point (Magnanti and Wong 1981), which is the best known point here.
 
-Every lower bound is evaluated on the whole form from the combined multipliers of master and cuts, so it is valid
-whatever the solver's tolerance. Every upper bound is the cost of a known point. A dual vector of the whole form splits
-into one valid cut for each block. ``Start`` takes such vectors, and a hook can supply more in every round (cross
-decomposition, Van Roy 1983).
+Every lower bound is computed from the whole form, using the combined multipliers of the master and the cuts, so it is
+valid regardless of the solver's tolerance. Every upper bound is the cost of a known point. A dual vector of the whole
+form splits into one valid cut for each block. ``Start`` takes such vectors, and a hook can supply more in every round
+(cross decomposition, Van Roy 1983).
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Benders(Decomposer):
             dual rays from a second solve that penalises violated rows; or "" for the context's solver.
         rounds: The largest number of rounds.
         checkpoint_every: Seconds between checkpoints, if the context has a folder for them.
-        clean_after: A row is dropped once its multiplier was 0 in this many successive solves of the master, as long as
-            the master has more than ``keep`` rows per block on average.
+        clean_after: A row is dropped once its multiplier has been 0 in this many successive solves of the master, as
+            long as the master has more than ``keep`` rows per block on average.
         keep: The average number of rows per block up to which no row is dropped.
     """
 
@@ -535,7 +535,7 @@ class _Run:
 
 
 def _is_cut_off(cut: Cut, z: Floats, w: Floats) -> bool:
-    """Return whether a cut excludes the master's point (z, w), because the point violates it by more than rounding.
+    """Return whether the master's point (z, w) violates a cut by more than rounding error.
 
     Args:
         cut: The cut.

@@ -19,7 +19,7 @@ from privopt.interfaces import SolveContext
 
 
 class Blocks:
-    """The blocks of a split form, each of which is always solved on the worker whose solver has loaded it.
+    """The blocks of a split form. A block is always solved on the same worker, whose solver has loaded it.
 
     Attributes:
         split: The form and its blocks.

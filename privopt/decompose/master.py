@@ -35,10 +35,10 @@ class ValidRows:
     Attributes:
         matrix: CSR matrix of shape (rows, |Y|), the rows' coefficients.
         upper: Array of shape (rows,), the rows' right-hand sides.
-        proof: CSR matrix of shape (rows, m), where m is the number of rows of the form. Row i contains multipliers of
-            the form's rows. Valid row i is the negated combination of these rows. The signs are those of a minimum,
-            so no multiplier of a ``<=`` row is above 0. Bounds are computed from these multipliers, so they do not
-            depend on the caller's claim.
+        proof: CSR matrix of shape (rows, m), where m is the number of rows of the form. Row i contains multipliers for
+            the form's rows, and the combination of the form's rows with these multipliers is valid row i, negated. The
+            signs are those of a minimum, so no multiplier of a ``<=`` row is above 0. Bounds are computed from these
+            multipliers instead of relying on the caller's claim.
     """
 
     matrix: Any
@@ -129,8 +129,8 @@ def prove_bound(split: Split, duals: Floats) -> tuple[float, Floats]:
 def is_implied(split: Split, places: Ints, slope: Floats, upper: float, duals: Floats) -> bool:
     """Return whether ``slope z <= upper`` over the complicating columns follows from the form's rows.
 
-    The proof is the combination of the form's rows with the given multipliers. If its coefficients differ from the
-    slope, or are nonzero for other columns, the column bounds limit the effect of the difference.
+    The proof combines the form's rows with the given multipliers. The combination may differ from ``slope z``, or have
+    nonzero coefficients for other columns, because the column bounds limit the effect of any difference.
 
     Args:
         split: The whole form.
@@ -274,9 +274,9 @@ class Master:
         self.idle.extend([0] * len(rows))
 
     def _row_matrix(self, rows: Sequence[_Row]) -> Any:
-        """Return the matrix of rows ``slope z - w`` (optimality cuts) and ``slope z`` (others), each times its scale.
+        """Return the matrix of the given rows, each multiplied by its scale, shape (rows, |Y| + blocks).
 
-        The shape is (rows, |Y| + blocks).
+        The left-hand side of an optimality cut is ``slope z - w``; that of any other row is ``slope z``.
         """
         slopes = sparse_rows(rows, self.width)  # type: ignore[arg-type]
         block_of_cut = [
@@ -346,7 +346,7 @@ class Master:
         return duals
 
     def drop_idle_rows(self, age: int, min_rows: int) -> int:
-        """Drop appended rows whose multiplier was 0 in the last ``age`` solves, but keep at least ``min_rows`` rows.
+        """Drop appended rows whose multiplier was 0 in each of the last ``age`` solves, keeping at least ``min_rows``.
 
         Returns:
             The number of dropped rows.

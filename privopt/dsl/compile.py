@@ -38,8 +38,8 @@ class CompiledParts:
         coefficients: The NumPy functions to which the model's symbolic coefficients were converted.
         form: The last compiled form; None before the first compilation.
         objective: The terms of the compiled objective.
-        keys: For each family name, the compiled family and the key of its rows, which covers their inputs except
-            variable bounds. The key is None if the rows must be compiled every time.
+        keys: For each family name, the compiled family and a cache key for its rows, derived from all their inputs
+            except variable bounds. The key is None if the rows must be compiled every time.
     """
 
     coefficients: Coefficients = field(factory=Coefficients)

@@ -18,10 +18,11 @@ from privopt.errors import ModelError
 def check_curvature(
     form: StandardForm, variable: Variable, is_convex: bool, lines: Collection[str], advice: str
 ) -> None:
-    """Check that the objective and all families other than ``lines`` push a variable onto its lines.
+    """Check that the rest of a model pushes the variable of a convex or concave term onto the term's lines.
 
-    The variable of a convex term lies above its lines, so the objective and all other families must push it down. The
-    variable of a concave term must be pushed up.
+    A convex term is the maximum of linear functions, its lines. Rows keep its variable above the lines, so the
+    objective and all other families must push the variable down. A concave term is the minimum of its lines, so its
+    variable must be pushed up.
 
     Args:
         form: The compiled model.

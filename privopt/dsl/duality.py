@@ -28,8 +28,8 @@ def weak_duality(
         cost: Costs to be minimised, shape (n,).
         duals: Multipliers of the rows, of any sign and size, shape (m,).
         lower, upper: Column bounds, shape (n,).
-        slack: Tolerance for a reduced cost that would be multiplied by an infinite bound. It counts as 0, like a
-            rounding error, if it is at most ``slack`` (times the largest multiplier, if that is above 1).
+        slack: Tolerance for reduced costs that would be multiplied by an infinite bound. Such a reduced cost is treated
+            as 0 if it is at most ``slack`` (times the largest multiplier, if that is above 1).
 
     Returns:
         The lower bound, or -inf if the multipliers prove no bound; and the multipliers, with those of the wrong sign

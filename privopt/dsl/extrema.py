@@ -195,7 +195,7 @@ class Epigraph:
 
     @property
     def advice(self) -> str:
-        """The start of an error message, which says how the function may be used and what to write for other uses."""
+        """The prefix of error messages: how the function may be used, and what to write instead for other uses."""
         use = "minimised or bounded from above" if self.is_convex else "maximised or bounded from below"
         if isinstance(self.statement, sympy.Abs):
             body = self.statement.args[0]

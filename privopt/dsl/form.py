@@ -107,7 +107,7 @@ class FamilyBlock:
         return f"{self.name}[{', '.join(f'{n}={x!r}' for n, x in zip(names, label, strict=True))}]"
 
     def keep_rows(self, remaining_rows: Ints) -> FamilyBlock:
-        """Return a copy of this block for the form that is left when rows are deleted.
+        """Return a copy of this block for the form that remains after rows are deleted.
 
         Args:
             remaining_rows: Ascending indices of all rows that remain in the form, including those of other blocks.
@@ -125,7 +125,7 @@ class FamilyBlock:
         )
 
     def keep_columns(self, remaining_columns: Ints) -> FamilyBlock:
-        """Return a copy of this block for the form that is left when columns are deleted.
+        """Return a copy of this block for the form that remains after columns are deleted.
 
         Args:
             remaining_columns: Ascending indices of the columns that remain in the form.

@@ -97,8 +97,8 @@ def between(lower: Expression, expression: Expression, upper: Expression) -> Ran
 def implies(binary: Expression, relation: sympy.Rel | Range) -> Implication:
     """Return an indicator relation, which must hold if the binary is 1 and need not hold if it is 0.
 
-    It is compiled to big-M rows. Each row uses the smallest M that the variables' bounds allow. If a variable lacks a
-    bound that M depends on, compiling raises an error that names the variable.
+    It is compiled to big-M rows. Each row uses the smallest M that the variables' bounds allow. If a bound that M
+    depends on is missing, compiling raises an error that names the variable.
 
     Args:
         binary: A binary variable ``h[j]`` or its complement ``1 - h[j]``.

@@ -43,7 +43,7 @@ from privopt.errors import ModelError
 
 
 class Model:
-    """A linear or mixed-integer model, written as its formula.
+    """A linear or mixed-integer model, written as formulas.
 
     >>> import numpy as np
     >>> from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
@@ -493,7 +493,7 @@ class Model:
             taken |= names
 
     def _line_families(self, epigraph: Epigraph) -> list[Family]:
-        """Return the families for a function's lines: the same objects each time, so that they are compiled once."""
+        """Return the families for a function's lines. They are created only once, and so compiled only once."""
         if epigraph not in self._lines:
             self._lines[epigraph] = line_families(epigraph)
         return self._lines[epigraph]

@@ -312,7 +312,7 @@ def _column_labels(variable: VariableBlock) -> dict[str, list[Any]]:
 
 
 def _row_labels(family: FamilyBlock) -> dict[str, list[Any]]:
-    """Return the labels of a family's rows, keyed by distinct index name. Without indices, row positions are labels."""
+    """Return the labels of a family's rows, keyed by distinct index names; row positions if there are no indices."""
     if not family.indices and len(family) > 1:
         return {"row": list(range(len(family)))}
     names = _distinct_names(list(family.indices))
@@ -401,8 +401,8 @@ def complete_extremum(
     """Fill in the values of an absolute value or extremum in a starting point.
 
     Users cannot give these values, because the model itself adds the columns of such functions. A column is set to the
-    largest value of its lines, or to the smallest value if the function is concave. It stays NaN if the starting point
-    lacks a value that a line needs.
+    largest value of its lines, or to the smallest value if the function is concave. It stays NaN if a value that a line
+    needs is missing from the starting point.
 
     Args:
         form: The form.

@@ -57,7 +57,7 @@ class Counter:
         )
 
     def check_columns(self, names: Sequence[str]) -> None:
-        """Refuse a table that lacks a required column, or that repeats reports without a subject column.
+        """Refuse a table in which a required column is missing, or in which repeated reports are not identifiable.
 
         In addition to the reports, ``apply`` writes columns that mark reports repeated for a place (sticky), reports
         repeated in a trace (kept), and each trace's first report. These columns are recognised by name.
@@ -134,11 +134,11 @@ class Counter:
         return numbers
 
     def pass_rows(self, frame: pl.DataFrame) -> None:
-        """Add a finished batch to the number of rows read, so that faults in later batches name the right row."""
+        """Add a batch's length to the number of rows read, so that faults in later batches name the right row."""
         self._rows += len(frame)
 
     def _read_texts(self, frame: pl.DataFrame, column: str) -> pl.Series:
-        """Return a column's values as text. An error in the conversion names the table."""
+        """Return a column's values as strings. Conversion errors name the table."""
         with naming(self.table):
             return texts_of(nw.from_native(frame[column], series_only=True))
 
@@ -234,8 +234,8 @@ def to_polars(frame: nw.DataFrame[Any]) -> DataFrame:
 def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
     """Read the noisy counts from a table with columns id and ``column``, and return them in the order of the inputs.
 
-    The result is an array of shape (N,). Rows with both an unknown id and an empty count are omitted, because they are
-    for sites where nobody is counted.
+    The result has shape (N,) for N inputs. Rows with both an unknown id and an empty count are omitted, because they
+    are for sites where nobody is counted.
 
     Args:
         channel: The release's channel, which names the inputs.

@@ -39,8 +39,8 @@ class TripCounts:
 
     Attributes:
         channel: The release's channel.
-        counts: Sparse array of shape (K, K), how often each pair of outputs was reported. Rows are the outputs for
-            starts, and columns those for ends.
+        counts: Sparse array of shape (K, K), the number of trips for each pair of outputs, where K is the number of
+            outputs. Rows are the outputs reported for starts; columns are those for ends.
         skipped: The number of rows with a missing report.
         repeated: The number of trips that were omitted because their subject already had a counted trip.
     """
@@ -56,7 +56,7 @@ class TripCounts:
         return int(self.counts.sum())
 
     def margin(self, end: int) -> Ints:
-        """Return how often each output was reported for trips' starts (``end`` = 0) or ends (1), shape (K,)."""
+        """Return how often each output was reported for starts (``end`` = 0) or for ends (1), shape (outputs,)."""
         counts: Ints = np.asarray(self.counts.sum(axis=1 - end)).ravel()
         return counts
 

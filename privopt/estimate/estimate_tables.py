@@ -1,7 +1,7 @@
 """Estimates of how often each true value occurs, from tables of reports in files (``privopt estimate``) or in memory.
 
-Both ways count the reports (:mod:`.count_reports`) and estimate from the counts (:mod:`.shares`). If a release
-publishes noisy counts instead of reports, the estimate is based on those counts.
+In both cases, reports are counted (:mod:`.count_reports`), and shares are estimated from the counts (:mod:`.shares`).
+If a release publishes noisy counts instead of reports, the estimate is based on those counts.
 """
 
 from __future__ import annotations
