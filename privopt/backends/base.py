@@ -44,7 +44,7 @@ __all__ = [
 
 @frozen(kw_only=True)
 class Capabilities:
-    """A backend's capabilities, known before it is loaded.
+    """The features that a backend's solver supports, stated without loading the solver.
 
     Attributes:
         mip: Whether the solver supports integer columns.

@@ -227,7 +227,7 @@ class Search:
         return result
 
     def _solve_once(self, backend: Backend, conditioned: ScaledForm, options: Options, attempt: int) -> Result:
-        """Call a backend once, and return its checked answer; integer columns may be polished before the check.
+        """Call a backend once, polish integer columns if necessary, and return the checked answer.
 
         Args:
             backend: The backend to call.

@@ -1,6 +1,6 @@
 """The checker's arithmetic, in which rounding errors can only cause a claim to be refused.
 
-A real number r is stored as the integer r * 2**256, rounded; ``ONE`` is the real 1. Functions named ``..._down`` return
+Real numbers are stored as integers in units of 2**-256; ``ONE`` is the real 1. Functions named ``..._down`` return
 at most the exact value, and functions named ``..._up`` return at least the exact value. Decimals in the problem's files
 are read as exact rationals (:func:`rational`).
 """
@@ -84,7 +84,7 @@ def need(holds: object, why: str, code: int = 1) -> None:
 
 
 def low(value: Fraction) -> int:
-    """Round a rational down to a whole multiple of 2**-256, and return this multiple as an integer."""
+    """Return a rational as an integer in units of 2**-256, rounded down."""
     return (value.numerator << BITS) // value.denominator
 
 
@@ -121,17 +121,23 @@ def number(value: object) -> Fraction:
 
 
 def exp_down(x: int) -> int:
-    """Return a lower bound on exp(x) for x >= 0, with an error of at most 2e-110 exp(x) + 2**-256."""
+    """Return a lower bound on exp(x) for x >= 0, with an error of at most 2e-110 exp(x) + 2**-256.
+
+    ``x`` and the result are in units of 2**-256.
+    """
     return ONE if x == 0 else low(_exp(x) * (1 - TINY))
 
 
 def exp_up(x: int) -> int:
-    """Return an upper bound on exp(x) for x >= 0, with an error of at most 2e-110 exp(x) + 2**-256."""
+    """Return an upper bound on exp(x) for x >= 0, with an error of at most 2e-110 exp(x) + 2**-256.
+
+    ``x`` and the result are in units of 2**-256.
+    """
     return ONE if x == 0 else low(_exp(x) * (1 + TINY)) + 1
 
 
 def _exp(x: int) -> Fraction:
-    """Return exp(x) for a stored real x, with a relative error below :data:`TINY`.
+    """Return exp(x) with a relative error below :data:`TINY`; ``x`` is in units of 2**-256.
 
     Raises:
         decimal.Overflow: exp(x) has more than a million digits.
@@ -151,7 +157,7 @@ def log_down(x: Fraction) -> Fraction:
 
 
 def _arctangent_of_inverse(n: int, times: int) -> int:
-    """Return ``times * arctan(1 / n)`` as an integer multiple of 2**-320."""
+    """Return ``times * arctan(1 / n)`` in units of 2**-320."""
     # Gregory's series arctan(1/n) = 1/n - 1/(3 n^3) + 1/(5 n^5) - ..., in which 2 - m % 4 is the sign of the term of
     # odd m. The first omitted term is below 1 / n**281.
     return sum((2 - m % 4) * (times << 320) // (n**m * m) for m in range(1, 280, 2))
@@ -162,12 +168,14 @@ PI = (_arctangent_of_inverse(5, 16) + _arctangent_of_inverse(239, -4)) >> 64
 
 
 def radians(degrees: Fraction) -> int:
-    """Convert degrees to radians, as a stored real (an integer multiple of 2**-256)."""
+    """Convert degrees to radians in units of 2**-256."""
     return low(degrees / 180) * PI >> BITS
 
 
 def cosine(x: int) -> int:
     """Return the cosine of x for |x| < 12 from its power series, with an error of at most 2**-228.
+
+    ``x`` and the result are in units of 2**-256.
 
     Raises:
         RefusedError: The absolute value of x is 12 or more.
@@ -185,6 +193,8 @@ def cosine(x: int) -> int:
 
 def arcsine_of_root(h: int) -> int:
     """Return asin(sqrt(h)) for h in [0, 1], with an error of at most 2**-110 if h has an error of at most 2**-225.
+
+    ``h`` and the result are in units of 2**-256.
 
     The formula sin(t / 2)^2 = sin(t)^2 / (2 (1 + cos t)) halves the angle 8 times, after which the power series
     converges fast. An error in h has the largest effect at 0 and 1, where the angle's error is the square root of the

@@ -40,7 +40,7 @@ them."""
 
 
 def normal_form(text: str) -> str:
-    r"""Return a string in Unicode's Normalization Form C, in which ids, regions, words and column names are compared.
+    r"""Return a string in Normalization Form C, the form in which ids, regions, words and column names are compared.
 
     >>> normal_form("Zu\u0308rich") == "Z\u00fcrich"
     True

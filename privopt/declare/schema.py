@@ -12,7 +12,7 @@ is another such class::
     class AcmeProblem:
         privacy: Privacy = key(help="how much may leak")
 
-Field types: ``float``, ``int``, ``bool``, ``str``, ``Fraction`` (the rational of the decimal text), ``File``,
+Field types: ``float``, ``int``, ``bool``, ``str``, ``Fraction`` (a decimal, read exactly), ``File``,
 ``Folder``, ``Literal[...]``, ``tuple[T, ...]``, ``Mapping[str, T]`` (a table whose keys the user names), attrs classes,
 and any of them ``| None``.
 """

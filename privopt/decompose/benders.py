@@ -364,7 +364,7 @@ class _Run:
         return has_moved or is_separated
 
     def choose_query(self, z: Floats) -> Floats:
-        """Return the values for the complicating columns at which the blocks are solved, by an in-out step.
+        """Choose, by an in-out step, the values of the complicating columns at which the blocks are solved.
 
         The query lies on the line from the best known point (the centre) to the master's point.
         :attr:`State.share` is its position: 0 at the centre, and 1 at the master's point.

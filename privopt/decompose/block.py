@@ -31,7 +31,7 @@ class BlockAnswer:
 
     Attributes:
         outcome: How the solve ended: optimal, infeasible, unbounded or stopped.
-        x: The values of the block's columns, shape (n_l,), if the outcome is optimal.
+        x: The values of the block's n_l columns, shape (n_l,), if the outcome is optimal.
         value: The scaled cost of the block's columns; infinite if there is no solution.
         cuts: The cuts that the multipliers prove.
         basis: The basis from which the next solve of the block can start.
@@ -138,8 +138,8 @@ def _feasibility_cut(piece: Piece, ray: Any, z: Floats) -> Cut | None:
 
     Args:
         piece: The block.
-        ray: A dual ray, shape (m_l,), which consists of multipliers that prove the block infeasible at ``z``; None if
-            there is none. Solvers differ in the sign of rays, so both signs are tried.
+        ray: A dual ray: multipliers of the block's m_l rows that prove the block infeasible at ``z``, shape (m_l,).
+            None if there is none. Solvers differ in the sign of rays, so both signs are tried.
         z: The values of the complicating columns, shape (|Y|,).
     """
     if ray is None:

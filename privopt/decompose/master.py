@@ -82,7 +82,7 @@ class MasterAnswer:
         z: The values of the complicating columns, shape (|Y|,).
         w: The master's cost estimate for each block, shape (blocks,); NaN if the block has no cut.
         bound: A proved lower bound on the whole form's (scaled) optimum; -inf if there is none.
-        duals: The multipliers of the whole form's rows that prove the bound, shape (m,).
+        duals: The multipliers of the whole form's m rows that prove the bound, shape (m,).
         seconds: The time spent in the solver, in seconds.
     """
 

@@ -288,7 +288,7 @@ def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | N
 
     Args:
         piece: The block.
-        duals: The multipliers of the block's rows, shape (m_l,).
+        duals: The multipliers of the block's m_l rows, shape (m_l,).
         feasibility: Whether to make a feasibility cut, for which the block's costs are treated as 0. The block has no
             solution at points at which the cut's value is above 0.
     """

@@ -49,8 +49,8 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
     """Write a form to an MPS or LP file, which other solvers can read.
 
     Rows and columns keep their names, such as ``geo-ind(a,b,a)`` and ``z(a,b)``. Characters that the format forbids
-    become ``_``, and names that are no longer distinct get a number. Names that readers would mistake for a keyword or
-    a number get the prefix ``row_`` or ``column_``.
+    become ``_``, and numbers are appended to names that are then no longer distinct. Names that readers would mistake
+    for a keyword or a number get the prefix ``row_`` or ``column_``.
 
     Numbers are written at full precision, but the factors of privacy rows are rounded down, so that the rows in a file
     are never looser than the model's. Semicontinuous columns are written as continuous ones with binaries, because

@@ -1,11 +1,13 @@
 """The operators of expressions: comparisons kept as written, vector arithmetic, and errors for other uses.
 
-sympy's own operators would evaluate or rearrange relations, and its errors do not say what to write instead. Every
-class of expression that users see therefore mixes in :class:`Operators`. For example, ``0 <= x + y <= 1`` raises the
-same error as ``0 <= x <= 1``. Variables, parameters, accesses, sums over indices and extrema get the mixin in their own
-modules. For sympy's sum, product, power, absolute value, exponential and logarithm, this module defines subclasses.
-:func:`with_operators` converts the outermost operation to its subclass, and :func:`as_plain` converts it back, before
-sympy computes with it. Relations have subclasses of their own (:mod:`.relations`).
+sympy's own operators would evaluate or rearrange relations, and its errors do not say what to write instead. All
+expressions that users see therefore inherit from :class:`Operators`. For example, ``0 <= x + y <= 1`` raises the same
+error as ``0 <= x <= 1``.
+
+Variables, parameters, accesses, sums over indices and extrema inherit from the mixin in their own modules. This module
+defines subclasses of sympy's sum, product, power, absolute value, exponential and logarithm. :func:`with_operators`
+converts the outermost operation of an expression to its subclass. :func:`as_plain` converts it back before sympy
+computes with it. Relations have subclasses of their own (:mod:`.relations`).
 """
 
 from __future__ import annotations
@@ -287,7 +289,7 @@ class Operators:
 
     @property
     def _data(self) -> NoReturn:
-        """Raise the error for a masked array as the left operand.
+        """Raise the error for using a masked array as the left operand.
 
         NumPy reads this attribute only in that case. Without the error, it would multiply entry by entry.
         """

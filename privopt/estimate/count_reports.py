@@ -33,8 +33,8 @@ class Counter:
         table: The table's name, for faults.
         column: The column that contains the reports.
         subject: The column that names each report's sender. Only a sender's first report counts, because several
-            reports from one sender are not independent. In traces the first report is the earliest one, because
-            whether a later one is drawn anew depends on earlier reports.
+            reports from one sender are not independent. In traces, the first report is the earliest in time,
+            because whether a later report is new depends on earlier ones.
         counted_subjects: The subjects who already have a counted report. The counters for several releases share this
             set, because one person's reports to two releases are not independent either.
         report_counts: The counts so far.

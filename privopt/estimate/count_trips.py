@@ -35,7 +35,7 @@ class TripColumns:
 
 @frozen(kw_only=True, eq=False)
 class TripCounts:
-    """The counted trips with reports from one release.
+    """The number of trips for each pair of outputs that one release reported.
 
     Attributes:
         channel: The release's channel.
@@ -66,7 +66,7 @@ class _TripCounter:
     """A counter of trips, which reads the rows of a table batch by batch.
 
     Attributes:
-        start, end: Counters that read the two columns.
+        start, end: The counters of the reports for starts and for ends.
         pair_counts: How often each pair of outputs was counted so far. A pair's key is the index of the start's output,
             times the number of outputs, plus the index of the end's output.
         skipped: The number of rows with a missing report so far.
