@@ -384,7 +384,7 @@ class UnknownNameError(UsageError):
 
 
 class RegistryError(PrivoptError):
-    """Plugins clash or are registered incorrectly. The message names both sides."""
+    """Plugins clash or are registered incorrectly. The message names those involved."""
 
     exit_code = 2
 

@@ -48,7 +48,7 @@ def draw_of(name: str, release: Release, input_id: str) -> Draw:
 
 
 def in_blocks(draw: Draw, count: int) -> Iterator[list[str]]:
-    """Return an iterator over ``count`` reports in blocks of at most :data:`BLOCK_DRAWS`, to bound the memory.
+    """Return an iterator over ``count`` reports in blocks of at most :data:`BLOCK_DRAWS`, to limit memory use.
 
     The first block is drawn before this function returns, so that an unknown secret raises its error before the caller
     starts to write reports.

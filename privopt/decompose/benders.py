@@ -300,7 +300,7 @@ class _Run:
         self.context.report("benders", state.rounds, lower, upper)
 
     def total_seconds(self) -> float:
-        """Return the seconds spent so far, including those before a resume."""
+        """Return the seconds spent so far, including the time before the run was resumed."""
         return self.state.seconds + time.monotonic() - self.start_time
 
     def to_user_units(self, value: float) -> float:

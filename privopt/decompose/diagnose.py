@@ -1,4 +1,4 @@
-"""Functions that explain why a form is infeasible or unbounded, after a part of it was found to be."""
+"""Functions that explain why a form is infeasible or unbounded, given that a part of it is."""
 
 from __future__ import annotations
 

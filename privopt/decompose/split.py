@@ -328,8 +328,8 @@ def _move_small_terms(slope: Floats, small: Ints, steeper: float, lower: Floats,
     """Remove small coefficients from a slope, in place, and return the amount to add to the cut's constant.
 
     To keep the cut valid, each term is replaced by its minimum over its column's bounds. If the bound at which the
-    minimum lies is infinite, the coefficient is enlarged instead, and the constant is lowered so that the cut is no
-    higher between the bounds.
+    minimum lies is infinite, the coefficient is enlarged instead, and the constant is lowered so that the new cut is
+    nowhere higher than the old one within the bounds.
 
     Args:
         slope: The coefficients of the complicating columns, shape (|Y|,), which are changed in place.

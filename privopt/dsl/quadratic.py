@@ -1,8 +1,9 @@
 """Quadratic objectives: products and squares of linear expressions, and checks of their curvature.
 
-A term is a sum of products ``d (f' x + f0) (s' x + s0)`` of a coefficient d and two linear expressions in the columns
-x. It is compiled like two families of rows, one for each factor. If F is the matrix with the rows f', S is the matrix
-with the rows s', and D is the diagonal matrix of the coefficients d, the term's quadratic part is ``x' F' D S x``.
+A term is a sum of products ``d (f' x + f0) (s' x + s0)``, where d is a coefficient and both factors are linear
+expressions in the columns x. It is compiled like two families of rows, one for each factor. Let F be the matrix with
+the rows f', S the matrix with the rows s', and D the diagonal matrix of the coefficients d. The term's quadratic part
+is then ``x' F' D S x``.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def _is_integer(value: object) -> bool:
 
 @frozen(eq=False)
 class IndexSet:
-    """A named finite set, in a fixed order.
+    """A named finite set with a fixed order.
 
     >>> IndexSet("X", ["a", "b"]).position("b")
     1

@@ -271,7 +271,7 @@ class Solution:
         return values
 
     def _variable_values(self, values: Floats, name: str, labels: Sequence[Hashable] | None) -> Any:
-        """Return a variable's entries in a vector over all columns.
+        """Extract a variable's entries from a vector over all columns of the model.
 
         Args:
             values: One number for each column of the model, shape (n,).

@@ -160,7 +160,7 @@ class Counter:
             )
 
     def mark_counted_rows(self, frame: pl.DataFrame, has_report: pl.Series) -> pl.Series:
-        """Return whether each row's report is its subject's first: first in the table or, for traces, in time.
+        """Return a mask of the rows whose report is their subject's first, in the table or, for traces, in time.
 
         Args:
             frame: A batch of rows.
