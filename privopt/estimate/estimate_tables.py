@@ -233,7 +233,7 @@ def estimate_of(
         by: Each record's group, by the record's id, to estimate the groups' shares; None to estimate records' shares.
         also: Further releases about the same records, each with its reports.
         confidence: The intervals' confidence, in (0, 1).
-        gap: The distance between the log-likelihood and its maximum, per report, at which the fit ends.
+        gap: The fit ends once its log-likelihood, per report, is proved to be within this distance of the maximum.
         intervals: "finite-sample" (valid for every number of reports), "asymptotic" (valid for many reports) or
             "smooth" (valid for many reports if shares are smooth over the map).
         resolution: The resolution of smooth shares, in the unit of distance; 0 for shares that are not smooth, None to
@@ -268,14 +268,14 @@ def _table_source(reports: object, column: str, name: str) -> TableSource:
 
 
 def _noisy_counts(reports: object, ids: Sequence[str]) -> Floats:
-    """Convert noisy counts in memory to an array of shape (N,).
+    """Convert noisy counts, given as a sequence or an array, to an array of shape (N,).
 
     Args:
         reports: The counts, one finite number for each id, in any form that NumPy accepts.
         ids: The ids of the release's N inputs.
 
     Raises:
-        UsageError: The counts do not have this form.
+        UsageError: There are more or fewer counts than ids, or a count is not finite.
     """
     counts = np.asarray(reports, dtype=np.float64)
     if counts.shape != (len(ids),) or not np.isfinite(counts).all():

@@ -1,19 +1,19 @@
-"""Intervals that hold for every number of reports, from Clopper-Pearson bounds on outputs and linear programs.
+"""Intervals that hold for any number of reports, from Clopper-Pearson bounds on outputs and linear programs.
 
 Let pi be the records' true shares, and Z the channel (Z_ik is the probability of output k given record i). With
 probability 1 - alpha, the probability of every output k lies between its bounds L_k and U_k. These are Clopper-Pearson
 bounds, each at confidence 1 - alpha / m, where m is the number of bounds. The true shares then satisfy pi >= 0, sum pi
 = 1 and L_k <= (pi Z)_k <= U_k, and the smallest and largest pi_i among all such shares bound all shares simultaneously.
-The programs are written in privopt's modelling language.
+Linear programs, written in privopt's modelling language, find these extremes.
 
 Let h be the vector with a 1 for each record of a group and 0 elsewhere, so that h . pi is the group's share. For every
 vector y with one entry per output, the smallest h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i. If
-y contains the program's multipliers, this bound equals the program's optimal value. It is valid for any y, so the
-solver's tolerance does not matter.
+y contains the linear program's optimal dual multipliers, this bound equals the program's optimal value. It is valid for
+any y, so the solver's tolerance does not matter.
 
-:mod:`privopt.estimate.linear_intervals` computes intervals faster, for groups of records and for more records than the
-programs can handle. The intervals here are narrower for a group that the reports hardly distinguish from others,
-because they exclude shares that other outputs rule out.
+:mod:`privopt.estimate.linear_intervals` is faster, and handles more records than these programs can. The intervals here
+are narrower for a group that the reports hardly distinguish from others, because they use the bounds on all outputs
+together.
 """
 
 from __future__ import annotations

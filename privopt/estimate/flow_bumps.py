@@ -1,4 +1,4 @@
-"""The bumps (smooth distributions over records, around centres) with which flows are fitted, and their resolutions."""
+"""Bumps for fitting flows: smooth distributions over records around centres, at several resolutions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from privopt.estimate.smooth_shares import FINER, Rows, make_bumps
 
 @frozen(kw_only=True, eq=False)
 class Bumps:
-    """M bumps at one resolution (:func:`.smooth_shares.make_bumps`), described by their outputs and groups.
+    """M bumps at one resolution (:func:`.smooth_shares.make_bumps`), as distributions over outputs and over groups.
 
     Attributes:
         columns: Array of shape (M, L), the probability of each cell of outputs (:func:`.flow_fit.merge_outputs`) given
@@ -52,7 +52,7 @@ class Bumps:
         return choose_rounds(self.columns, counts, self.groups, lambda half: self.find_links(half)[0], rng)
 
     def fit(self, counts: Floats, weights: Floats, *, gap: float, rounds: int) -> FlowFit:
-        """Fit flows to counted trips, shape (L, L), from weights of shape (M, M) (:func:`.flow_fit.fit_flows`)."""
+        """Fit flows to trip counts of shape (L, L), starting at weights of shape (M, M); see :func:`.fit_flows`."""
         return fit_flows(self.columns, counts, self.groups, weights, gap=gap, rounds=rounds)
 
 
@@ -88,13 +88,14 @@ class BumpMaker:
         return Bumps(columns=shapes @ self._columns, groups=(self._functionals @ shapes.T).T)
 
     def find_resolution(self, resolution: float, max_bumps: int) -> float:
-        """Return ``resolution``, coarsened by factors of FINER until it needs at most ``max_bumps`` bumps.
+        """Coarsen ``resolution`` until at most ``max_bumps`` bumps are needed, and return it.
 
-        If ``resolution`` is 0 and there are at most ``max_bumps`` records, return 0. If it is 0 and there are more
-        records, the search begins with the distance between two neighbours.
+        Each step multiplies the resolution by :data:`.smooth_shares.FINER`. A resolution of 0 is returned unchanged if
+        there are at most ``max_bumps`` records. If there are more, the search starts from the distance between record 0
+        and its nearest neighbour.
 
         Raises:
-            UsageError: There are many records, and there are no distances between them or too many infinite ones.
+            UsageError: There are more than ``max_bumps`` records, without distances or with too many infinite ones.
         """
         if self._records <= max_bumps and resolution == 0.0:
             return 0.0

@@ -93,7 +93,7 @@ def log_likelihood_of(counts: Floats, expected: Floats) -> float:
 
 @frozen(kw_only=True, eq=False)
 class FlowRound:
-    """The weights of pairs of M bumps after a round of expectation maximisation, and the implied likelihood of L cells.
+    """The state of a fit after a round of expectation maximisation, for M bumps and L cells of outputs.
 
     Attributes:
         weights: Array of shape (M, M), the weights of pairs of bumps, which sum to 1.
@@ -197,15 +197,15 @@ def improve_flows(columns: Floats, counts: Floats, weights: Floats) -> Iterator[
 
 
 def fit_flows(columns: Floats, counts: Floats, groups: Floats, weights: Floats, *, gap: float, rounds: int) -> FlowFit:
-    """Fit flows between groups in a number of rounds, or in fewer if the gap is reached earlier.
+    """Fit flows between groups in at most ``rounds`` rounds. The fit ends earlier if the gap is reached.
 
     Args:
         columns: Array of shape (M, L), the probability of each cell of outputs given each bump.
         counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.
         groups: Array of shape (M, G), the fraction of each bump that lies in each group.
         weights: Array of shape (M, M), the initial weights of pairs of bumps, which are positive and sum to 1.
-        gap: The bound on the distance between the log-likelihood and its maximum, per trip, at which rounds end. The
-            distance is bounded before the first round and after every tenth one.
+        gap: The fit ends once its log-likelihood, per trip, is proved to be within this distance of the maximum. This
+            is tested before the first round and after every tenth one.
         rounds: The largest number of rounds.
     """
     for number, current in enumerate(improve_flows(columns, counts, weights)):
@@ -224,10 +224,10 @@ def choose_rounds(
 ) -> int:
     """Return the number of rounds with the best held-out likelihood in two-fold cross-validation.
 
-    Each trip is put into one of two halves at random. Flows are fitted to each half, and scored after each round by two
-    held-out likelihoods on the other half: the likelihood of its cells, and that of the groups to which its reports
-    most likely belong. If there are many cells, their likelihood alone would favour even flows, although each group has
-    enough trips to show differences. Each likelihood has its best number of rounds, and the larger number is returned.
+    Trips are split at random into two halves. Flows are fitted to each half, and scored on the other half after each
+    round by two likelihoods: that of its cells, and that of the groups to which its reports most likely belong. With
+    many cells, the first alone would favour flows that are too even, although the groups have enough trips to show
+    differences. Each likelihood is greatest after some number of rounds, and the larger of the two numbers is returned.
 
     Args:
         columns: Array of shape (M, L), the probability of each cell of outputs given each bump.

@@ -46,7 +46,7 @@ class FlowModel(NamedTuple):
         bumps: The bumps with which flows are fitted.
         rounds: The number of rounds in a fit.
         start_bumps, end_bumps: The bumps with which the shares of starts and of ends are estimated.
-        gap: The bound on the distance between the log-likelihood and its maximum, per trip, at which a fit ends.
+        gap: A fit ends once its log-likelihood, per trip, is proved to be within this distance of the maximum.
     """
 
     bumps: Bumps

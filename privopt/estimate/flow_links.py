@@ -1,4 +1,4 @@
-"""The weights at which a fit of flows begins: a mixture of links from starts to ends, from identity to independence.
+"""Initial weights for a fit of flows: the most likely mixture of several links between starts and ends.
 
 Expectation maximisation converges slowly if the channel hides much, so its early rounds stay near the initial weights.
 If starts and ends were independent in the initial weights, the estimated flows would be too even. Therefore the initial
@@ -53,7 +53,7 @@ BISECTIONS: Final = 30
 def find_links(
     columns: Floats, counts: Floats, start_shares: Floats, end_shares: Floats, *, extremes: bool = False
 ) -> list[Floats]:
-    """Return the most likely mixture of links and, if requested, up to two extreme ones, as weights of shape (M, M).
+    """Return weights of shape (M, M) for the most likely mixture of links and, if requested, up to two extreme ones.
 
     An extreme mixture is as near to the identity, or to independence, as the likelihood allows.
 

@@ -1,4 +1,4 @@
-"""The offline page about flows, with a figure of the matrix of shares and tables of all flows and their intervals."""
+"""The offline page about flows, with a heat map of the shares and tables of all flows and their intervals."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Flows:
         resolution: The resolution of smooth flows, in ``unit``; 0 if they are not smooth.
         unit: The unit of distance.
         assumption: A sentence that states what the intervals assume about the trips.
-        pair_guarantee: A sentence that states what a trip's two reports cost together.
+        pair_guarantee: A sentence that states the combined privacy cost of a trip's two reports.
         notes: Warnings for users of the estimate, as sentences.
     """
 

@@ -44,8 +44,8 @@ class Fit:
 
     Attributes:
         shares: Array of shape (N,), the records' shares, which are positive and sum to 1.
-        gap: A proved bound on how far the log-likelihood is below its maximum, per report. For smooth shares, this is
-            the maximum among mixtures with the same resolution.
+        gap: A proved bound on how far the log-likelihood is below its maximum, per report. For smooth shares, the
+            maximum is taken over mixtures with the same resolution.
         log_likelihood: The log-likelihood of these shares, per report.
         whole_gap: A proved bound on how far the log-likelihood is below its maximum over all distributions, per report.
         resolution: The resolution of smooth shares, in the unit of distance; 0 if every distribution was allowed.
@@ -79,7 +79,7 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
         columns: Array of shape (N, K), the probability of each reported output given each record. Each of these outputs
             is possible for some record.
         parts: Array of shape (K,), each output's fraction of all reports. The fractions are positive and sum to 1.
-        gap: The bound on the distance between the log-likelihood and its maximum, per report, at which the method ends.
+        gap: The method ends once the log-likelihood, per report, is proved to be within this distance of its maximum.
         progress: A function that is called with the gap after each step.
 
     Raises:

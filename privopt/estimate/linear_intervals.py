@@ -117,7 +117,7 @@ class _Means:
 
     Attributes:
         _parts, _half_width: The constructor's arguments ``parts`` and ``half_width``.
-        _shares: For each release, its fraction of all reports that are used for the bounds.
+        _shares: For each release, its fraction of the reports used for the bounds.
         _probability_roots: Array of shape (K, 1), the square roots of the estimated probabilities of all releases'
             outputs.
         _weigh: The ridge regressions, which return the outputs' weights.
@@ -254,7 +254,7 @@ def _bernstein_half_width(error: float) -> HalfWidth:
     side_log, deviation_log = math.log(1 / (0.45 * error)), math.log(1 / (0.1 * error))
 
     def half_width(variance: Floats, span: Floats, reports: int) -> Floats:
-        """Return the half widths, given the values' variances and ranges, shape (G,), and the number of reports."""
+        """Return the half widths, given the number of reports and the values' variances and ranges, shape (G,) each."""
         deviation_bound = np.sqrt(variance) + span * math.sqrt(2 * deviation_log / max(1, reports - 1))
         return deviation_bound * math.sqrt(2 * side_log / reports) + span * side_log / (3 * reports)
 
@@ -271,7 +271,7 @@ def _normal_half_width(error: float) -> HalfWidth:
     quantile = float(norm.isf(error / 2))
 
     def half_width(variance: Floats, span: Floats, reports: int) -> Floats:
-        """Return the half widths, given the variances, shape (G,), and the number of reports; ranges are not used."""
+        """Return the half widths, given variances of shape (G,) and the number of reports; ``span`` is not used."""
         return quantile * np.sqrt(variance / reports)
 
     return half_width

@@ -184,7 +184,10 @@ def _position_texts(channel: Channel) -> list[str]:
 
 
 def _map_sections(estimate: Estimate, channel: Channel | None) -> list[Section]:
-    """Return a section with maps of the groups, if there are any, or of all records if they are outputs."""
+    """Return a section with maps of the groups, or of all records if there are no groups.
+
+    Records are mapped only if the outputs are the records. The list is empty if there is nothing to map.
+    """
     if channel is None:
         return []
     if estimate.group_of is not None:
@@ -196,9 +199,11 @@ def _map_sections(estimate: Estimate, channel: Channel | None) -> list[Section]:
 
 
 def map_figure(estimate: Estimate, channel: Channel) -> Figure:
-    """Draw maps of each district's share and both ends of its interval, or of the reported and the estimated shares.
+    """Draw maps of an estimate's shares.
 
-    Each map of districts has its own colour scale. With a common one, wide intervals would make all shares look alike.
+    For groups, three maps show each group's share and both ends of its interval. Each has its own colour scale, because
+    on a common scale, wide intervals would make all shares look alike. For records, two maps show the reported and the
+    estimated shares.
 
     Args:
         estimate: An estimate for groups, or for all records if these are also the outputs.

@@ -60,13 +60,14 @@ class EstimateOptions:
 
     Attributes:
         confidence: The confidence of the intervals.
-        gap: The distance between the log-likelihood and its maximum, per report, at which the fit ends.
+        gap: The fit ends once its log-likelihood, per report, is proved to be within this distance of the maximum.
         intervals: The kind of intervals. Finite-sample intervals hold for every number of reports, and asymptotic ones
             for many reports. Smooth intervals hold for many reports if the shares are smooth over the map
             (:mod:`privopt.estimate.smooth_intervals`).
         resolution: The resolution of smooth shares (:mod:`privopt.estimate.smooth_shares`), in the unit of distance; 0
-            for shares that are not smooth. If it is None, shares are smooth if the intervals are smooth, or if there
-            are more than 300 records with distances. They then have the finest resolution that the reports support.
+            for shares that are not smooth. None means that shares are smooth only if the intervals are smooth, or if
+            there are more than 300 records with distances; they then have the finest resolution that the reports
+            support.
     """
 
     confidence: float = 0.95
@@ -128,8 +129,8 @@ class Estimate:
         n: The number of reports, or the number of people according to noisy counts.
         method: ``"maximum-likelihood"``, ``"smooth-maximum-likelihood"`` or ``"noisy-counts"``.
         confidence: The confidence of the intervals.
-        gap: A proved bound on how far the log-likelihood is below its maximum, per report. For smooth shares, this is
-            the maximum among shares with the same resolution.
+        gap: A proved bound on how far the log-likelihood is below its maximum, per report. For smooth shares, the
+            maximum is taken over shares with the same resolution.
         intervals: ``"finite-sample"``, ``"asymptotic"`` or ``"smooth"``. All intervals hold simultaneously, except
             asymptotic intervals for up to 300 single records, each of which holds individually.
         intervals_by: ``"linear programs"``, ``"linear estimators"``, both, ``"profile likelihood"``, ``"parametric
@@ -323,18 +324,18 @@ def fit_reports(
 def _thread_limit(reported_columns: Floats, resolution: float) -> int | None:
     """Return the number of threads for linear algebra: None (one for each processor) for large matrices, otherwise 1.
 
-    With small matrices, threads mostly wait for one another, which takes long on a busy machine. A ``resolution`` above
-    0 means that bumps are fitted, whose matrix is small.
+    With small matrices, threads mostly wait for one another, which is slow on a busy machine. If ``resolution`` is
+    above 0, bumps are fitted, and their matrix is small.
     """
     is_dense = resolution == 0.0 and reported_columns.size > MIN_THREADED_ENTRIES
     return None if is_dense else 1
 
 
 def _without_smoothness(options: EstimateOptions) -> tuple[EstimateOptions, tuple[str, ...]]:
-    """Return options for shares that are not smooth, and a note if smooth intervals were requested.
+    """Replace smooth intervals by finite-sample ones. Return the options, with a note if they were changed.
 
-    This function is used when the best fit is not smooth, either because there are many reports or because the reports
-    show people at few records. In that case, the intervals cannot assume smoothness either.
+    This function is called when the best fit is not smooth: there are many reports, or the reports show that people are
+    concentrated at few records. The intervals must not assume smoothness in that case.
     """
     if options.intervals != "smooth":
         return options, ()

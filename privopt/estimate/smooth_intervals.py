@@ -2,7 +2,7 @@
 
 Intervals that hold for every distribution are wide, because the distribution could be concentrated at the places about
 which the reports say the least. An estimate for many records assumes more: its shares are mixtures of bumps
-(:mod:`.smooth_shares`). These intervals make the same assumption, at a resolution that is finer by PILOT_REFINEMENT.
+(:mod:`.smooth_shares`). These intervals make the same assumption, at a resolution that is PILOT_REFINEMENT times finer.
 The most likely shares at this finer resolution serve as a pilot. The bootstrap repeats two steps: it draws as many
 reports from the pilot as were observed, and estimates shares from them at the original estimate's resolution. The
 errors of these estimates contain the reports' variance, and the bias that results from smoothing shares as rough as the
@@ -76,7 +76,8 @@ def smooth_intervals(
         resolution: The estimate's resolution, above 0.
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
         confidence: The confidence, in (0, 1).
-        gap: The distance between the log-likelihood and its maximum, per report, at which the estimate's fit ended.
+        gap: The estimate's fit ended once its log-likelihood, per report, was within this distance of the maximum. The
+            fits here end at the same distance.
         progress: A function that is called with the number of the current draw.
 
     Raises:
@@ -118,9 +119,9 @@ def half_widths_of(errors: Floats, confidence: float, reports: int) -> Floats:
     Args:
         errors: Array of shape (B, G), the errors of B estimates of shares whose true values are known.
         confidence: The confidence, in (0, 1).
-        reports: The number of reports, n, for each estimate. No half width is below ln(G / (1 - confidence)) / n,
-            because a share that is so small that n reports may all miss it cannot be distinguished from 0. This is the
-            rule of three, for all G shares at once.
+        reports: The number of reports, n, for each estimate. No half width is below ln(G / (1 - confidence)) / n. This
+            is the rule of three for all G shares at once: a smaller share may not occur in any of the n reports, so it
+            cannot be distinguished from 0.
     """
     replicates, count = errors.shape
     sizes = np.sqrt((errors**2).mean(axis=0))
@@ -150,7 +151,7 @@ def _fit_pilot(columns: Floats, counts: Ints, rows: Rows, resolution: float, gap
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
             shape (B, N).
         resolution: The pilot's resolution.
-        gap: The distance between the log-likelihood and its maximum, per report, at which the fit ends.
+        gap: The fit ends once its log-likelihood, per report, is proved to be within this distance of the maximum.
 
     Raises:
         UsageError: The pilot's bumps do not fit into memory.

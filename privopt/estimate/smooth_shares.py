@@ -81,7 +81,7 @@ def resolved_fit(
     Args:
         columns: Array of shape (N, K), the probability of each reported output given each record.
         parts: Array of shape (K,), each output's fraction of all reports. The fractions sum to 1.
-        gap: The distance from the greatest log-likelihood, per report, at which a fit ends.
+        gap: A fit ends once its log-likelihood, per report, is proved to be within this distance of the maximum.
         reports: The number of reports, n.
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
             shape (B, N). If None, only resolution 0 is possible.
@@ -147,9 +147,10 @@ def _list_resolutions(rows: Rows, count: int) -> Iterator[float]:
 def fit_bumps(
     columns: Floats, parts: Floats, rows: Rows, resolution: float, gap: float, progress: Progress | None = None
 ) -> tuple[Fit, int] | None:
-    """Return the shares that maximise the likelihood at a resolution, and the number of bumps in use minus one.
+    """Return the shares that maximise the likelihood at a resolution, and the number of free parameters.
 
-    The result is None if the resolution needs too many bumps.
+    The number of free parameters is the number of bumps in use minus one. The result is None if the resolution needs
+    too many bumps.
 
     Args:
         columns: Array of shape (N, K), the probability of each reported output given each record.
@@ -157,7 +158,7 @@ def fit_bumps(
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
             shape (B, N).
         resolution: The bumps' width, in the unit of distance.
-        gap: The distance from the greatest log-likelihood, per report, at which the fit ends.
+        gap: The fit ends once its log-likelihood, per report, is proved to be within this distance of the maximum.
         progress: A function that is called with the resolution that is tried.
     """
     if progress is not None:

@@ -1,4 +1,4 @@
-"""Rounding of estimated shares and their intervals, for files, to the decimals that the reports support."""
+"""Rounding of shares and intervals, before they are written to files, to the decimals that the reports support."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def _check_layout(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
     """Check that an archive contains only members and their directory, so that all programs read the same contents.
 
     ``zipfile`` accepts bytes before and between members, cuts names at a zero byte, and prefers the second zip64 end
-    record to the first. Other programs do not, and could read a different matrix.
+    record to the first. Other programs behave differently here, so they could read a different matrix.
 
     Raises:
         ValueError: The archive contains anything else.
@@ -387,7 +387,7 @@ def loading_bytes(stream: BufferedReader, size: int) -> float:
     """Estimate the memory in bytes that reading a table, an array or a text file takes; 0 if it cannot be read at all.
 
     Args:
-        stream: A file that a problem names (.npy, .csv, .parquet or another), positioned at its start. On return, it is
+        stream: A file named in a problem (.npy, .csv, .parquet or another), positioned at its start. On return, it is
             at its start again.
         size: The size of the file in bytes.
     """

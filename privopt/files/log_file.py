@@ -287,7 +287,7 @@ def _make_tables(connection: sqlite3.Connection, form: Form, fill: Callable[[sql
 
 
 def _check_complete(path: Path, form: Form) -> None:
-    """Refuse a new file that lacks pages or tables, or that still needs a write-ahead log or a journal.
+    """Refuse a new file in which pages or tables are missing, or that still needs a write-ahead log or a journal.
 
     Raises:
         StoppedError: The file is incomplete.

@@ -68,7 +68,7 @@ def check_target(
         force: Whether an earlier result may be replaced.
         option: The prefix of messages: the option that names the folder, or the Python method called (``"save:"``).
         known_by: The name of a file that every earlier result contains. Folders without it were not written by privopt.
-        read: The files and folders that the command reads, which must not be replaced with the folder.
+        read: The files and folders that the command reads. The folder must not contain any of them.
 
     Raises:
         UsageError: The folder exists and may not be replaced, or the folder around it cannot be written.

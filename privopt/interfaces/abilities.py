@@ -99,8 +99,8 @@ class NeedsMemory(Protocol[P]):
     def bytes_needed(self, problem: P, method: str) -> float | None:
         """Estimate how many more bytes the process will need for a method and all later steps.
 
-        The estimate uses public sizes only, and should be too high rather than too low. If a method can fall back on
-        cheaper ones, the estimate should be for the cheapest one, and the method itself chooses which one to try first.
+        The estimate uses public sizes only, and should be too high rather than too low. If the method can fall back on
+        cheaper ways to solve the problem, the estimate should be for the cheapest.
 
         Returns:
             The number of bytes; None if no estimate is possible.
@@ -249,7 +249,7 @@ class ProvesBound(Protocol[P, R]):
 
 @runtime_checkable
 class StatesProof(Protocol):
-    """States exactly the bound that it proves, to the last bit.
+    """States a bound on the objective that equals the proved bound to the last bit.
 
     Without this ability, the stated bound may be weaker than the proved one.
     """
@@ -385,13 +385,13 @@ class HasChannel(Protocol[P, R]):
 
 @runtime_checkable
 class VariesEpsilon(Protocol[P]):
-    """Restates a problem with another epsilon (``curve``), for mechanisms that release no matrix over places.
+    """Returns copies of a problem with a different epsilon (``curve``).
 
-    Without this ability, the command takes only mechanisms that release such a matrix.
+    Without this ability, the command accepts only mechanisms that release a matrix over places.
     """
 
     def at_epsilon(self, problem: P, epsilon: Fraction) -> Any:
-        """Return the problem with another epsilon.
+        """Return a copy of the problem with the given epsilon.
 
         Raises:
             InputError: The mechanism does not accept this epsilon.

@@ -129,8 +129,8 @@ class Cost:
     Fraction(1, 2)
 
     Attributes:
-        epsilon: The exact amount, which may be given as a string with a decimal or quotient. None if the notion counts
-            rho.
+        epsilon: The exact amount, which may be given as a string with a decimal or quotient. None if the cost is
+            measured in rho.
         rho: The exact amount of zero-concentrated DP.
         delta: The amount of approximate DP, in addition to epsilon.
         unit: The neighbouring relation to which the amounts refer. All costs in a ledger have the same unit.
@@ -211,14 +211,14 @@ def cost_of_draw(
 
 
 def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
-    """Return a sentence that says what a budget limit of :data:`EXAMPLE_REPORTS` reports protects.
+    """Return an example sentence that says what is protected if a ledger allows :data:`EXAMPLE_REPORTS` reports.
 
     Args:
         guarantee: The guarantee of one report.
         relation: The unit of its epsilon (:attr:`privopt.interfaces.PrivacyConstraint.relation`).
 
     Returns:
-        A tuple with the sentence; empty for notions that do not count epsilon.
+        A tuple with the sentence; empty if the privacy cost is not measured in epsilon.
     """
     cost = cost_of_draw(guarantee, relation, "", "")
     if isinstance(cost, str) or cost.account != EPSILON or guarantee.epsilon is None:
@@ -229,7 +229,10 @@ def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
 
 
 def spending_text(account: str, amount: Sum, unit: str, *, within: str = "") -> str:
-    """Return a clause that states the budget per subject, and how far all reports of a subject can change the odds.
+    """Return a clause that states the budget per subject.
+
+    If the budget is an epsilon, the clause also says by what factor all reports about a subject together can change the
+    odds between two possible secrets.
 
     Args:
         account: The account, one of `UNITS`.

@@ -1,7 +1,8 @@
 """Notions of privacy for Gaussian noise: zero-concentrated DP, and (epsilon, delta)-DP proved through it.
 
-Gaussian noise has a finite rho but no finite epsilon, and rho adds up exactly over calls. Both notions therefore count
-rho; approximate DP converts the total to epsilon and delta (:mod:`privopt.numbers.gaussian`).
+Gaussian noise has a finite rho but no finite epsilon, and rho adds up exactly over calls. Costs are therefore measured
+in rho for both notions. For approximate DP, the total is converted to epsilon and delta
+(:mod:`privopt.numbers.gaussian`).
 """
 
 from __future__ import annotations

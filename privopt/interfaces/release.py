@@ -93,10 +93,11 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     Attributes:
         kind: The name of the notion.
-        odds: Whether the notion bounds the odds of every output between inputs at distance d by exp(epsilon d), where d
-            is 1 for neighbouring inputs. The conformance kit attacks releases of such a notion.
-        tails: Whether the notion bounds the odds except with a small probability. The pairs (epsilon, delta) from
-            :meth:`curve` state these bounds. This applies to releases that are draws of noise.
+        odds: Whether the notion bounds how much more likely an output is for one input than for another. The bound is a
+            factor of exp(epsilon d) for inputs at distance d, where d is 1 for neighbouring inputs. The conformance kit
+            attacks releases of such a notion.
+        tails: Whether the bound may fail with a small probability, as stated by the pairs (epsilon, delta) from
+            :meth:`curve`. This applies to releases that are draws of noise.
         symmetric: Whether the bound holds in both directions. If it is False, as in one-sided DP or for quasi-metrics,
             pairs of inputs are ordered: no output is more than exp(epsilon d) times as likely for the first input as
             for the second, and the ratio in the other direction is not bounded.

@@ -114,7 +114,7 @@ class Reporting(Generic[P, R]):
         return ""
 
     def report_check(self, release: R, result: Result, folder: Path) -> Section | None:
-        """Return a section that proves the release's claims in the reader's browser, or None to omit the section."""
+        """Return a section that checks the release's claims in the reader's browser, or None to omit the section."""
         return None
 
     def report_truth(self, problem: P, release: R, result: Result, private: Path) -> Sequence[Section]:

@@ -409,7 +409,7 @@ def count_batch_keys(ledger: Path) -> int:
 def row_names(frame: nw.DataFrame[Any], columns: tuple[str, str]) -> list[bytes]:
     """Return a name for each row in a table, formed from its subject and its id among that subject's rows.
 
-    The random bytes of a row follow from its name (:meth:`Coins.stream`), so the order of rows does not matter.
+    A row's random bytes are derived from its name (:meth:`Coins.stream`), so the order of rows does not matter.
 
     Args:
         frame: The table.

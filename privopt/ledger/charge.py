@@ -74,8 +74,8 @@ class Charge:
         key: The file that contains the key under which the ledger hashes subjects' names. None means that names are
             stored unhashed.
         sticky: For a table: whether each subject's first report at a place is stored, and repeated at later visits.
-        within: The largest distance, in km, from the centre of a stored report's cell at which the report is repeated.
-            None means that a report is repeated only in its own cell.
+        within: With ``sticky``, the distance, in km, from the centre of a cell up to which the cell's stored report is
+            repeated. None means that a report is repeated only in its own cell.
     """
 
     ledger: Ledger | Path = field(converter=_ledger_or_path)

@@ -148,7 +148,7 @@ class Walk:
             terms: The entry's terms.
 
         Raises:
-            DoesNotHoldError: The charge's relation, unit or total does not fit the earlier charges or the account.
+            DoesNotHoldError: The charge's relation, unit or total does not match the earlier charges or the account.
         """
         if self.relation not in (None, terms.relation):
             raise self.change_error(entry, "its unit is not that of the charges before")

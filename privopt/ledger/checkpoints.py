@@ -2,7 +2,7 @@
 
 The time of a full check (:mod:`.check_chain`) grows with the number of entries, so nightly checks would become slower
 during a period. Each successful check therefore stores a checkpoint in ``LEDGER.checked``: the number and hash of the
-last entry, and a SHA-256 digest of everything that decides which earlier entries count. This is:
+last entry, and a SHA-256 digest of the data that determine which earlier entries count:
 
 - all accounts, as their index lists them, each with the hash of its newest entry;
 - all terms;
@@ -18,10 +18,13 @@ Transactions recompute the hash of each entry that they read. The newest entry o
 at the last check. For a window, the entries just before and just after its beginning are read
 (:meth:`~.LedgerTransaction._read_balance`).
 
-Only a full check finds changes to earlier entries on which nothing relies. The exception is an entry at the beginning
-of a window that was changed together with its hash. The next entry's hash is then wrong, but only a full check
-recomputes it. Anyone who can write the ledger can also write the checkpoint, and even a whole new chain. Only a head
-(an entry's number and hash) that is stored elsewhere reveals that, and a check against such a head is always full.
+The exception is an entry at the beginning of a window that was changed together with its hash. The next entry's hash is
+then wrong, but only a full check recomputes it. Changes to earlier entries on which nothing relies are also found only
+by a full check.
+
+Anyone who can write the ledger can also write the checkpoint, and even a whole new chain. Such a forgery is detected
+only by comparison with a head (an entry's number and hash) that was stored elsewhere. A check against a head is always
+full.
 """
 
 from __future__ import annotations

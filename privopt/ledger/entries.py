@@ -131,7 +131,7 @@ class AccountKey(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """The fields of an entry whose values many entries share.
+    """The part of an entry that many entries have in common, stored once for all of them.
 
     Attributes:
         kind: ``"charge"``, ``"limit"``, ``"names"`` (the scheme that names subjects), ``"begin"`` (the first entry),

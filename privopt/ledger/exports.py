@@ -1,6 +1,6 @@
 """Export of charges to other privacy accountants, OpenDP and Google's dp-accounting, if they are installed.
 
-Both accountants count pure differential privacy. Neither has an event for epsilon per unit of distance.
+Both accountants support pure differential privacy. Neither can represent an epsilon per unit of distance.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _import_module(name: str, distribution: str) -> Any:
 
     Args:
         name: The module's name.
-        distribution: The distribution to install if the module is missing, for the message.
+        distribution: The package to install if the module is missing, for the message.
 
     Raises:
         UsageError: The module cannot be imported.

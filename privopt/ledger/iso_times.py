@@ -28,8 +28,8 @@ class IsoTime:
 
     Attributes:
         moment: The date and time to the whole second. It is naive if the text has no offset.
-        excess_seconds: The seconds, fewer than 3600, that decimals in the text add to ``moment``. For a leap second,
-            this is at least 1.
+        excess_seconds: The seconds to add to ``moment`` for a decimal fraction in the text, such as 1800 for 10.5
+            hours. They are fewer than 3600. A leap second adds 1.
         is_leap_second: Whether the text names a leap second.
     """
 

@@ -1,4 +1,4 @@
-"""A store that contains the first report for each subject and place, which is repeated at every later visit.
+"""A store of each subject's first report at each place, which is repeated at every later visit.
 
 Reports are stored in a folder next to the ledger, ``FILE.sticky/``, which only its owner can enter. The folder's file
 ``reports`` contains the reports. Its file ``key`` contains the key under which subjects and places are hashed. A key is
@@ -214,9 +214,9 @@ class KeptReports(LogFile):
 class Visits:
     """A sequence of visits, and the stored reports for their places.
 
-    If several places that count for a visit have reports, the earliest report is given: a report stored before these
-    visits, or the report of an earlier visit among them. An earlier visit counts whether or not its charge is granted,
-    so that places alone determine which visits are charged.
+    A visit is given the earliest report for its own place or a nearby one: a report stored before these visits, or the
+    report of an earlier visit among them. An earlier visit counts even if its charge is refused, so that places alone
+    determine which visits are charged.
 
     Attributes:
         keys: The key of each visit, equal for the same subject and place.

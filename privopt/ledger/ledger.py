@@ -49,7 +49,7 @@ class Ledger(LogFile):
     Every entry contains the SHA-256 of the previous entry, the subject's exact total including this entry, and the
     time. A charge is durable before :meth:`charge` returns, so draw only after the call. Several processes can charge
     at once, each waiting up to a minute for the others. Charging and reading an account take O(log n) for n entries,
-    and rely only on entries whose hash they recompute. Each process (also a fork) and each thread must open it anew.
+    and rely only on entries whose hash they recompute. Each process (even a fork) and thread must open its own Ledger.
 
     Attributes:
         path: The ledger's file. If it is missing, the first limit or charge creates it with access for its owner alone.
@@ -189,8 +189,8 @@ class Ledger(LogFile):
             periods: The calendar period to which each report is charged, as :class:`~privopt.ledger.periods.Calendar`
                 names it. None for the current one, or if the limit is not per calendar period.
             times: The factor by which the cost of each report is multiplied, 1 by default. 0 charges nothing.
-            closed: For each account, the smallest factor in ``times`` that was refused before. Reports with at least
-                that factor are refused, and new refusals are added. If None, each report is checked against the limit.
+            closed: For each account, the smallest factor in ``times`` that was refused so far. Reports with at least
+                this factor are refused, and new refusals are added. If None, each report is checked against the limit.
 
         Returns:
             For each report, whether it was charged. Reports that were not charged must not be drawn.

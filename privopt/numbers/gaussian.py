@@ -121,8 +121,8 @@ def draw_gaussian(count: int, variance: Fraction, *, source: Source | None = Non
 def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
     """Return a delta for which rho-zCDP implies (epsilon, delta)-DP, rounded up by ball arithmetic.
 
-    For any a > 1, delta = exp((a - 1)(a rho - epsilon)) / (a - 1) (1 - 1/a)^a is such a delta (Canonne, Kamath and
-    Steinke 2020, Corollary 13). The best a is searched for in doubles, whose rounding does no harm because the bound
+    For any a > 1, delta = exp((a - 1)(a rho - epsilon)) (1 - 1/a)^a / (a - 1) is such a delta (Canonne, Kamath and
+    Steinke 2020, Corollary 13). The best a is searched for in doubles; their rounding is harmless, because the bound
     holds for any a. The result is at least 2**-1074 and at most 1.
 
     Raises:

@@ -56,18 +56,18 @@ WHOLE_NUMBER: Final = re.compile(r"(?<![\w.,])\d{4,15}(?![\w,]|\.\d)", re.ASCII)
 def figure_section(
     title: str, figure: Figure, lead: str = "", *, narrow: Figure | None = None, for_experts: bool = False
 ) -> Section:
-    """Return a section with a title, a sentence and a figure. ``narrow`` replaces the figure on telephones."""
+    """Return a section with a title, a sentence and a figure. If given, ``narrow`` replaces the figure on phones."""
     return Section(title=title, lead=lead, html=drawing(title, figure, narrow=narrow), for_experts=for_experts)
 
 
 def drawing(title: str, figure: Figure, caption: str = "", *, narrow: Figure | None = None) -> Markup:
-    """Return the markup of one figure, with a drawing for wide pages and another for telephones.
+    """Return the markup of one figure, with a drawing for wide pages and another for phones.
 
     Args:
         title: The name of the figure for screen readers.
         figure: The figure. Unless ``narrow`` is given, :func:`make_narrow` changes this object.
         caption: A sentence below the figure.
-        narrow: The figure for telephones, if it cannot be derived from ``figure``.
+        narrow: The figure for phones, if it cannot be derived from ``figure``.
     """
     # The wide drawing comes first, because make_narrow changes the figure.
     drawings = [svg(figure, title), svg(narrow or make_narrow(figure), title, name="narrow")]
