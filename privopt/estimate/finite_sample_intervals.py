@@ -135,9 +135,10 @@ def _solve_programs(
 
 
 def _lower_bounds(columns: Floats, low: Floats, high: Floats, h: Floats, y: Floats) -> Floats:
-    """Return lower bounds on the smallest h . pi, an array of shape (G,), which hold for any multipliers.
+    """Return a lower bound on the smallest h . pi for each functional h, as an array of shape (G,).
 
-    The formula is in the module's docstring. Each bound is lowered by more than its rounding error.
+    The bounds hold for any multipliers; the formula is in the module's docstring. Each bound is lowered by more than
+    its rounding error.
 
     Args:
         columns: Array of shape (N, K), the probability of each output given each record.

@@ -132,8 +132,9 @@ class FlowRound:
 def merge_outputs(columns: Floats, max_cells: int = MAX_CELLS) -> Ints:
     """Merge outputs that say almost the same about the secret, and return the index of each output's cell, shape (K,).
 
-    Cells lie around outputs that are chosen by farthest-first traversal. The distance between two outputs is the
-    Hellinger distance between the distributions of the secret that they would imply under uniform shares.
+    The centres of the cells are outputs chosen by farthest-first traversal, and every output is in the cell of the
+    nearest centre. The distance between two outputs is the Hellinger distance between the posterior distributions of
+    the secret under uniform shares.
 
     Args:
         columns: Array of shape (N, K), the probability of each output given each record or bump.

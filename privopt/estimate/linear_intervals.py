@@ -113,7 +113,9 @@ def linear_intervals(
 
 
 class _Means:
-    """Bounds from means over several releases' reports, with each release weighted by its number of reports.
+    """Bounds on groups' shares, computed from means over the reports of several releases.
+
+    Each release counts in proportion to its number of reports.
 
     Attributes:
         _parts, _half_width: The constructor's arguments ``parts`` and ``half_width``.

@@ -1,8 +1,8 @@
 """Deadlines as time scopes in a context variable, shared by all threads and worker processes inside a scope.
 
-A time scope is a block of code with its own deadline, opened by ``with limit(seconds)``. Functions inside, at any
-depth, ask :func:`clock` how much time is left, or call :meth:`~Clock.check`, so that no function takes a deadline as an
-argument. Scopes resemble the cancel scopes of trio and anyio (``move_on_after``), but without tasks. A scope swallows
+A time scope is a block of code with its own deadline, opened by ``with limit(seconds)``. Functions called inside, at
+any depth, get the remaining time from :func:`clock` or call :meth:`~Clock.check`, so deadlines need not be passed as
+arguments. Scopes resemble the cancel scopes of trio and anyio (``move_on_after``), but without tasks. A scope swallows
 the error raised at its own deadline, and passes on errors from the deadlines of outer scopes.
 """
 

@@ -55,10 +55,11 @@ def settle(future: Future[T], function: Callable[..., T], *arguments: object) ->
 
 @cache
 def _start_queue(process: int) -> SimpleQueue[Callable[[], None]]:
-    """Return the queue of calls for a thread that starts workers and lives as long as this process.
+    """Start a thread that runs calls from a queue until this process ends, and return the queue.
 
-    Linux kills a worker when the *thread* that started it ends (PR_SET_PDEATHSIG), so a short-lived thread must not
-    start workers. The process id is the cache key, because a forked child does not have its parent's thread.
+    All workers are started by this thread. Linux kills a worker when the *thread* that started it ends
+    (PR_SET_PDEATHSIG), so a short-lived thread must not start workers. The process id is the cache key, because a
+    forked child does not have its parent's thread.
     """
     start_calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
@@ -72,7 +73,7 @@ def _start_queue(process: int) -> SimpleQueue[Callable[[], None]]:
 
 
 def _worker_environ() -> dict[str, str]:
-    """Return an environment in which a worker can import whatever this process can, and uses one thread.
+    """Return the environment variables for a worker, which uses one thread and can import whatever this process can.
 
     PYTHONSAFEPATH keeps the current folder out of ``sys.path``, unless it is in the ``sys.path`` of this process.
     """

@@ -131,7 +131,7 @@ def check_files_folder(folder: Path, option: str) -> None:
 def check_location(target: Path, subject: str) -> None:
     """Refuse a path that :func:`check_name` refuses, or that lies inside a release folder.
 
-    No command accepts a release folder (DIR) that contains a file missing from its checksums.
+    Writing into a release folder (DIR) would make it invalid, because its checksums must cover every file in it.
 
     Args:
         target: The file or folder to write.
@@ -292,7 +292,7 @@ def claim_folder(target: Path) -> Iterator[Path]:
 
 
 def _lock_folder(target: Path) -> tuple[Path, int]:
-    """Create a hidden folder and lock it for the life of this process, so that other runs know that it is in use.
+    """Create a hidden folder, and lock it until this process ends, so that other runs can tell that it is in use.
 
     Returns:
         The folder, and the file descriptor that holds the lock.

@@ -54,7 +54,7 @@ def artefact(folder: Path, *, private: bool = False) -> dict[str, bytes]:
 
 
 def read_public_parts(folder: Path) -> dict[str, bytes]:
-    """Return the values of result.json by location, without the times. Lists are also included as a whole."""
+    """Return the values in result.json, except times, by their location. Whole lists are included too."""
     result = json.loads((folder / RESULT).read_text("utf-8"))
     result.pop("time", None)  # times differ between any two runs
     return {f"{RESULT}: {location}": json.dumps(value).encode() for location, value in _iter_leaves(result, "")}
@@ -77,10 +77,11 @@ def _iter_leaves(value: Any, location: str) -> Iterator[tuple[str, Any]]:
 
 
 def split_public_files(folder: Path) -> dict[str, bytes]:
-    """Return everything public in comparable parts: whole files, columns, text without numbers, and result.json.
+    """Return a release's public contents, split into named parts that can be compared between two runs.
 
-    Parts that legitimately differ between two runs on the same input (times, and checksums that depend on them) are
-    omitted.
+    The parts are whole files, table columns, texts without their numbers, archive metadata, and the values of
+    result.json. Parts that legitimately differ between runs on the same input (times, and checksums that depend on
+    them) are omitted.
     """
     files = artefact(folder)
     archive_facts = {

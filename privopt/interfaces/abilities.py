@@ -260,7 +260,7 @@ class StatesProof(Protocol):
 
 @runtime_checkable
 class BoundsChosen(Protocol[P]):
-    """Says whether the bound covers the chosen outputs only, or all candidates (:attr:`Outcome.bound_over`).
+    """States whether the bound covers only the chosen outputs or all candidates (:attr:`Outcome.bound_over`).
 
     Without this ability, ``objective.bound_over`` is omitted.
     """
@@ -271,7 +271,7 @@ class BoundsChosen(Protocol[P]):
 
 @runtime_checkable
 class SolvesProgram(Protocol):
-    """Solves an optimisation program whose value is not the stated objective, such as a relaxation.
+    """Solves an optimisation program whose value differs from the stated objective, such as a relaxation.
 
     Without this ability, results with a program in ``details.lp`` are refused.
     """
@@ -374,7 +374,7 @@ class AuditsOverTime(Protocol[P, R]):
 
 @runtime_checkable
 class HasChannel(Protocol[P, R]):
-    """Returns the channel (the probabilities of reports given secrets) with the problem's public data.
+    """Returns the release's channel (the probabilities of reports given secrets), using the problem's public data.
 
     ``estimate`` and ``audit`` use it. Without this ability, they use :meth:`Release.channel`.
     """

@@ -131,8 +131,8 @@ class Cost:
     Attributes:
         epsilon: The exact amount, which may be given as a string with a decimal or quotient. None if the cost is
             measured in rho.
-        rho: The exact amount of zero-concentrated DP.
-        delta: The amount of approximate DP, in addition to epsilon.
+        rho: The exact rho of zero-concentrated DP; None for other notions.
+        delta: The exact delta of approximate DP, given in addition to epsilon; None for other notions.
         unit: The neighbouring relation to which the amounts refer. All costs in a ledger have the same unit.
         notion: The name of the notion of privacy; empty if it is not stated.
         mechanism: The SHA-256 of the file that identifies the report's source: a folder's SHA256SUMS, or a problem
@@ -223,7 +223,7 @@ def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
     cost = cost_of_draw(guarantee, relation, "", "")
     if isinstance(cost, str) or cost.account != EPSILON or guarantee.epsilon is None:
         return ()
-    # An example, because a release does not know the ledgers that will be charged for its reports.
+    # An example, because the ledgers that will be charged for the reports are unknown here.
     text = spending_text(EPSILON, (EXAMPLE_REPORTS * Fraction(guarantee.epsilon),), cost.unit)
     return (f"Reports add up. Under a limit of {EXAMPLE_REPORTS} reports, for example, {text}.",)
 

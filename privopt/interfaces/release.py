@@ -110,7 +110,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def cost_of_call(cls, shift: Shift) -> Fraction | None:
-        """Return the budget that one noise call spends between two inputs, or None if its noise breaks the notion.
+        """Return the budget that one noise call spends between two inputs; None if its noise cannot satisfy the notion.
 
         The costs of several calls add up.
         """

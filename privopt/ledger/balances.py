@@ -168,7 +168,7 @@ class LedgerTransaction:
     def now(self) -> int:
         """The current time in microseconds since 1970, or the last entry's time if that is later.
 
-        Without this minimum, charges made while the clock is set back would leave a sliding window too early.
+        Times must not decrease: charges made while the clock is set back would leave a sliding window too early.
         """
         if self._now is None:
             last = 0 if self.head is None else self.head.time

@@ -52,7 +52,7 @@ def _terms(variance: Fraction) -> tuple[int, int, int]:
 
 
 def variance_above(variance: Fraction) -> Fraction:
-    """Return the smallest variance that the sampler supports and that is at least the given one.
+    """Return the smallest variance supported by the sampler that is not below the given one.
 
     For variances of at least 1, the result is less than 0.1 % larger.
 

@@ -259,8 +259,8 @@ def split_budget(
     """Split a budget in proportion to given shares. The parts are rationals that sum to at most epsilon.
 
     A part stays exact if its denominator is small. Otherwise it is rounded down to a fraction with at most the given
-    denominator, so that the compiled 64-bit sampler can use it. A part below 1 / denominator is rounded down to 1
-    / q for an integer q.
+    denominator, so that the compiled 64-bit sampler can use it. A part below 1 / denominator is rounded down to the
+    form 1 / q with an integer q.
 
     Args:
         epsilon: Exact and above 0.

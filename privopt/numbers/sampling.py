@@ -201,8 +201,8 @@ class CumulatedRows:
         """Return, for each row, the number of its running sums that are at most the given integer, by binary search.
 
         All rows are searched at once, because every search takes the same number of steps. Each step halves the range
-        of possible indices: ``length`` indices from ``first`` on. No search can leave its row, because the row's last
-        sum 2**63 is larger than any integer.
+        of possible indices. No search can leave its row, because the row's last sum, 2**63, is larger than any of the
+        integers.
 
         Args:
             rows: (B,) row indices.

@@ -80,7 +80,7 @@ class _PluginLoader:
 
         Args:
             point: The entry point that names the plugin's module.
-            name: A unique name for pluggy: the distribution and the name of the entry point.
+            name: A unique name for pluggy: the names of the package and of the entry point.
 
         Raises:
             _UnfitError, pluggy.PluginValidationError: The plugin has a mistake that its author must correct.
@@ -165,14 +165,14 @@ def discover(points: Iterable[EntryPoint]) -> Registry:
 
 
 def _in_order(points: Iterable[EntryPoint], broken: list[Broken]) -> list[tuple[EntryPoint, str, str]]:
-    """Return entry points in order of precedence, each with its distribution's name and version.
+    """Return entry points in order of precedence, each with its package's name and version.
 
-    If two distributions register the same name, the first one takes precedence, so that plugins cannot replace parts of
-    the project.
+    If two packages register the same name, the first one takes precedence, so that plugins cannot replace parts of the
+    project.
 
     Args:
         points: The entry points of plugins.
-        broken: The list to which distributions with damaged metadata are added.
+        broken: The list to which packages with damaged metadata are added.
     """
     project = project_distributions()
     owned_points: list[tuple[tuple[object, ...], EntryPoint, str, str]] = []

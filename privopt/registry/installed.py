@@ -1,4 +1,4 @@
-"""The registry of an environment: the specs of installed plugins, their distributions, and the broken plugins.
+"""The registry of an environment: the specs of its plugins, the packages that provide them, and the broken plugins.
 
 Specs name their code as ``"package.module:name"``. The code is imported only when an entry is loaded, so that listing
 mechanisms is fast.
@@ -65,13 +65,13 @@ class Broken:
     """A plugin that could not be loaded, or a single name that the registry omits from a plugin.
 
     Attributes:
-        plugin: The name of the plugin's distribution.
-        version: The version of the distribution.
+        plugin: The name of the plugin's package (distribution).
+        version: The version of the package.
         reason: The reason for omitting the plugin, in one line.
         fatal: Whether the cause is an error by the plugin's author, such as a misspelt hook or a name that another
             plugin already uses. ``privopt list`` then ends with exit code 2.
-        is_damaged: Whether the distribution's metadata cannot be read.
-        clash: The category and the name that two distributions claim; None for other reasons.
+        is_damaged: Whether the package's metadata cannot be read.
+        clash: The category and the name that two packages claim; None for other reasons.
     """
 
     plugin: str
@@ -84,12 +84,12 @@ class Broken:
 
 @frozen(kw_only=True)
 class Entry(Generic[S]):
-    """A spec and the distribution that registers it.
+    """A spec and the installed package (distribution) that registers it.
 
     Attributes:
         spec: The registered spec.
-        plugin: The name of the distribution.
-        version: The version of the distribution.
+        plugin: The name of the package.
+        version: The version of the package.
     """
 
     spec: S
@@ -103,7 +103,7 @@ class Entry(Generic[S]):
 
     @property
     def origin(self) -> str:
-        """The distribution, version and target as text, for messages."""
+        """The package, its version and the spec's target as text, for messages."""
         spec = cast("Spec", self.spec)
         if isinstance(spec, TemplateSpec):
             target = spec.package
@@ -119,7 +119,7 @@ class Entry(Generic[S]):
 
         Raises:
             RegistryError: The target cannot be imported, or is not a subclass of the base class. The message names the
-                distribution.
+                package.
         """
         target = cast("Any", self.spec).target
         try:
@@ -134,7 +134,7 @@ class Entry(Generic[S]):
 
 @frozen(kw_only=True)
 class Kind(Entry[KindSpec]):
-    """A kind of distance, loss, notion, solver or decomposer, and the distribution that registers it.
+    """A kind of distance, loss, notion, solver or decomposer, and the installed package that registers it.
 
     Attributes:
         base: ``"package.module:Class"`` of the base class that the kind's role requires. Set by :meth:`Registry.kind`.
@@ -153,7 +153,7 @@ class Kind(Entry[KindSpec]):
 
 @frozen(kw_only=True)
 class Registered(Entry[MechanismSpec]):
-    """A mechanism and the distribution that registers it."""
+    """A mechanism and the installed package that registers it."""
 
     def load(self) -> Any:
         """Import the mechanism's class and return a new instance, a :class:`privopt.interfaces.Mechanism`.
@@ -176,7 +176,7 @@ class Registered(Entry[MechanismSpec]):
             expected_type: The required type of the value.
 
         Raises:
-            RegistryError: The type is wrong. The message names the distribution, mechanism, method and both types.
+            RegistryError: The type is wrong. The message names the package, mechanism, method and both types.
         """
         if not isinstance(value, expected_type):
             # The message names the package that exports the type, from which plugins import it.
@@ -267,9 +267,9 @@ class Registry:
 
         Raises:
             UnknownNameError: There is no such entry. The message suggests similar or known names.
-            UsageError: There is no such entry, but plugins are broken or distributions of the project are missing. The
+            UsageError: There is no such entry, but plugins are broken or packages of the project are missing. The
                 message names them as well.
-            RegistryError: Two distributions claim the name.
+            RegistryError: Two packages claim the name.
         """
         # Checked first, because the entry of the first distribution may still be registered under a clashing name.
         for broken in self.broken:
@@ -284,7 +284,7 @@ class Registry:
         raise UsageError("; ".join([str(error), *absences]))
 
     def describe_absences(self) -> list[str]:
-        """Return possible reasons for a missing name: plugins that could not be loaded, and missing distributions."""
+        """Return possible reasons for a missing name: plugins that could not be loaded, and missing packages."""
         failures = [f"{broken.plugin} could not be loaded: {broken.reason}" for broken in self.broken]
         return [*failures, *describe_missing_distributions()]
 

@@ -20,7 +20,7 @@ _REQUIREMENT: Final = re.compile(r"([\w.-]+).*;.*\bextra\s*==\s*['\"]([\w.-]+)['
 
 
 def project_distributions() -> tuple[str, ...]:
-    """Return the names of the project's distributions except the core, or () if the core's metadata is damaged."""
+    """Return the names of the project's packages except the core, or () if the core's metadata is damaged."""
     return tuple(name for name, extra in _optional_requirements() if extra == EXTRA)
 
 
@@ -37,7 +37,7 @@ def describe_missing_library(error: ModuleNotFoundError) -> str | None:
 
 @cache
 def _optional_requirements() -> tuple[tuple[str, str], ...]:
-    """Return a pair (distribution, extra) for each requirement of the core's extras, such as (polars, tables)."""
+    """Return a pair (package, extra) for each requirement of the core's extras, such as (polars, tables)."""
     try:
         requirements = requires(CORE) or []
     except (PackageNotFoundError, ValueError, OSError):  # a copy of the sources without metadata, or damaged ones
@@ -47,7 +47,7 @@ def _optional_requirements() -> tuple[tuple[str, str], ...]:
 
 
 def describe_missing_distributions() -> list[str]:
-    """Return a list with one sentence that names the project's missing distributions, or [] if none is missing."""
+    """Return a list with one sentence that names the project's missing packages, or [] if none is missing."""
     missing = [name for name in project_distributions() if not _is_installed(name)]
     if not missing:
         return []
