@@ -255,7 +255,7 @@ class NameSpec:
 
 @frozen(kw_only=True)
 class TraitSpec:
-    """The spec of a trait of releases, by which the conformance kit selects its checks.
+    """The spec of a trait of releases. The conformance kit uses traits to select the checks that apply to a release.
 
     Attributes:
         name: The trait's name, which checks use to require it.
@@ -368,4 +368,4 @@ class Hooks:
     @staticmethod
     @hookspec
     def privopt_released(release: object, problem: object) -> None:
-        """Observe a certified release whose verified folder is in its final place; an error here is only reported."""
+        """Observe a certified release, after its verified folder was moved into place. Errors are only reported."""

@@ -41,10 +41,10 @@ def register(
         connection: The connection to DuckDB.
         release: A release of an obfuscation matrix.
         name: The name of the SQL function.
-        ledger: A ledger or its path. A ledger records the privacy budget that each person has used. Each row is charged
-            to the ledger durably before its report is drawn, regardless of its position. The function then has one more
-            argument at the end: the subject, which is the person whom the row is about. Rows without a subject, and
-            rows that would exceed the limit, return NULL.
+        ledger: A ledger that records the privacy budget used by each person, or its path. None means that no budget is
+            recorded. With a ledger, the function has one more argument at the end: the subject, which is the person
+            whom the row is about. Each row is charged durably before its report is drawn, and the charge does not
+            depend on the row's position. Rows without a subject, and rows that would exceed the limit, return NULL.
 
     Raises:
         UsageError: An argument has the wrong type, the name is blank or taken, the release has no report for a row, or

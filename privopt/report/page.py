@@ -146,7 +146,7 @@ def table(
 
 
 def _width_class(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return the CSS class that makes report.css show rows as lists where the table is wider than the screen."""
+    """Return the CSS class by which report.css shows a table's rows as lists on screens too narrow for the table."""
     # A column is at least as wide as its longest word, and is followed by a gap of two characters.
     widths = [
         2 + max(len(word) for text in (name, *(row[column] for row in rows)) for word in (*_words(text), ""))
@@ -157,14 +157,14 @@ def _width_class(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """Split a string where a line can break, and cut each part to at most 24 characters."""
+    """Split a string at possible line breaks, and truncate each part to 24 characters."""
     # A position such as (x 0.3 km, y 0 km) counts as one word. Words of more than 24 characters, as in paths, break
     # anywhere.
     return [word[:24] for word in re.findall(r"\([^()]*\d[^()]*\)|\S+", text)]
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value is a number, so that tables align it to the right."""
+    """Return whether a value is a number. Tables right-align numbers."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)  # True is an int in Python
 
 
@@ -229,7 +229,7 @@ def _describe_mechanism(result: Result) -> str:
 
 
 def _is_fit(result: Result) -> bool:
-    """Return whether the loss is a sum of squares that measures the fit to noisy values rather than an error."""
+    """Return whether the loss is a sum of squared distances to noisy values, which measures a fit and not an error."""
     return result.objective.unit.endswith(SQUARED)
 
 
@@ -258,9 +258,10 @@ def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> li
     objective, guarantee = result.objective, result.guarantee
 
     def format_loss(value: float) -> tuple[str, str]:
-        """Return a loss and its unit.
+        """Return a loss and its unit, as two strings.
 
-        If the problem names a unit for its readers, return the loss in that unit and its value in the original unit.
+        If the problem names a unit for its readers, the first string is the loss in that unit, and the second gives the
+        loss in the original unit.
         """
         unit = objective.unit_after(value)
         text, reader_text = format_digits(value), in_readers_unit(value)
@@ -284,7 +285,7 @@ def _solver_figures(result: Result) -> list[tuple[str, ...]]:
     value, bound = objective.value, objective.lower_bound
 
     def format_number(number: float) -> str:
-        """Format a loss or a bound with six significant digits or, if it is large, all digits before the point."""
+        """Format a loss or a bound with six significant digits, or as a whole number if it is large."""
         return f"{number:,.0f}" if 1e6 <= abs(number) < 1e15 else f"{number:,.6g}"
 
     figures: list[tuple[str, ...]] = [(objective.measured_quantity, format_number(value), objective.unit_after(value))]
@@ -306,9 +307,9 @@ def _solver_figures(result: Result) -> list[tuple[str, ...]]:
 
 
 def _format_commands(result: Result) -> str:
-    """Return the two commands, to run in the release folder, that repeat the solve and check the release.
+    """Return two commands to run in the release folder: one repeats the solve, the other verifies the release.
 
-    The solve command has all options that can change its result.
+    The solve command includes all options that can change its result.
     """
     applied = result.asked
     # The values in ``asked`` were validated when result.json was read. Those in ``told`` were not, so in a tampered
@@ -332,7 +333,7 @@ def _format_commands(result: Result) -> str:
 
 
 def _is_fact(value: object) -> bool:
-    """Return whether a value in ``solver`` can be shown on one line: it is not a mapping, not a list, and not empty."""
+    """Return whether a value from ``solver`` in result.json fits on one line: not a mapping, not a list, not empty."""
     return value is not None and not isinstance(value, (dict, list)) and str(value).strip() != ""
 
 

@@ -21,13 +21,13 @@ def claim(result: Result) -> str:
 
 
 def trust(result: Result) -> str:
-    """Return a sentence that says who must be trusted; empty if the release's notion does not say."""
+    """Return a sentence that says who must be trusted, or an empty string if the privacy notion does not say."""
     sentence: str = registry().kind("notion", result.guarantee.kind).load().trust(result)
     return sentence
 
 
 def exposed_to(result: Result) -> str:
-    """Return the observer who learns what the release hides from everyone else; empty if there is no such observer."""
+    """Return a phrase naming the parties against whom the guarantee does not hold; empty if there are none."""
     observer: str = registry().kind("notion", result.guarantee.kind).load().exposed_to(result)
     return observer
 

@@ -1,4 +1,4 @@
-"""Markup made from templates, in which every string is escaped unless it came from a template.
+"""Functions that fill HTML templates. Every inserted string is escaped unless it came from a template.
 
 A template is a file in a package and is named ``package/file``, as in ``render("privopt.report/table.html", ...)``.
 Plugins keep their templates beside their code. jinja2 is imported when the first page is made, because solving does not

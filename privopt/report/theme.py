@@ -1,4 +1,4 @@
-"""The style of figures, the colours of figures and pages, and the output of figures as inline SVG, .svg and .png.
+"""The style of figures, the colours of figures and pages, and the export of figures to inline SVG, .svg and .png.
 
 Inline SVG refers to colours by the page's CSS variables (:data:`NAMES`), so one figure suits both light and dark pages.
 matplotlib is imported only when a figure is drawn, because it takes long to load.
@@ -105,7 +105,7 @@ As vectors, maps of 2,032 places took up 1 MB of a page of 1.5 MB.
 
 
 def use_theme(draw: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function that draws a figure, so that the report's style replaces matplotlib's settings."""
+    """Decorate a drawing function so that it uses the report's style instead of matplotlib's current settings."""
 
     @wraps(draw)
     def draw_with_theme(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -380,7 +380,7 @@ def _any_character() -> Iterator[None]:
 
 
 def _well_formed(markup: str) -> str:
-    """Return SVG in which control characters are escaped, since ids can contain them but XML does not permit them."""
+    """Escape the control characters in SVG markup. Ids can contain them, but XML does not permit them."""
     return re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", lambda sign: printable(sign.group()), markup)
 
 

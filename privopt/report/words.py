@@ -32,7 +32,7 @@ _NO_TEXT: Final = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 
 
 def explain_words(texts: Iterable[str], sections: Iterable[Section]) -> dict[str, str]:
-    """Return the explained words that occur on a page, in alphabetical order, with their meanings.
+    """Return a mapping from each word in :data:`MEANINGS` that occurs on a page to its meaning, sorted by word.
 
     >>> list(explain_words(["Reports add up."], []))
     ['report']

@@ -37,8 +37,8 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
     Raises:
         DoesNotHoldError: A claim in DIR does not hold.
         InputError: DIR cannot be read.
-        UsageError: DIR cannot be written; or ``truth`` is set, but there is no ``private/`` or the mechanism has
-            nothing to compare.
+        UsageError: DIR cannot be written. Or ``truth`` is set, but DIR has no ``private/`` folder or the mechanism has
+            no secrets to compare the release with.
     """
     opened = open_verified(folder, progress=progress)
     if progress is not None:
@@ -85,10 +85,10 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
 
 
 def _make_headline(reporting: Reporting[Any, Any], opened: OpenedFolder) -> tuple[str, list[str]]:
-    """Return a report's first sentences, which the plugin's code provides, and a warning for any error in that code.
+    """Return the opening sentences of a report, which the plugin provides, and warnings about errors in its code.
 
-    A release with a mark, such as "seeded, not private", has no such sentences. Its report begins with the guarantee,
-    which says that noise from a seed protects nobody.
+    There are no opening sentences if the release is marked as not private, for example because its noise came from a
+    seed. The report then begins with the guarantee, which says so.
     """
     if opened.result.mark:
         return "", []

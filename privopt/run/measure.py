@@ -40,8 +40,8 @@ class Measurement:
         certificate: The certificate that the mechanism's privacy constraint issued.
         utility: The utility loss.
         value: The loss of the release; None if it has no loss or the loss could not be evaluated.
-        value_unit: The unit of the grid to which the loss is rounded, so that programs with different rounding errors
-            state the same loss; None if the loss is not rounded.
+        value_unit: The loss is rounded to a multiple of this number, so that programs with different rounding errors
+            state the same loss. None means that the loss is not rounded.
         value_error: The error that kept the loss from being evaluated; None if no error occurred.
     """
 

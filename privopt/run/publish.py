@@ -73,7 +73,8 @@ def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterat
     """Yield a hidden folder for copies. It becomes ``target`` if the copies are published, and is removed otherwise.
 
     Args:
-        target: A folder that does not exist or, unless ``force`` is set, is empty. None means that no copies are made.
+        target: The final folder, which must be missing or empty unless ``force`` is set. None means that no copies are
+            made.
         out: The release folder DIR, whose result lists the copies.
         force: Whether ``target`` may be replaced. If so, it must contain exactly the copies that an earlier DIR lists.
 
@@ -106,7 +107,7 @@ def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterat
 
 
 def _hash_files(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file in a folder, by path. A link gets ``""``, which differs from every hash."""
+    """Return the SHA-256 of each file in a folder, by path. The value for a link is ``""``, which matches no hash."""
     paths = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
     return {
         path.relative_to(folder).as_posix(): "" if path.is_symlink() else hashlib.sha256(path.read_bytes()).hexdigest()
@@ -216,8 +217,8 @@ def _write(task: Task, outcome: Outcome[Any], result: Result, run: Run, folder: 
     Args:
         task: The problem and the mechanism.
         outcome: The mechanism's outcome, with the release and its proof.
-        result: The result, still without the times. Its checksum of the problem was computed before files were
-            replaced.
+        result: The result so far. This function sets the times and the problem's checksum, which depends on the
+            published files.
         run: The run, for its times.
         folder: The hidden folder.
     """

@@ -257,10 +257,10 @@ def read_problem(
 
 
 def _name_takers(mechanism: Mechanism[Any, Any], fault: Fault) -> Fault:
-    """Return a fault in a problem file. If it is about an unknown key, add a hint that says where the key is accepted.
+    """Add a hint to a fault about an unknown key that says where the key is accepted. Return other faults unchanged.
 
-    The hint says that another kind has the key, or names the mechanism's tables that have a key of this name. If there
-    are no such tables, the hint names the other mechanisms that accept the key in the same table.
+    The key may belong to another kind of the same table, to other tables of the mechanism, or to the same table of
+    other mechanisms. The hint names the first of these places that exists.
 
     Args:
         mechanism: The mechanism that does not accept the key.

@@ -74,7 +74,7 @@ CACHE: Final = "PRIVOPT_CACHE"
 
 
 def recall(folder: Path) -> Word | None:
-    """Return the cached verdict on a release folder whose checksums hold; None without a trustworthy verdict."""
+    """Return the cached verdict on a release folder whose checksums hold, or None if no trustworthy one is cached."""
     try:
         file = _verdict_file(folder)
         # If the folder belongs to another user, that user could have written the verdict.
@@ -287,7 +287,7 @@ def verify(folder: Path, *, jobs: int | None = None, progress: Progress | None =
 
     Raises:
         InputError: DIR cannot be read.
-        StoppedError: A limit ended the verification, which leaves open whether DIR holds.
+        StoppedError: A limit ended the verification, so it is not known whether the claims hold.
     """
 
     def report(phase: str) -> None:
@@ -353,7 +353,7 @@ def open_verified(folder: Path, *, progress: Progress | None = None) -> OpenedFo
 
 
 def open_to_sample(folder: Path, *, progress: Progress | None = None) -> tuple[str, Release]:
-    """Verify a release folder (DIR), and return the name of its mechanism and its release.
+    """Verify a release folder (DIR), and return its mechanism's name and its release.
 
     If the verdict is cached, the problem is read only if it is needed to draw reports.
 
@@ -456,7 +456,7 @@ def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[s
 
 
 def _find_bound_over(opened: OpenedFolder) -> str | None:
-    """Return which outputs the lower bound covers: all or only the chosen ones. None if no outputs were chosen."""
+    """Return whether the lower bound covers ``"all"`` outputs or only those ``"chosen"``; None if none were chosen."""
     mechanism = opened.mechanism
     return mechanism.bound_over(opened.problem, opened.folder) if isinstance(mechanism, BoundsChosen) else None
 
@@ -512,9 +512,9 @@ def _compare_claims(stated: Mapping[str, Any], recomputed: Result) -> list[str]:
 
 
 def _check_bookkeeping(opened: OpenedFolder, recomputed: Result, registered_kind: str) -> list[str]:
-    """Return a line for each claim of result.json that contradicts another file or another part of result.json.
+    """Check the claims in result.json that cannot be recomputed: names, checksums, the method and the seed.
 
-    These are the claims that are not recomputed: names, checksums, the method and the seed.
+    Returns a line for each of these claims that contradicts another file or another part of result.json.
 
     Args:
         opened: The content of the release folder.
@@ -543,7 +543,7 @@ def _check_bookkeeping(opened: OpenedFolder, recomputed: Result, registered_kind
 
 
 def _version_notes(opened: OpenedFolder) -> tuple[str, ...]:
-    """Return a note on each version, privopt's or the plugin's, that differs from the one that wrote the folder."""
+    """Return a note for each of privopt and the plugin whose version differs from the one that wrote the folder."""
     plugin, result = opened.registered, opened.result
     rows = [("privopt", result.privopt, VERSION), (f"plugin {plugin.plugin}", result.plugin.version, plugin.version)]
     return tuple(

@@ -1,1 +1,1 @@
-"""Searches that can be stopped. Solvers offer candidates, and these are certified before the time is up."""
+"""Searches that can be stopped early. Solvers offer candidates, which are certified before the time is up."""

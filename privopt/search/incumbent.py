@@ -67,7 +67,7 @@ class Certifier(Protocol[C_contra, P_contra, R_co]):
     def certify(self, candidate: C_contra) -> tuple[float, R_co]:
         """Repair and certify a candidate, and return its exact value and the release.
 
-        One of privopt's own errors, an arithmetic error or a memory error means that the candidate cannot be certified.
+        Implementations raise a PrivoptError, an ArithmeticError or a MemoryError if the candidate cannot be certified.
         """
 
     def prove(self, proof: P_contra, value: float) -> tuple[float, Any]:
@@ -266,13 +266,13 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         """Run a closing step (certifying or proving) in the caller's thread, and measure its duration.
 
         Args:
-            step: "certify" or "prove". Certifying runs in :attr:`scope` and proving in :attr:`closing_time`. A step
-                called by a search can therefore continue after the scope of that search has ended.
+            step: "certify" or "prove". Certifying runs in the time scope :attr:`scope`, and proving in
+                :attr:`closing_time`. Both can end later than the search that calls this method.
             work: A function that performs the step.
 
         Returns:
-            The result of ``work``, or None if the step's scope ended before the step finished, in this or an earlier
-            call.
+            The result of ``work``, or None if the step's scope ended before the step finished, either in this call or
+            in an earlier one.
         """
         if step in self.ended_steps:
             return None

@@ -176,12 +176,12 @@ class Offers(Generic[C, P]):
         return is_within_gap(self.best.value, self.best.bound, self.gap, self.noise)
 
     def confirm(self) -> bool:
-        """Return whether the gap is reached. An :class:`Incumbent` certifies and proves offers first."""
+        """Return whether the gap is reached. The subclass :class:`Incumbent` first certifies and proves offers."""
         # Nothing is certified here, so promises count.
         return self.has_reached_gap
 
     def note(self, step: str, **figures: object) -> None:
-        """Do nothing here. An :class:`Incumbent` records the step and the statistics for its answer."""
+        """Do nothing. The subclass :class:`Incumbent` records the step and the statistics for its answer."""
 
     def through(
         self,
@@ -200,7 +200,7 @@ class Offers(Generic[C, P]):
             proof: A function that lifts the data that prove a bound; None if the bounds do not hold for the whole
                 problem.
             firm: False if a lifted candidate may have a higher value than promised. In this case, or if ``proof`` or
-                ``candidate`` is None, the view has its own gap.
+                ``candidate`` is None, the view has its own gap (:attr:`View.has_own_gap`).
         """
         return View(self, name, candidate, proof, firm=firm)
 
@@ -211,8 +211,8 @@ class View(Offers[C, P]):
     A candidate is lifted (converted to a candidate for the whole problem) only when the search evaluates it.
 
     Attributes:
-        has_own_gap: Whether the gap is computed from the offers made to the view, because the whole problem does not
-            determine it.
+        has_own_gap: Whether :attr:`has_reached_gap` compares the values and bounds offered to the view. They are
+            compared if they cannot all be passed on unchanged. Otherwise, the whole problem's gap decides.
     """
 
     def __init__(
@@ -265,7 +265,7 @@ class View(Offers[C, P]):
         return super().has_reached_gap if self.has_own_gap else self._outer.has_reached_gap
 
     def confirm(self) -> bool:
-        """Return whether the gap is reached. Offers are first certified and proved, unless the view has its own gap."""
+        """Return whether the gap is reached. Unless the view has its own gap, offers are first certified and proved."""
         return self.has_reached_gap if self.has_own_gap else self._outer.confirm()
 
     def note(self, step: str, **figures: object) -> None:

@@ -262,7 +262,7 @@ def _make_solve(name: str) -> Solve:
     backend = get(name)
 
     def solve(form: StandardForm) -> Result:
-        """Solve a model, and fail if the result lacks dual multipliers that the solver declares."""
+        """Solve a model, and fail if the solver declares dual multipliers but the result does not contain them."""
         result = backend.solve(form)
         # Without rows there are no multipliers, and with integer columns they do not prove an optimum.
         must_give_duals = backend.capabilities.duals and form.shape[0] and not form.is_mip

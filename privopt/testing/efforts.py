@@ -26,8 +26,8 @@ class Effort:
         name: quick, ci or full.
         examples: The largest number of problems that each check draws.
         seconds: The CPU seconds for all checks on all of a mechanism's methods, not counting each check's first
-            example. Each check has an equal share. Once its share is used up, a check draws no more problems than its
-            minimum number.
+            example. Each check has an equal share. A check that has used up its share stops as soon as it has drawn its
+            minimum number of problems.
         shrinking: The time limit, in seconds, for finding a smaller example of a failure.
         draws: The number of samples for statistical checks. Some checks use a multiple of it.
     """

@@ -134,7 +134,7 @@ def _kind_checks(role: str) -> dict[str, Entry[CheckSpec]]:
     """Return, by name, the checks that apply to every kind with a given role, such as ``"solver"``.
 
     Raises:
-        UsageError: The role has no checks. The message names the roles that have some.
+        UsageError: The role has no checks. The message names the roles that have checks.
     """
     checks = registry().of(f"check of each {role}")
     if not checks:

@@ -171,14 +171,14 @@ def shift_one_call(call: int, signs: tuple[int, int], *, scales: int, more: int)
     Args:
         call: The index of the call to shift, from 0.
         signs: The directions of the shift, +1 or -1, for values with even indices and for values with odd indices.
-        scales: The size of the shift as a multiple of the call's noise scale (for Gaussian noise, its standard
-            deviation).
-        more: An amount to add to the size of the shift. If it is not 0, twice the call's largest absolute value is
-            added as well.
+        scales: The size of the shift, as a multiple of the call's noise scale. For Gaussian noise, the standard
+            deviation is used instead of the scale.
+        more: An absolute amount by which the shift is larger. If it is not 0, the shift also grows by twice the call's
+            largest absolute value.
     """
 
     def answer(calls: Sequence[Call], query: Query) -> Sequence[Any]:
-        """Return the query's true values, shifted if the query's index is ``call``."""
+        """Return the query's true values, shifted if this is the call to shift."""
         values: list[Any] = query.values.tolist()
         if len(calls) != call:
             return values

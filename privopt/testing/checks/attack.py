@@ -156,7 +156,7 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
     draws = min(SAMPLER_DRAW_FACTOR * trial.effort.draws, MAX_DRAWS)
 
     def sample_many(name: str, count: int) -> list[Any]:
-        """Draw ``count`` reports for the secret ``name``, each with the numbers that occur in it, for the judge."""
+        """Draw ``count`` reports for the secret ``name``. Return each with its numbers (:func:`_attach_numbers`)."""
         return [_attach_numbers(str(output)) for output in run.release.sample(name, count)]
 
     judge_claim = partial(judge, None, list(partners), partners.__getitem__, subject.kind, many=sample_many)
@@ -340,8 +340,8 @@ def _distance_from_zero(trial: Trial, problem: GeneratedProblem) -> float:
 def _check_fresh(trial: Trial, loaded: Any, problem: GeneratedProblem) -> None:
     """Fail if ``Profile.draws`` returns the same draws on each call.
 
-    Events are chosen on some draws and tested on others. If these draws were the same, the test would only confirm the
-    choice.
+    The events to test are chosen using some draws and then tested on others. If both sets of draws were the same, the
+    test would only confirm the choice.
 
     Args:
         trial: One example of the check.

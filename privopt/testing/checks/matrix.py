@@ -40,8 +40,7 @@ def solve_with_weights(trial: Trial) -> tuple[GeneratedProblem, Run, list[list[i
 def compare_log_ratio(x: int, y: int, allowed: Fraction) -> tuple[float, bool]:
     """Return log(x / y) for two positive integers, and whether the exact logarithm is at most ``allowed``.
 
-    The comparison is made in doubles. If the logarithm is within 1e-9 of the limit (relative to the logarithm if that
-    is above 1), the comparison is made with 60 digits instead.
+    The comparison uses doubles, or 60 digits if the logarithm is too close to the limit for doubles to decide.
     """
     import mpmath
 

@@ -1,9 +1,9 @@
 """Checks that compare neighbours: the sensitivity, the noise scale, and exact outcome distributions.
 
-The noiseless values for a problem and for its neighbours are compared in exact arithmetic, and their difference is
-related to the noise scale. A mechanism can draw noise several times, and a draw can depend on earlier ones. In that
-case the privacy losses add up (adaptive composition). A noise call is a call to :mod:`privopt.numbers.noise`, in which
-noise is added to an array of values.
+A noise call is a call to :mod:`privopt.numbers.noise` that adds noise to an array of values. The privacy loss of a call
+follows from its noise scale and from the difference between the noiseless values for a problem and for its neighbour.
+It is computed in exact arithmetic. The losses of all calls in a run add up, even if a call depends on earlier ones
+(adaptive composition).
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def _check_budget(
     answer: Answer | None = None,
     remark: str = "",
 ) -> bool:
-    """Fail if the privacy loss for a neighbour exceeds the budget, and return whether any neighbour changes the values.
+    """Fail if the privacy loss for a neighbour exceeds the budget; return whether any neighbour has different values.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -288,10 +288,11 @@ def _to_fraction(value: Any) -> Fraction:
 def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificate) -> Fraction:
     """Return the fraction of the privacy budget that a run used, in (0, 1].
 
+    The own-scale check needs this fraction, because a mechanism that spends less than its budget can still be private
+    at half the noise scale.
+
     If the certificate states that more than half was used, the result is 1. If it states less, the result is the
-    greater of two fractions of the budget: the certified one, and the largest privacy loss for a few neighbours. The
-    own-scale check needs the fraction because a mechanism that spends less than its budget can still be private at half
-    the noise scale.
+    greater of two fractions of the budget: the certified one, and the largest privacy loss for a few neighbours.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -425,7 +426,7 @@ def excess(
     *,
     symmetric: bool = True,
 ) -> tuple[int, str] | None:
-    """Find the output at which two distributions differ most, if they differ by more than is allowed.
+    """Return the output at which two distributions differ most, or None if the difference is allowed.
 
     Args:
         first: The outputs' probabilities for one input.

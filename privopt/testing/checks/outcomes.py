@@ -53,8 +53,9 @@ def _can_draw(subject: Subject) -> str | None:
 def drawn_as_stated(trial: Trial) -> None:
     """Check that outcomes occur as often as the profile's distribution states, using a binomial test for each outcome.
 
-    A problem counts only if the test would detect a mechanism that draws at some multiple of epsilon. If one outcome is
-    nearly certain, or all are equally likely, another epsilon gives nearly the same distribution.
+    A problem counts only if the test would detect draws made at some multiple of its epsilon. For some problems, no
+    multiple would be detected: if one outcome is nearly certain, or all are equally likely, the distribution hardly
+    depends on epsilon.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -89,8 +90,8 @@ def drawn_as_stated(trial: Trial) -> None:
 def _most_telling_problem(trial: Trial, problems: Sequence[GeneratedProblem]) -> GeneratedProblem:
     """Return the problem whose stated distribution changes most if epsilon is doubled.
 
-    The problems are considered at other epsilons too. If epsilon is not a key of the problems, the result is the
-    problem whose most likely outcome has the lowest probability.
+    Each problem is also tried with other epsilons, and the result can be such a changed problem. If the problems have
+    no epsilon, the result is the one whose most likely outcome has the lowest probability.
 
     Args:
         trial: One example of the check.

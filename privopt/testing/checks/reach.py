@@ -37,8 +37,9 @@ times.
 def reach(trial: Trial) -> None:
     """Check that drawn noise exceeds the stated reach no more often than the stated probability.
 
-    The reach for a probability a is the number that a count's noise exceeds with probability at most a. The check uses
-    epsilon 1, because with a large epsilon almost all noise is 0, and even half of the true reach would pass.
+    The reach for a probability p is the number that the absolute noise in a count exceeds with probability at most p.
+    The check uses epsilon 1, because with a large epsilon almost all noise is 0, and even half of the true reach would
+    pass.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

@@ -352,13 +352,15 @@ MAX_NEIGHBOUR_STEPS: Final = 60
 
 @check("non-interference", version=2, of={"noise"}, needs=has_neighbours, share=0.6, min_examples=6)
 def non_interference(trial: Trial) -> None:
-    """Check that inputs with equal releases have equal public files, except for times.
+    """Check that two inputs with equal releases have equal public files, except for times.
 
-    If the files differ, something other than the noisy release depends on the secret. Releases are made equal by
-    returning equal noisy values from all noise calls. If a mechanism draws its noise elsewhere, parts that are constant
-    for one input must be the same for its neighbour, and runs with equal releases are compared. A chain of neighbours
-    can lie between the compared inputs. If the files for these inputs differ, they differ for some two successive
-    inputs in the chain.
+    If the files differ, something other than the noisy release depends on the secret. To make the releases equal, every
+    noise call returns the same noisy values for both inputs. This has no effect on a mechanism that draws its noise
+    elsewhere. For such a mechanism, the check compares parts that are constant for each input, and runs whose releases
+    happen to be equal.
+
+    The second input is a neighbour of the first, or the end of a chain of neighbours. If the files differ between the
+    ends of the chain, they also differ between two successive inputs in it.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -465,7 +467,8 @@ def _check_equal_releases(trial: Trial, problem: GeneratedProblem, neighbour: Ge
     """Run the pipeline on two neighbours many times, and fail if public parts always differ for equal releases.
 
     A difference between runs with the same release is suspicious. It counts as a finding once each input has
-    :data:`MIN_EQUAL_RELEASES` runs with that release. If nothing is suspicious after a while, no further runs are made.
+    :data:`MIN_EQUAL_RELEASES` runs with that release. The runs end early if there is a finding, or if after several
+    runs nothing is suspicious.
 
     Args:
         trial: One example of the check.

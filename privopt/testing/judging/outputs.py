@@ -349,10 +349,10 @@ def views_of(first: Table, second: Table) -> list[View]:
 
 
 def weighted_sums(numbers: Floats, weights: Floats) -> Floats:
-    """Return the weighted sum of each row of ``numbers``, shape (n, d), rounded alike for equal rows.
+    """Return the weighted sum of each row of ``numbers``, shape (n, d). Equal rows have exactly equal sums.
 
-    In a matrix product, rounding depends on a row's position. Equal outputs of two inputs could then have different
-    sums, by which a view would tell the inputs apart.
+    A matrix product is not used, because its rounding depends on a row's position. Equal outputs could then have
+    different sums, and a view would wrongly tell two inputs apart.
     """
     sums = np.zeros(len(numbers))
     for column, weight in zip(numbers.T, weights.tolist(), strict=True):
@@ -466,7 +466,7 @@ def _format_key(name: Hashable) -> str:
 def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Floats], words: str) -> View:
     """Return a view whose cells are intervals between quantiles of a number that is computed for each output.
 
-    Each frequent value has its own cell, and so does each kind in :data:`ODD_OUTPUTS`; the latter come last.
+    Each frequent value has its own cell. The last cells are for the odd outputs, one for each in :data:`ODD_OUTPUTS`.
 
     Args:
         first: Draws for the first input.

@@ -43,7 +43,7 @@ class Choices:
 
     @property
     def rate(self) -> Fraction:
-        """The rate of the noise or coins, per unit of score: epsilon for monotone scores, otherwise epsilon / 2.
+        """The rate parameter of the mechanism, per unit of score: epsilon for monotone scores, otherwise epsilon / 2.
 
         If scores are not monotone, one person may raise one score by 1 and lower another by 1, which changes their
         difference by 2.
@@ -71,7 +71,7 @@ class Winner(Release):
 
     Attributes:
         choice: One of the public choices.
-        rate: The rate of the noise or coins, per unit of score. A larger rate favours high scores more strongly.
+        rate: The mechanism's rate parameter, per unit of score. A larger rate favours high scores more strongly.
     """
 
     choice: str
@@ -157,7 +157,7 @@ class ChoiceMechanism(Mechanism[Choices, Winner]):
 
         Args:
             scores: The secret score of each choice.
-            rate: The rate of the noise or coins, per unit of score.
+            rate: The mechanism's rate parameter, per unit of score.
             seed: A seed for a reproducible draw, which is not private; None to use the operating system's entropy.
         """
 

@@ -42,11 +42,14 @@ def paper_margin(sizes: Ints, locations: int, epsilon: float, alpha: float) -> F
 
 @lru_cache(maxsize=10_000)
 def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: Noise) -> float:
-    """Return the least w with P(sum over n draws S_v of max(0, S_v - slope) > w) <= level, rounded up.
+    """Return the upper quantile of the total excess, rounded up: the least w with P(total excess > w) <= level.
 
-    The quantile is an integer for discrete noise. The number of draws that exceed the slope is binomial. Laplace tails
-    are memoryless, so the total excess is a sum of that many exponential (or geometric) draws. All terms of the series
-    for the tail are positive. A fraction of 1e-6 of the level covers their rounding errors and the omitted terms.
+    The total excess is the sum of max(0, S_v - slope) over n independent noise draws S_v. The quantile is an integer
+    for discrete noise.
+
+    The number of draws that exceed the slope is binomial. Laplace tails are memoryless, so the total excess is a sum of
+    that many exponential (or geometric) draws. All terms of the series for the tail are positive. A fraction of 1e-6 of
+    the level covers their rounding errors and the omitted terms.
 
     Args:
         n: The number of draws of Laplace(1/epsilon) noise, one for each location.
