@@ -288,7 +288,7 @@ class CheckSpec:
 
     @property
     def category(self) -> str:
-        """The category in which the check's name must be unique: checks for mechanisms, or for the role's kinds."""
+        """The category in which the check's name must be unique. Each role has one, and so do checks for mechanisms."""
         return "check" if self.role is None else f"check of each {self.role}"
 
 

@@ -385,7 +385,7 @@ def _well_formed(markup: str) -> str:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure on a white background to a file, whose extension (.svg or .png) decides the format."""
+    """Write a figure with a white background to a file. The extension (.svg or .png) determines the format."""
     _use_plain_numbers(figure)
     with _any_character():
         _thin_ticks(figure)

@@ -63,7 +63,7 @@ class ProblemCopy:
 
     @classmethod
     def of(cls, source: File, declared: AttrsInstance) -> ProblemCopy:
-        """Return the planned copy of a problem, with a path for each file and the adapted problem file.
+        """Plan the copy of a problem: choose a path for each file, and adapt the problem file to these paths.
 
         Args:
             source: The problem file.
@@ -200,7 +200,7 @@ def _csv_names(names: Iterable[str], used_names: set[str]) -> dict[str, str]:
 
 
 def _unused_name(path: PurePosixPath, used_names: set[str]) -> str:
-    """Return a path as a string, with a number before the suffix (``a-2.csv``) if it is one of ``used_names``."""
+    """Return a path as a string. If it is in ``used_names``, add a number before the suffix, as in ``a-2.csv``."""
     name, number = path, 1
     while str(name) in used_names:
         number += 1

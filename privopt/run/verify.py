@@ -186,7 +186,7 @@ class Verdict:
 
 @frozen(kw_only=True, eq=False)
 class OpenedFolder:
-    """The content of a release folder (DIR), read from its files. Nothing has been checked unless there is a verdict.
+    """The content of a release folder (DIR), read from its files. If ``verdict`` is None, no claim has been checked.
 
     Attributes:
         folder: The path of DIR.

@@ -98,7 +98,7 @@ def export_again(*tables: str) -> Change:
     """
 
     def quote_tables(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-        """Return the problem with its tables quoted, with CRLF and a byte order mark; ``chance`` is not used."""
+        """Return the problem with its tables rewritten with quotes, CRLF and a byte order mark, ignoring ``chance``."""
         for name in tables:
             if name in problem.files:
                 text = csv_text(problem.rows(name), quoting=csv.QUOTE_ALL, lineterminator="\r\n")

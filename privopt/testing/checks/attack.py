@@ -184,11 +184,11 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
 def _most_telling_pairs(
     pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: float, *, symmetric: bool
 ) -> dict[tuple[int, int], float]:
-    """Select the most informative pairs that together cover all secrets, and return them with their distances.
+    """Return informative pairs that together cover all secrets, with their distances.
 
-    Pairs are most informative if epsilon times their distance is near 1. Secrets without a partner at a finite distance
-    are not covered. If pairs are ordered, a secret that occurs first in some pair and second in another is covered in
-    both positions.
+    Pairs are chosen greedily. A pair is most informative if epsilon times its distance is near 1. A secret without a
+    partner at a finite distance is not covered. If pairs are ordered, a secret that occurs in both positions is covered
+    in both.
 
     Args:
         pairs: Array of shape (P, 2), the indices of the two secrets in each pair.

@@ -46,7 +46,7 @@ class CheckFailedError(AssertionError):
 
 
 class Elsewhere(str):
-    """The reason why a check does not apply to a mechanism at all. A plain string says why the check could not run."""
+    """A reason to skip a check that does not apply to a mechanism at all, as opposed to one that could not run."""
 
 
 class LeftOut(str):

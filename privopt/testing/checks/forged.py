@@ -60,7 +60,7 @@ class Forgery:
     summed: bool = True
 
     def write(self, trial: Trial, run: Run) -> Path:
-        """Copy a run's folder into a new folder of ``trial.subject``, forge the copy, and return its path."""
+        """Copy a run's folder to a new folder of ``trial.subject``, change the file there, and return the path."""
         folder = trial.subject.new_folder() / "forged"
         shutil.copytree(run.folder, folder)
         (folder / self.file).write_bytes(self.contents)
@@ -112,7 +112,7 @@ def _raise_last_number(run: Run) -> Forgery | None:
 
 
 def _add_thousand(text: str) -> str | None:
-    """Add 1000 to the number in a string, keeping integers integer; return None if the string is not a number."""
+    """Add 1000 to the number in a string, or return None if it is not a number. An integer stays an integer."""
     number = number_in(text)
     if number is None:
         return None
@@ -159,7 +159,7 @@ def _try_use(use: Callable[[Path], Any], folder: Path) -> Any:
 
 
 def _measure_seconds(work: Callable[[], Any]) -> float:
-    """Call a function, and return the CPU seconds that it took, even if it refused its input with an error."""
+    """Call a function, and return the CPU seconds that it took, even if it raised an error."""
     start = time.process_time()
     with suppress(PrivoptError, ArithmeticError, ValueError):
         work()

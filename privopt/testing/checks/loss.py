@@ -55,9 +55,9 @@ def objective_reported(trial: Trial) -> None:
 
 @check("lower-bound")
 def lower_bound(trial: Trial) -> None:
-    """Check that the stated bound does not contradict the loss of a private release that the profile finds.
+    """Check the stated bound against the objective of a private release found by the profile's ``best_known``.
 
-    A lower bound above such a loss is false. If the objective is maximised, an upper bound below such a value is false.
+    A lower bound above this objective is false. If the objective is maximised, an upper bound below it is false.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

@@ -359,7 +359,7 @@ def own_scale(trial: Trial) -> None:
 
 
 def _has_distribution(subject: Subject) -> str | None:
-    """Return why neighbours' stated distributions cannot be compared for the method under trial; None if they can."""
+    """Return the reason why neighbours' stated distributions cannot be compared, or None if they can."""
     if subject.profile.probabilities is None:
         return Elsewhere("the profile has no `probabilities`")
     return has_neighbours(subject)

@@ -62,7 +62,7 @@ def required_pairs(subject: Subject, run: Run) -> Alike:
 
 
 def states_direction(subject: Subject) -> str | None:
-    """Return why pairs of secrets cannot be compared under a notion that is not symmetric; None if they can."""
+    """Return why it is unknown which secret of a pair is protected; None if it is known or the notion is symmetric."""
     if subject.notion.symmetric or subject.profile.alike is not None:
         return None
     return "its notion is not symmetric, and the profile has no `alike`, which says which secret of a pair is protected"

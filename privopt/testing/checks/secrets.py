@@ -71,7 +71,7 @@ class _Observation(NamedTuple):
 
 
 def _encode_secret(secret: bytes) -> Iterator[bytes]:
-    """Yield a secret in UTF-16 and UTF-32 and, if it is an integer, as the bytes of an int64 and of a double."""
+    """Yield other encodings of a secret: UTF-16, UTF-32 and, for an integer, the bytes of an int64 and of a double."""
     text = secret.decode("utf-8", "replace")
     yield text.encode("utf-16-le")
     yield text.encode("utf-32-le")

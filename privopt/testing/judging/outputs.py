@@ -88,7 +88,7 @@ class ErrorOutput:
 
     @classmethod
     def of(cls, error: BaseException) -> ErrorOutput:
-        """Convert an error to an output, with the addresses of objects removed because they differ from run to run."""
+        """Convert an error to an output. Object addresses are removed, because they differ from run to run."""
         return cls(type(error).__name__, re.sub(r"0x[0-9a-fA-F]+", "0x", str(error)))
 
 

@@ -18,7 +18,7 @@ __all__ = ["BDmDP"]
 
 
 class BDmDP(Optimal[BDmDPProblem]):
-    """The optimal metric DP mechanism, computed by partition and Benders decomposition (Qiu, IJCAI 2024)."""
+    """The optimal metric DP mechanism, computed by Benders decomposition over a partition (Qiu, IJCAI 2024)."""
 
     problem_class = BDmDPProblem
     kit = "privopt_bd_mdp.kit:PROFILE"

@@ -3,9 +3,9 @@
 Law: the k answers are split into B blocks with up to b - 1 answers each. Given the true answer x, a report y has the
 probability P(y | x) = (r if y is in C_x else 1) / (s r + B b - s), where s = b / 2 and r <= exp(epsilon) is rational. A
 report y = (block, column) is in C_x if its block is that of x and H[1 + x mod (b - 1), column] = 1. H is Sylvester's
-Hadamard matrix of order b, and b is the smallest power of two that is at least k / B + 1. B is the power of two up to
-min(r, 2 k) with the smallest variance. The paper takes the largest such power, whose variance is larger by at most a
-constant factor.
+Hadamard matrix of order b, and b is the smallest power of two that is at least k / B + 1. Among the powers of two up to
+min(r, 2 k), B is the one that gives the smallest variance. The paper uses the largest of these powers, which increases
+the variance by at most a constant factor.
 
 Proof: every row of H except row 0 contains b / 2 ones, so the denominator is the same for all x. All numerators are r
 or 1, so no ratio of probabilities exceeds r.

@@ -43,7 +43,7 @@ class PiecewiseLaw(ReportLaw):
 
     @property
     def window(self) -> int:
-        """The number w of reports with the higher of the two probabilities, which is the same for every secret."""
+        """The number w of reports that have the higher of the two probabilities. It is the same for every secret."""
         return max(1, round(self.problem.steps / sqrt(self.parameter)))
 
     @property

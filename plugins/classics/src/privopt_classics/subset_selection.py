@@ -46,7 +46,7 @@ class SubsetLaw(AnswerLaw):
         return likely / (likely + self.size - self.subset_size)
 
     def count_outputs(self) -> int:
-        """Return the number of possible reports, which are the subsets of w out of k answers."""
+        """Return the number of possible reports: the number of ways to choose w of the k answers."""
         return comb(self.size, self.subset_size)
 
     def outputs(self) -> Sequence[str]:

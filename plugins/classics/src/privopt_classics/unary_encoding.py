@@ -33,7 +33,7 @@ class UnaryLaw(AnswerLaw):
         return 1 / (self.parameter + 1)
 
     def count_outputs(self) -> int:
-        """Return the number of possible reports, which are the 2**k bit strings for k answers."""
+        """Return the number of possible reports, 2**k for k answers."""
         return 1 << self.size
 
     def outputs(self) -> Sequence[str]:

@@ -197,7 +197,8 @@ class Everywhere:
     def to_bytes(self) -> bytes:
         """Return the mechanism's part of the artefact: the vertices' rows, followed by the region.
 
-        The region is stored in this order:
+        A share is the weight of a vertex's row in the mixture at a position. Along a street, shares are either linear
+        or S-shaped functions of the position. The region is stored in this order:
 
         - the number of corners of a simplex, 3 for triangles and 2 for streets;
         - the number of pieces in each half of a street on which S-shaped shares are linear, or 0 for linear shares;

@@ -53,6 +53,9 @@ class Reader(Protocol):
 class Everywhere:
     """A mechanism for any point in a region, with a row for each vertex of the region's triangles or streets.
 
+    At a position, the rows of the surrounding vertices are mixed. A share is the weight of a vertex's row in this
+    mixture. Along a street, shares are either linear or S-shaped functions of the position.
+
     Attributes:
         block: The number of bytes in a block of entropy, which serves one attempt at rejection sampling.
         entropy: The number of bytes of entropy per draw: one block.

@@ -17,7 +17,7 @@ class CostAtCounts(UtilityLoss[FLRelease]):
 
     Attributes:
         site: The locations with their distances and costs, which are public.
-        unit: The name of the loss's unit, which is that of the costs.
+        unit: The unit of the costs, and therefore of the loss.
     """
 
     site: Site

@@ -393,9 +393,9 @@ def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, A
         clients: (n,) The true client counts. They are secret, so the result is for the owner only.
 
     Returns:
-        The entries of truth.json: the number of ``clients``, the parts of the ``cost``, the facilities that
-        ``overflow`` and, if the optimum is included, its cost ``optimum`` and the ratio ``normalised_cost``, which is
-        cost / optimum.
+        The entries of truth.json: ``clients`` is the number of clients, ``cost`` contains the parts of the plan's cost,
+        and ``overflow`` describes the facilities whose capacity is too small. If the optimum is included, ``optimum``
+        is its cost, and ``normalised_cost`` is the plan's cost divided by it.
     """
     site, ids, opened = problem.data.site, problem.data.ids, plan.assignment.opened
     counts, costs = sum_counts(plan.assignment, clients), plan.costs(site, clients)
