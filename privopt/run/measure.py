@@ -112,10 +112,10 @@ def measure_release(
 
 @contextmanager
 def remembering() -> Iterator[None]:
-    """Provide an empty cache to the measurements in the block.
+    """Provide an empty cache for measurements made within the block.
 
-    A run measures its release, and measures it again after reading back the written files. Code that uses the cache
-    (:func:`facts`) measures equal bytes only once; different bytes are measured again.
+    A run measures its release, and measures it again after reading back the written files. With the cache
+    (:func:`facts`), the second measurement repeats only the parts whose input bytes have changed.
     """
     token = _FACTS.set({})
     try:

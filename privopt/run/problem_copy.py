@@ -105,7 +105,7 @@ class ProblemCopy:
         still written only to ``private/``. A Parquet table is replaced by a CSV file, so its name changes.
 
         Args:
-            replaced: The public contents, by the name that the problem gives to the file.
+            replaced: The public contents, keyed by the file names in the problem.
         """
         public = {name: replaced[file.name] for name, file in self.files.items() if file.name in replaced}
         tables = [name for name in public if self.files[name].contents.startswith(PARQUET)]
@@ -269,10 +269,10 @@ def _replace_paths(name: str, contents: bytes, new_names: Mapping[str, str]) -> 
     Args:
         name: The name of the problem file, for messages.
         contents: The bytes of the problem file.
-        new_names: The new paths, by the path to replace.
+        new_names: The new paths, keyed by the paths that they replace.
 
     Returns:
-        The new bytes of the problem file.
+        The new contents of the problem file.
 
     Raises:
         InputError: A path to replace also occurs as a key.

@@ -148,8 +148,8 @@ def read_task(name: str, source: File, out: Path, options: Options, context: Sol
         source: The problem file.
         out: The folder to write, which must not overlap with folders that the problem reads.
         options: The options of the solve.
-        context: The context of the run. If no option names a method, ``method`` and ``gap`` are set to those of the
-            method that the problem chooses.
+        context: The context of the run. If the options name no method, ``method`` and ``gap`` are set according to the
+            method that the mechanism chooses for the problem, if any.
 
     Raises:
         InputError: The problem has faults, or the mechanism cannot solve it. The error contains all faults.

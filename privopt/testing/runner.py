@@ -256,7 +256,7 @@ def _not_done(reason: str) -> dict[str, Any]:
 
 
 def run_examples(check: str, example: Callable[[st.DataObject], object], how: Effort, seed: int) -> CheckResult:
-    """Run the examples of one check, which may test a mechanism, a solver, a ledger class or another kind.
+    """Run the examples of one check. The check can test a mechanism or any registered kind, such as a solver.
 
     Args:
         check: The check's name.

@@ -499,7 +499,7 @@ def _check_equal_releases(trial: Trial, problem: GeneratedProblem, neighbour: Ge
 def _differing_parts(
     sides: Sequence[Mapping[str, list[Parts]]], min_runs: int
 ) -> Iterator[tuple[list[int], str, tuple[bytes, bytes]]]:
-    """Yield the public parts that are constant for each input but differ between inputs, given equal releases.
+    """Yield the public parts that differ between two inputs but are constant for each, among runs with equal releases.
 
     Args:
         sides: For each of the two inputs, a mapping from a release to the public parts of the runs that produced it.

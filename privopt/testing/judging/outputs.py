@@ -179,15 +179,15 @@ class Table:
     """A sample of n outputs, split into numbers and labels.
 
     Draws often repeat the same few objects. Each distinct object, a *kind*, is therefore stored and examined once, and
-    each output refers to its kind.
+    each output refers to its kind. A kind is *odd* if it does not have exactly d finite numbers, where d is the number
+    of columns: by default, the most common count of numbers in an output.
 
     Attributes:
         index: Array of shape (n,), the kind of each output. Kinds are numbered from 0 in the order in which they first
             occur.
         names: Each kind's comparison key. Two kinds can have equal keys, if they are equal but distinct objects.
         labels: For each kind, a key for its parts that are not numbers.
-        kind_numbers: Array of shape (kinds, d), each kind's numbers, where d is the most common count of numbers in an
-            output. Rows of odd outputs contain 0.
+        kind_numbers: Array of shape (kinds, d), each kind's numbers. The rows of odd kinds contain 0.
         kind_oddity: Array of shape (kinds,), 0 for a kind with d finite numbers. For an odd kind, 1 plus the index of
             its description in :data:`ODD_OUTPUTS`.
     """

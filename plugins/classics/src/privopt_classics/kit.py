@@ -117,7 +117,7 @@ def _with_rows(
 
 
 def _neighbouring_scores(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield all neighbouring problems, in which the data of one person change each score by at most 1.
+    """Yield all neighbouring problems: those in which each score differs by at most 1, because of one person's data.
 
     If scores are monotone, all changes have the same direction.
     """

@@ -67,7 +67,7 @@ class StaircaseLaw(CountLaw):
         return int(self.absolute_noise(np.arange(1, self.problem.sensitivity + 1)).argmin()) + 1
 
     def _height(self, s: Ints | int) -> Floats:
-        """Return the probability of the noise value 0, which is c in the module docstring, for each given width s."""
+        """Return c, the probability of the noise value 0, for each given width s of the steps' upper part."""
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         return np.asarray(fall / (2 * s + 2 * b * (self.problem.sensitivity - s) - fall), dtype=np.float64)
 

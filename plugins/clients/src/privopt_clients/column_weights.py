@@ -111,7 +111,7 @@ class Columns:
 
 
 def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction) -> Columns | None:
-    """Return certified column weights that fall with the distance nearly as fast as metric DP allows.
+    """Return certified column weights whose rows fall with the distance nearly as fast as metric DP allows.
 
     Args:
         pairs: (P, 2) Pairs of records that imply all required pairs.
