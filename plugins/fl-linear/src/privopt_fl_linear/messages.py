@@ -279,12 +279,12 @@ def read_messages(paths: Sequence[Path]) -> list[Message]:
 def collect_reports(
     sites: Path, messages: Sequence[Message], *, missing: Literal["refuse", "leave out"] = "refuse"
 ) -> tuple[bytes, list[str]]:
-    """Make the server's file of locations by adding the reported counts to a table of public columns.
+    """Return the contents of the server's locations file: a table of public columns plus the reported counts.
 
     Args:
         sites: CSV file with a column ``id`` and the public columns of a locations file, without counts.
         messages: The messages of one round.
-        missing: Whether a site without a message is an error (``"refuse"``) or is left out.
+        missing: Whether a site without a message is an error (``"refuse"``) or is omitted (``"leave out"``).
 
     Returns:
         The contents of the CSV file with the column ``noisy_clients``, and the ids of the sites that were left out.

@@ -1,7 +1,7 @@
 """Metrics between locations: in the plane, on the sphere, or given as a matrix.
 
-Each metric implements the few queries that the algorithms need. Points use SciPy's KD-tree, and a matrix uses its rows.
-Locations and distances are public.
+Each metric implements the few queries that the algorithms need. Queries on points search SciPy's KD-tree, and queries
+on a matrix scan its rows. Locations and distances are public.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ class _PointSet(Metric):
     Attributes:
         _tree_points: Coordinates of the points in the tree: (n, 2) x and y in the plane, (n, 3) unit vectors on the
             sphere.
-        _exact_points: Coordinates from which distances are computed: (n, 2) x and y in the plane, and on the sphere
-            (n, 3) latitude and longitude in radians, and cosine of the latitude.
+        _exact_points: Coordinates from which distances are computed. In the plane, (n, 2) x and y. On the sphere,
+            (n, 3) latitude in radians, longitude in radians and cosine of the latitude.
         _sphere: Whether the points are on the sphere, with distances in km, rather than in the plane.
     """
 
@@ -186,9 +186,9 @@ class _PointSet(Metric):
         ``facilities`` are ascending location indices, and ``cost`` (n,) has an entry for each location. Ties go to the
         lowest index. The result (n,) contains location indices.
 
-        This takes about O(n log n) time. The tree has an additional dimension, in which facility u is raised by cost_u.
-        Then the distance between u and v is sqrt(d(u, v)^2 + cost_u^2), which is at most d(u, v) + cost_u. So a
-        facility whose distance in the tree exceeds the best sum so far cannot be better.
+        This takes about O(n log n) time. The tree has an additional coordinate: cost_u for facility u, and 0 for
+        location v. The tree's distance between u and v is thus sqrt(d(u, v)^2 + cost_u^2), which is at most
+        d(u, v) + cost_u. So a facility whose distance in the tree exceeds the best sum so far cannot be better.
         """
         from scipy.spatial import cKDTree
 
@@ -267,7 +267,7 @@ class _PointSet(Metric):
 
 @frozen(eq=False, init=False)
 class Plane(_PointSet):
-    """The metric of Euclidean distance between points in the plane.
+    """Euclidean distance between points in the plane.
 
     >>> import numpy as np
     >>> plane = Plane(np.array([[0.0, 0.0], [3.0, 4.0]]))
@@ -276,7 +276,7 @@ class Plane(_PointSet):
     """
 
     def __init__(self, points: Any) -> None:
-        """Check the array of coordinates x and y, shape (n, 2), and make the metric from them.
+        """Check ``points``, an array of shape (n, 2) with coordinates x and y, and construct the metric.
 
         Raises:
             InputError: The array has another shape, or entries that are not finite.
@@ -289,10 +289,10 @@ class Plane(_PointSet):
 
 @frozen(eq=False, init=False)
 class Sphere(_PointSet):
-    """The metric of haversine distance in km (R = 6371.0) between points with latitude and longitude in degrees."""
+    """Haversine distance in km (R = 6371.0) between points given by latitude and longitude in degrees."""
 
     def __init__(self, degrees: Any) -> None:
-        """Check the array of latitudes and longitudes in degrees, shape (n, 2), and make the metric from them.
+        """Check ``degrees``, an array of shape (n, 2) with latitudes and longitudes, and construct the metric.
 
         Raises:
             InputError: The array has another shape, entries that are not finite, or latitudes beyond a pole.

@@ -187,10 +187,10 @@ class _Search:
                 return
 
     def choose_target(self, lower: float) -> float:
-        """Return the target for Polyak's step length: the bound that would end the search, or a lower cap.
+        """Return the target for Polyak's step length: the bound that would end the search, up to a cap.
 
-        ``lower`` is the best bound so far. The cap is about twice ``lower``. It keeps the steps short while the
-        incumbent is far from optimal.
+        The cap is about twice ``lower``, the best bound so far. It keeps the steps short while the incumbent is far
+        from optimal.
         """
         # The largest opening cost keeps the target above a bound of 0. The factor 1 + 1e-9 lets the ascent pass the
         # goal in spite of rounding.
@@ -293,7 +293,7 @@ def open_facilities(
         opening: (F,) The cost of opening each facility, >= 0. Existing facilities have the cost 0.
         max_facilities: Maximum number of open facilities. By default any number.
         gap: Relative gap at which the search stops.
-        seconds: Time limit for the search after the first set was evaluated. None means no limit.
+        seconds: Time limit for the search, which starts once the first set has been evaluated. None means no limit.
         report: Progress callback (`Report`).
         pairs_per_client: Initial number of listed pairs per client. By default all pairs are listed if there are at
             most `ALL_PAIRS`.

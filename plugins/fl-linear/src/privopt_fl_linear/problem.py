@@ -276,8 +276,8 @@ def _remove_negative_zeros(values: Any) -> Any:
 def _check_rows(table: LocationTable, columns: Table, *, must_be_whole: bool) -> None:
     """Check the ids, the candidates and the noisy counts of all locations.
 
-    Ids must be unique. An id must not look like the name of a total of the other locations, unless the problem says to
-    keep such ids. At least one location must be a candidate for a facility.
+    Ids must be unique. No row may look like a total of the other rows (by an id such as "total"), unless the problem
+    file says to keep such rows. At least one location must be a candidate for a facility.
 
     Args:
         table: The files of the locations.

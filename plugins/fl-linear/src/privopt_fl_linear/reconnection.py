@@ -206,8 +206,8 @@ def _lower_envelope(choices: Sequence[Candidate], n: int) -> tuple[list[Candidat
 def _thin_envelope(choices: Sequence[Candidate], n: int, min_width: float) -> tuple[list[Candidate], list[float]]:
     """Return the lower envelope without candidates whose range of totals is narrower than ``min_width`` clients.
 
-    ``min_width`` is the standard deviation of the noise in the total. Almost only the noise would determine whether a
-    candidate with a narrower range is chosen. The two lists are those described in `_lower_envelope`.
+    ``min_width`` is the standard deviation of the noise in the total. If a range is narrower, whether its candidate is
+    chosen depends almost entirely on the noise. The two lists are those described in `_lower_envelope`.
     """
     choices = list(choices)
     while True:
@@ -248,9 +248,9 @@ def _bound_profile(
 ) -> tuple[Floats, Floats]:
     """Bound P(S > t and S + Z <= x) from above and below, at x = g h for g = -reach .. reach.
 
-    S is the noise that lowers the count of one facility (a sum of k draws), which fails if S > t. Z is the noise that
-    lowers all other counts (n - k draws). The values of S above t are divided into layers of height h, and S is rounded
-    to the upper or lower end of its layer.
+    S is the amount by which the noise lowers the count of one facility (a sum of k draws). The facility fails if S > t.
+    Z is the amount by which the noise lowers all other counts (a sum of n - k draws). The values of S above t are
+    divided into layers of height h, and S is rounded to the upper or lower end of its layer.
 
     Args:
         k, n: Number of locations that the facility serves, and number of all locations.

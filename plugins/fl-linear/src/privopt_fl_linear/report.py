@@ -158,7 +158,7 @@ def _list_baselines(problem: FLInstance, release: FLRelease, result: Result) -> 
 
 
 def _compare_costs(costs: Sequence[tuple[str, float]]) -> str:
-    """Return a paragraph that explains the chart of costs and, if another plan with margins costs less, the reason.
+    """Return a paragraph that explains the cost chart and, if another plan with margins costs less, says why.
 
     Args:
         costs: Pairs (label, cost) as from `_list_baselines`: this release first, and the plan without margins last.

@@ -40,11 +40,10 @@ def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.
     counts.
 
     Args:
-        server: The server's public choices.
+        server: The server's public data and settings.
         noisy: (n,) The counts with independent Laplace(1/epsilon) noise. They may be negative.
         context: The solver, its gap and limits, and the receiver of progress reports.
-        ids: (n,) The ids of the locations, by which the plan's record names open sites. By default the location
-            indices.
+        ids: (n,) The locations' ids, which identify open sites in the plan's record. By default the location indices.
 
     Raises:
         InfeasibleError: No plan respects the capacity bounds.
@@ -99,7 +98,7 @@ def plan_again(
     is used, because the margins hold for every assignment.
 
     Args:
-        server: The server's public choices.
+        server: The server's public data and settings.
         noisy: (n,) The published noisy counts.
         recorded: ``details.told`` of the result, in which `solve` recorded how the plan was chosen.
         ids: (n,) The ids of the locations, ascending.
@@ -128,7 +127,7 @@ def plan_at(
     in result.json.
 
     Args:
-        server: The server's public choices.
+        server: The server's public data and settings.
         noisy: (n,) The published noisy counts.
         recorded: ``details.told`` of the result, which contains the ids of the chosen facilities.
         ids: (n,) The ids of the locations, ascending.
@@ -153,7 +152,7 @@ def prior_base(
     If the facilities are to be chosen, the set that costs least at the public mean count is chosen.
 
     Args:
-        server: The server's public choices.
+        server: The server's public data and settings.
         context: The solver, its gap and limits, and the receiver of progress reports.
         recorded: ``details.told`` of a result. If given, its sites are used instead of solving again.
         ids: (n,) The ids of the locations, ascending. Required with ``recorded``.
@@ -191,7 +190,7 @@ def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Ass
     is not known, a public rule maps the total of the noisy counts to a radius (`choose_policy`).
 
     Args:
-        server: The server's public choices.
+        server: The server's public data and settings.
         noisy: (n,) The noisy counts.
         context: The time limit, and the receiver of progress reports.
         base: The public assignment before reconnection.
@@ -229,7 +228,7 @@ def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set
     """Make the reports' plan, in which the facilities are chosen from the noisy counts.
 
     Args:
-        server: The server's public choices.
+        server: The server's public data and settings.
         noisy: (n,) The noisy counts.
         context: The solver, its gap and limits, and the receiver of progress reports.
         any_set: Margins that hold for every set of locations, and so for any choice.
@@ -260,14 +259,14 @@ def choose_facilities(
 ) -> Facilities:
     """Choose the facilities to open, and the facility that serves each location, for given counts.
 
-    Without capacity bounds this is uncapacitated facility location, and with them single-source capacitated facility
-    location. A facility's fixed cost is its opening cost plus the cost of capacity for ``start`` clients. A location
-    takes up capacity for its count plus ``slope`` clients, but not less than 0. If there are margins, the distance of a
-    location counts for at least one client. So a location whose count became 0 through noise is not assigned to a
-    distant facility.
+    Without capacity bounds, this is uncapacitated facility location. With them, it is single-source capacitated
+    facility location. The fixed cost of a facility is its opening cost plus the cost of capacity for ``start`` clients.
+    A location takes up capacity for max(0, count + ``slope``) clients. If there are margins, the distance from a
+    location to its facility is multiplied by at least 1, even if the noisy count is lower. A location whose noisy count
+    is 0 is therefore not assigned to a distant facility.
 
     Args:
-        server: The server's public choices.
+        server: The server's public data and settings.
         counts: (n,) The counts to plan for: noisy ones, true ones, or the public mean.
         any_set: The margins of a facility: ``start`` clients, plus ``slope`` clients for each of its locations. Both
             are 0 if there are no margins.

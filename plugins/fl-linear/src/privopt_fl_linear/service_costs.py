@@ -1,4 +1,4 @@
-"""Costs of serving clients, as lists of each client's cheapest pairs, because a full table may be too large.
+"""Costs of serving clients, listed only for each client's cheapest facilities, because a full table may be too large.
 
 A pair consists of a facility and a client. It affects a Lagrangian bound only if the client's price (Lagrange
 multiplier) exceeds the pair's cost. If no price exceeds the cost of an omitted pair, the listed pairs prove a bound
@@ -92,7 +92,7 @@ class Pairs:
     """The listed (facility, client) pairs with their costs, ordered by facility.
 
     Attributes:
-        start: (F + 1,) The index of each facility's first pair, and the number E of pairs at the end.
+        start: (F + 1,) The index of each facility's first pair, followed by the total number E of pairs.
         client: (E,) The client of each pair, ascending for each facility.
         cost: (E,) The cost of each pair.
         omitted_cost: (C,) A lower bound on the cost of each client's omitted pairs. Infinite if none is omitted.

@@ -64,10 +64,10 @@ def find_alike_regions(tree: Tree) -> AlikeRegions:
 def _number_shapes(tree: Tree) -> list[Ints]:
     """Assign an id to each region such that regions on one level share an id if their subtrees have the same shape.
 
-    Two subtrees have the same shape if their roots have equally many children of each shape. Each shape gets a random
-    number, and a region's shape is identified by the sum of its children's numbers modulo 2^64. The probability that
-    two of n different shapes have the same sum is about n^2 / 2^65. Such a collision would only make a forecast less
-    precise.
+    Two subtrees have the same shape if, for each shape, their roots have the same number of children of that shape.
+    Each shape gets a random number, and a region's shape is identified by the sum of its children's numbers modulo
+    2^64. The probability that two of n different shapes have the same sum is about n^2 / 2^65. Such a collision would
+    only make a forecast less precise.
 
     Args:
         tree: The region tree.

@@ -343,9 +343,7 @@ class Design(ABC):
         self.check_noise()
 
     def check_noise(self, max_scale: int = LARGEST_SCALE, method: str = "") -> None:
-        """Check that the noise for each part of the budget is narrow enough.
-
-        It must not be wider than double geometric noise with scale ``max_scale``.
+        """Check that no part of the budget needs noise wider than double geometric noise with scale ``max_scale``.
 
         Args:
             max_scale: The limit. For Gaussian noise it is converted to a variance.

@@ -1,6 +1,6 @@
 """Expected errors of linear fits, computed before anything is drawn.
 
-A fit that minimises a weighted sum of squares is linear as long as no value is cut off at 0. The variances and fourth
+A fit that minimises a weighted sum of squares is linear as long as no value is clipped at 0. The variances and fourth
 cumulants of its errors therefore follow exactly from those of the noise, for any weights. Applying
 :func:`.least_squares` to values that are all 0 yields these moments.
 """

@@ -1,4 +1,4 @@
-"""The secret files of hierarchical-dp: counts of groups by size or unit records, and totals for checking them."""
+"""Read the secret files of hierarchical-dp: group counts by size or unit records, and the totals to check them against."""
 
 from __future__ import annotations
 

@@ -240,12 +240,12 @@ def queries_of(problem: Instance, method: str) -> Sequence[Query]:
 
 
 def draws_of(problem: Instance, method: str, count: int) -> NDArray[Any]:
-    """Draw the noisy values of all tables and levels many times. Every release is computed from such values.
+    """Draw ``count`` independent samples of all the noisy values from which a release is computed.
 
     Args:
         problem: The problem.
         method: The method of the mechanism.
-        count: The number of draws.
+        count: The number of samples.
 
     Returns:
         Array of shape (count, values), with one column per cell of each region, table and level.
@@ -275,7 +275,7 @@ def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
     values = np.arange(total + 1)
 
     def merge_costs(left: Ints, right: Ints) -> Ints:
-        """Return the min-plus convolution of two cost tables: the best way to split v groups between two subtrees."""
+        """Return, for each v, the least cost of splitting v groups between two subtrees (a min-plus convolution)."""
         return np.array([(left[: v + 1] + right[v::-1]).min() for v in values])
 
     # Sizes are independent except for the total, so the trees of all sizes are merged at the end.

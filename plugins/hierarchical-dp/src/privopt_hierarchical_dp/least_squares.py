@@ -78,7 +78,7 @@ class Estimate:
     weighed: Floats = field(default=Factory(lambda self: self.variance, takes_self=True))
 
     def combine_with(self, other: Estimate) -> Estimate:
-        """Return the average with an independent estimate of the same values, weighted by inverse variance.
+        """Return the average of this and an independent estimate of the same values, weighted by inverse variance.
 
         An estimate with variance 0 is exact and gets all of the weight.
         """
@@ -302,7 +302,7 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
     zeros, size = np.zeros((len(end.mean), 1)), courses.mean.shape[1]
 
     def both_ends(inner: Floats, last: Floats) -> Floats:
-        """Return a moment of each count's error: the sum of this moment over the two cumulative counts subtracted."""
+        """Return the variances or fourth cumulants of the counts' errors, given those of the cumulative counts."""
         moments = np.concatenate([zeros, np.broadcast_to(inner, (len(zeros), size)), last], axis=1)
         return np.asarray(moments[:, 1:] + moments[:, :-1])
 

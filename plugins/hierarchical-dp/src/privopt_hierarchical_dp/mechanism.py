@@ -502,7 +502,8 @@ def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: Sol
 def _noise_records(forms: Sequence[Form], records: Sequence[Sequence[NoiseRecord | None]]) -> Any:
     """Return the sampler and the number of draws for each table and level, in the form used by ``result.json``.
 
-    A single table gives a list by level. Several give a mapping from names to lists. Unmeasured levels have None.
+    For a single table, the result is a list by level. For several tables, it is a mapping from table names to such
+    lists. The entry for an unmeasured level is None.
 
     Args:
         forms: The published tables.
@@ -522,10 +523,10 @@ def _certified_bound(
     *,
     tolerance: Fraction = Fraction(0),
 ) -> float | None:
-    """Return a proved lower bound on the loss of all valid releases from the same noisy values.
+    """Return a proved lower bound on the loss of all valid releases from the same noisy values, or None.
 
-    None means that the fit proves no bound. If no total is public, the bound holds for releases with the same estimated
-    totals. If the fit is proved optimal, up to rounding errors in sums of doubles, the bound is the loss itself.
+    The result is None if the fit proves no bound. If no total is public, the bound holds for releases with the same
+    estimated totals. If the fit is proved to be optimal (up to rounding errors), the bound is the loss itself.
 
     Args:
         loss: The utility loss for this problem.

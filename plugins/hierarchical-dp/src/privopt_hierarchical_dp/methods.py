@@ -1,9 +1,9 @@
 """The methods of hierarchical-dp: what each one measures, how it fits, and which constraints its releases satisfy.
 
-This module imports no array library, because ``privopt list`` reads the table of methods. :mod:`.relations` defines
-neighbours and the sensitivities of the queries. The vector of the published chain runs over all regions on a level. An
-individual who changes the size of one group therefore changes as many entries as there are regions on the level
-(docs/papers/hierarchical-dp.md, "Corrections").
+``privopt list`` reads the table of methods, so this module imports no array library, to keep that command fast.
+:mod:`.relations` defines neighbours and the sensitivities of the queries. The published chain is one vector over all
+regions on a level. An individual who changes the size of one group therefore changes as many entries as there are
+regions on the level (docs/papers/hierarchical-dp.md, "Corrections").
 """
 
 from __future__ import annotations

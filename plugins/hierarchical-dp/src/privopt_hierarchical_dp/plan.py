@@ -354,8 +354,8 @@ def describe_waste(design: Design) -> list[str]:
 
     With several tables, the default is the best split for the linear fit. With groups by size, it is the method's own
     split, because the best split for the linear fit would give the whole budget to the leaves. Errors on the levels
-    above would then be far larger than forecast if most sizes are empty. Public files do not show whether they are (for
-    results, see plugins/hierarchical-dp/README.md).
+    above would then be far larger than forecast if most sizes are empty, which public files do not show. For results,
+    see plugins/hierarchical-dp/README.md.
 
     Args:
         design: The design, with the split from the problem file.

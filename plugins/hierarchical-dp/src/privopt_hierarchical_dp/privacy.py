@@ -69,7 +69,9 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
 
 @frozen(kw_only=True)
 class PublishedChain(PrivacyConstraint[HierarchyRelease]):
-    """The constraint for the chain as printed in section 9.2 of the paper, which does not satisfy its epsilon.
+    """The constraint for the published chain (section 9.2 of the paper). It guarantees nothing.
+
+    The chain, implemented as printed, does not satisfy its epsilon.
 
     Attributes:
         design: The design of the method.

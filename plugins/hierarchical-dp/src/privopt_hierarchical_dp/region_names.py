@@ -98,7 +98,9 @@ def warn_of_alike_regions(tree: Tree) -> list[str]:
 
 
 def _find_alike_codes(tree: Tree) -> list[list[str]]:
-    """Group regions whose codes differ only in leading or decimal zeros, if the same is true of their ancestors.
+    """Group regions whose codes differ only in leading zeros or a trailing ``.0``.
+
+    The same must be true of their ancestors.
 
     Returns:
         The names of the regions in each group, in the order of the tree.
@@ -125,7 +127,7 @@ def _find_alike_codes(tree: Tree) -> list[list[str]]:
 
 
 def _normalize_codes(names: pl.Series) -> pl.Series:
-    """Return each region's own name. If it is an integer, leading zeros and decimal zeros are removed."""
+    """Return each region's own name. Leading zeros and a trailing ``.0`` are removed from integers."""
     own_names = _own_names(names)
     code = own_names.str.extract(_CODE, 1).str.strip_chars_start("0")
     return code.replace("", "0").zip_with(code.is_not_null(), own_names)

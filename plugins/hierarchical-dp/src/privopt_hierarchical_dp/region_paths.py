@@ -78,7 +78,7 @@ def _list_prefixes(paths: pl.DataFrame) -> tuple[list[pl.DataFrame], Levels]:
     Returns:
         The first item contains, for each level, the prefixes that end on this level. The second item contains, for each
         level, the last name in each prefix, the index of the prefix's parent, and whether the prefix repeats its
-        parent. It does so if its last name is empty.
+        parent. A prefix repeats its parent if its last name is empty.
     """
     prefixes: list[pl.DataFrame] = []
     levels: Levels = []

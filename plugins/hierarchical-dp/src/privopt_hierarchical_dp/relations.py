@@ -259,7 +259,7 @@ def describe_exact_levels(count: int, noun: str) -> str:
 
 
 def _replaced_unit(household: int) -> str:
-    """Return the unit of a budget for replaced households, which both kinds of relation share."""
+    """Return the unit of budgets under ``replaced``, for counts of groups as well as for tables of individuals."""
     return f"per household of at most {household} persons that is replaced"
 
 
@@ -307,8 +307,8 @@ class TableRelation:
     Attributes:
         scope: The difference between neighbouring inputs, in words.
         unit: The unit of the budget.
-        sensitivity: The largest sum of absolute changes in one table on one level between neighbouring inputs. For
-            Gaussian notions, the largest sum of squared changes.
+        sensitivity: The largest L1 distance between one table's counts on one level for two neighbouring inputs. For
+            Gaussian notions, the largest squared L2 distance.
         exact: The number of levels, from the root down, whose totals are public. None if all totals are public.
         promise: Sentences that tell readers which inputs are neighbours, and the privacy loss for larger changes.
         public: Sentences that tell readers which totals are published exactly.
@@ -334,8 +334,8 @@ class TableRelation:
     def with_exact_levels(self, count: int) -> TableRelation:
         """Return the relation in which neighbours also agree on the totals of all regions on the top levels.
 
-        An individual then neither joins nor leaves, but is replaced by one with any values in its region on the deepest
-        exact level. A household is replaced by one with the same number of persons.
+        An individual then neither joins nor leaves, but is replaced by another one in the same region on the deepest
+        exact level, with any values. A household is replaced by one with the same number of persons.
 
         Args:
             count: The number of exact levels, from the root down. If it is 0, the relation is unchanged.
@@ -367,7 +367,7 @@ class TableRelation:
         )
 
     def of_households(self, max_household: int, kind: str) -> TableRelation:
-        """Return the relation ``replaced`` for a given largest household, with the sensitivity for the notion's noise.
+        """Return the relation ``replaced`` for households of limited size, with the sensitivity for the given notion.
 
         Args:
             max_household: The largest number of persons in a household, which is public.

@@ -1,4 +1,4 @@
-"""A continuous search for the best budget shares, some of which may be 0, from several starting points.
+"""Search for the best budget shares by continuous optimisation from several starting points. Shares may be 0.
 
 Under zCDP, precisions are linear in rho, so the sum of errors is convex in the shares unless the noise is narrower than
 1. If the sum is convex, every starting point leads to the optimum. Under pure DP, the sum is not convex if several

@@ -1,8 +1,8 @@
 """Estimate the totals of regions (their numbers of groups) for problems in which they are not public.
 
 Totals are estimated from the noisy values before the fit and passed to the method, so a release is still consistent and
-non-negative. The total of the whole hierarchy is the unbiased least-squares estimate from all levels. A method that
-cuts off counts below zero would instead add a little to the total in every empty cell.
+non-negative. The total of the whole hierarchy is the unbiased least-squares estimate from all levels. By contrast, the
+sum of counts that a fit has clipped at 0 is biased upwards, because every empty cell adds a little to it.
 
 Cumulative methods also need the totals of the other regions. These are the integers that add up to the root's total and
 are nearest to the noisy totals, with each level weighted by the precision of its noise. They are computed exactly

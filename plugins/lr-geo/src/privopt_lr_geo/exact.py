@@ -1,8 +1,8 @@
 """The ``exact`` method: metric DP between all records on the map, without uploads.
 
-The server publishes column weights, one number x_s for each column s, from which each user computes its row. The
-weights of the star mechanism solve W x = 1, where W_is = exp(-rate D_is), D_is is the path distance between records i
-and s, and the rate is slightly below epsilon (:mod:`privopt_lr_geo.star_weights`). If no positive solution exists, or
+The server publishes column weights: one number x_s for each column s. Each user computes its row from these weights.
+The weights of the star mechanism solve W x = 1, where W_is = exp(-rate D_is), D_is is the path distance between records
+i and s, and the rate is slightly below epsilon (:mod:`privopt_lr_geo.star_weights`). If no positive solution exists, or
 if its loss misses the requested gap, the optimal mechanism is computed. Its whole matrix is then published, because a
 request for one row would reveal the user's position. If computing it takes too long, positive weights at a smaller rate
 are used.
@@ -212,8 +212,8 @@ class ExactSearch:
     def columns_do(self, bound: float | None) -> bool:
         """Return whether column weights were found and their loss meets the requested gap.
 
-        The loss is compared with the bound, and with the loss that was stated for the incumbent's best candidate. It is
-        enough if the gap to one of the two is small enough.
+        The loss is compared both with the bound and with the loss stated for the incumbent's best candidate. A gap to
+        either one that is small enough suffices.
 
         Args:
             bound: Proved lower bound on the loss; None if there is none.

@@ -63,8 +63,8 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     def reopen(self, declared: LRGeoProblem, file: str, folder: Path) -> tuple[LRGeoInstance, LRGeoRelease]:
         """Load the problem and read its release from a folder.
 
-        The release's size limits the number of places that are loaded, so that a wrong problem's files are not read in
-        full.
+        If the size of the release shows how many places the problem can have, a problem with more places is refused
+        before its files are read in full.
 
         Args:
             declared: The declared problem.

@@ -60,7 +60,7 @@ def check_keys(problem: Problem, *, is_of_sizes: bool) -> None:
 
 
 def _check_tables(hierarchy: dict[str, Any]) -> None:
-    """Check that the tables ``[hierarchy.tables.NAME]`` have known keys, and known attributes at most once each.
+    """Check that each table ``[hierarchy.tables.NAME]`` has only known keys, and known attributes without repetition.
 
     Args:
         hierarchy: The ``[hierarchy]`` table of a problem with several tables of individuals.

@@ -50,7 +50,7 @@ class Regions:
 
 
 def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Read a table with columns for the region, its parent, the values that identify a cell, and integers.
+    """Read a CSV file whose columns are a region, its parent, the values that identify a cell, and counts.
 
     Args:
         path: The path of the CSV file.
@@ -58,7 +58,7 @@ def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tu
         cells: The values that identify each cell, in order. Every region has one row per cell.
 
     Returns:
-        The parent of each region; and, for each region, one list of integers per cell.
+        Two mappings from region: one to the parent of the region, and one to a list of integers for each cell.
 
     Raises:
         RefusedError: The header differs, or the rows do not list the cells of each region in order.

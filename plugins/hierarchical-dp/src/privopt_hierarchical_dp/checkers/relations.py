@@ -34,8 +34,8 @@ class Promise:
     """The properties of a guarantee that follow from the problem file and the name of the method.
 
     Attributes:
-        sensitivity: The largest sum of absolute changes in one table on one level between neighbouring inputs. For
-            Gaussian notions, the largest sum of squared changes.
+        sensitivity: The largest L1 distance between the values of one table on one level for two neighbouring inputs.
+            For Gaussian notions, the largest squared L2 distance.
         exact: The number of levels, from the root down, whose totals are published exactly.
         scope: The difference between neighbouring inputs, in words.
         unit: The unit of the budget.

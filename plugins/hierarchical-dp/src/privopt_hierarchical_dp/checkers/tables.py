@@ -18,7 +18,7 @@ class Table:
             groups by size.
         cells: For each cell, the attribute values or the size that identify it.
         counts: For each region, the counts of its cells.
-        ends: For each region, the low and high interval ends of its cells. Empty if there are no intervals.
+        ends: For each region, the lower and upper ends of its cells' intervals. Empty if there are no intervals.
         noisy: For each level, one list of noisy values per region, with the regions sorted by name.
         scales: The noise scale on each level, which is 0 if the level was not measured.
     """

@@ -71,9 +71,9 @@ def chain_counts(chain: Sequence[Ints]) -> list[Ints]:
 def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
     """Solve Model 3 of the paper exactly: find the non-decreasing integers within [0, G] nearest to the noisy chain.
 
-    The chain lists the regions in post-order for size 1, then for size 2, and so on. If the next element belongs to a
-    region on a higher level, the two must be equal (C9). All other elements must not exceed the next one. Unlike in
-    (C8) as printed, this includes steps to a deeper level. The labels (C7) to (C9) are those of the paper.
+    The chain lists the regions in post-order for size 1, then for size 2, and so on. An element must equal the next one
+    if that belongs to a region on a higher level (the paper's constraint C9). In all other cases, it must not exceed
+    the next one. Unlike C8 as printed, this includes the case that the next region is on a deeper level.
 
     Args:
         tree: The region tree.
@@ -85,7 +85,7 @@ def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
         them to counts.
     """
     levels, places = post_order(tree)
-    # Elements that must be equal (C9) are pooled before the isotonic regression into one variable, whose weight is
+    # Elements that must be equal (constraint C9) are pooled before the isotonic regression into one variable, whose weight is
     # their number. An element is joined to the previous one if this belongs to a child.
     is_joined = np.concatenate([[False], levels[:-1] > levels[1:]])
     # The index of the pool of each region's element, which is the same for every size.
@@ -98,7 +98,7 @@ def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
         sequence[:, columns] = np.asarray(values)[places[columns]].T
     sums = np.add.reduceat(sequence, starts, axis=1).reshape(1, -1)
     mass = np.tile(np.bincount(group), sizes).astype(np.int64)
-    fitted = np.full_like(sums, total)  # the last pool contains the root at size N, which (C7) fixes to G
+    fitted = np.full_like(sums, total)  # the last pool contains the root at size N, which constraint C7 fixes to G
     fitted[:, :-1] = isotonic_means(np.ascontiguousarray(sums[:, :-1]), mass[:-1], high=np.array([total]))
     spread = fitted.reshape(sizes, -1)[:, group]
     # Convert the values from post-order to one array per level.

@@ -1,9 +1,9 @@
 """Detect from a table's values whether each row counts several individuals, and which column states how many.
 
 A table of counts, or aggregated table, has one row per combination of region and attributes. If each row is an
-individual instead, rows are rarely all different, unless there are more combinations than rows. If rows are distinct
-even without a numeric column, the column is not needed to distinguish them. It is probably the count, so its values are
-secret.
+individual instead, rows are rarely all different, unless there are more combinations than rows. If all rows remain
+distinct when a numeric column is removed, this column does not serve to identify them. It is then probably the count,
+so its values are secret.
 """
 
 from __future__ import annotations
@@ -165,9 +165,9 @@ class _Columns:
         )
 
     def chance_of_individuals(self, key: Sequence[str]) -> float:
-        """Return an upper bound on the probability of rows this distinct if each row is an independent individual.
+        """Return an upper bound on the probability of as many distinct rows, if each row is an independent individual.
 
-        The bound is the probability for individuals that are uniformly distributed over the cells. It holds for any
+        The bound is computed for individuals that are uniformly distributed over the cells. It holds for any
         distribution, because distinct rows are most likely under the uniform distribution.
 
         Args:
@@ -228,10 +228,14 @@ class _Columns:
 def find_count_suspects(table: LevelTable, names: Sequence[str]) -> CountSuspects:
     """Find the columns that may state how many individuals a row counts, and decide whether one of them clearly does.
 
-    A numeric column is suspect if it is named like a count, if rows are distinct without it, or if the probability that
-    rows of individuals are as distinct as these rows is below 1 %. A suspect is taken as the count if rows are distinct
-    without it, one of the other two conditions holds, and no other column may be the count. Columns of integers with
-    markers for suppressed or missing values can be suspects, too.
+    A numeric column is suspect in each of these cases:
+
+    1. All rows are distinct without it.
+    2. Its name looks like that of a count.
+    3. Rows of individuals would be this distinct with a probability below 1 %.
+
+    A suspect is taken as the count in case 1 together with 2 or 3, provided that no other column could be the count. A
+    column of integers with markers for suppressed or missing values can also be suspect.
 
     Args:
         table: A table of individuals or of counts.
@@ -339,9 +343,8 @@ def refuse_unclear(suspects: CountSuspects, source: str, cure: str) -> None:
 def _identifies_rows(texts: pl.Series) -> bool:
     """Return whether a column identifies rows: its values are distinct, and its name is empty or looks like an id.
 
-    Distinct values alone are not enough. In a table of counts by one attribute, the values of the attribute are
-    distinct, and ages from 0 look like row numbers. A column without a name counts as an id, because some programs
-    write an index in this way.
+    Distinct values alone are not enough: in a table of counts by age, for example, the ages are distinct and look like
+    row numbers. A column without a name is regarded as an id, because some programs write an index in this way.
     """
     is_unique = texts.n_unique() == len(texts) > 1
     return is_unique and (not texts.name or is_id_name(texts.name))

@@ -253,7 +253,7 @@ class TablesDesign(Design):
         Args:
             noisy: The noisy values by table and level.
             counts: Any consistent tables, which add up over regions and agree on shared attributes. The bound does not
-                depend on them; they keep numbers small (see :func:`.fit.least_objective`).
+                depend on them. They are subtracted to avoid large numbers (see :func:`.fit.least_objective`).
         """
         differences = [
             [a - b for a, b in zip(*paired_levels, strict=True)] for paired_levels in zip(noisy, counts, strict=True)
@@ -356,7 +356,7 @@ class TablesDesign(Design):
         )
 
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
-        """Return, for result.json, the origin of the split and the fitted margins as lists of attribute names."""
+        """Return, for result.json, whether the split was searched for, and the attribute names of each fitted margin."""
         attributes = list(self.problem.hierarchy.attributes)
         return {
             "split": "as plan finds it" if self.is_split_searched else "the problem file's",
@@ -372,9 +372,9 @@ class TablesDesign(Design):
         return [("privacy.relation", f"{actual}exact", expectation)]
 
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:
-        """Return a message if the released number of all individuals is not the estimate from the noisy values.
+        """Return a message if the released total at the root differs from the estimate from the noisy values.
 
-        If this number is published exactly, it is not estimated but checked by :meth:`.HierarchyRelease.complaints`.
+        If this total is published exactly, it is not estimated. :meth:`.HierarchyRelease.complaints` checks it instead.
         """
         if release.totals:
             return []

@@ -109,8 +109,8 @@ def fit_tables(
 def _fit_over_tree(tree: Tree, means: Sequence[Floats], levels: Sequence[float]) -> list[Floats]:
     """Return the estimates that add up over the tree and are nearest to the given ones by weighted least squares.
 
-    Precisions are the right weights here, because no value has been cut off at zero yet; see
-    :func:`.sizes.objective_weights`.
+    Estimates are weighted by their precisions. This introduces no bias, because no value has been clipped at 0 yet (see
+    :func:`.sizes.objective_weights`).
 
     Args:
         tree: The region tree.
