@@ -89,9 +89,9 @@ class Metric(ABC):
         return facilities[self.nearest(everyone, facilities, cost, np.ones(self.size), 1)[0][:, 0]]
 
     def nearest(self, places: Ints, facilities: Ints, cost: Floats, scale: Floats, count: int) -> tuple[Ints, Floats]:
-        """Return the ``count`` facilities u with the smallest sums scale_v cost_u + d(u, v) for each place v.
+        """Return, for each place v, the ``count`` facilities u with the smallest sums scale_v cost_u + d(u, v).
 
-        d is the distance. The search takes O(M F) time for M places and F facilities.
+        Here d is the distance. The search takes O(M F) time for M places and F facilities.
 
         Args:
             places: (M,) location indices of the places v.

@@ -7,10 +7,10 @@ equals the bound of the strong linear programming relaxation, and is approached 
 found by taking the facilities that the relaxation opens and improving them by interchange (adding, dropping or swapping
 one facility).
 
-The incumbent is the best set so far. Facilities are fixed by reduced cost: a facility is closed permanently if its
-reduced cost exceeds the gap between incumbent and bound, and opened permanently if the negative of its reduced cost
-exceeds this gap. Only the cheapest pairs of each client are listed (`service_costs`), but they suffice to prove a bound
-over all pairs.
+The incumbent is the best set so far. Facilities are fixed by reduced cost. If the reduced cost rho of a facility
+exceeds the gap between incumbent and bound, the facility is closed permanently. If -rho exceeds this gap, the facility
+is opened permanently. Only the cheapest pairs of each client are listed (`service_costs`), but they suffice to prove a
+bound over all pairs.
 
 Sources: Erlenkotter 1978; Beasley 1993 (Lagrangean heuristics for location problems, EJOR 65); Whitaker 1983.
 """

@@ -1,22 +1,21 @@
 """Reconnection (Algorithm 3), and the automatic choice of its radius from the noisy counts (``"auto"``).
 
 The choice is post-processing, so it costs no privacy. But it depends on the noise against which the margins protect.
-With m radii the union bound would need margins at level alpha / m, which raises costs by 5 to 18 % at small counts.
-Here the choice depends on a single number, the total B' of the noisy counts, and on thresholds tau_i: radius i is used
-if tau_i <= B' < tau_{i+1}. Then
+For m radii, the union bound would need margins at level alpha / m, which raises costs by 5 to 18 % at small counts.
+Here the choice depends on a single number, the total B' of the noisy counts. Radius i is used if
+tau_i <= B' < tau_{i+1}, where the tau_i are public thresholds. Then
 
-    P(failure) <= sum over i, v of P(S_v > t_v and tau_i <= B - S_v - Z_v < tau_{i+1}),
+    P(failure) <= sum over i, v of P(S_v > t_v and tau_i <= B - S_v - Z_v < tau_{i+1}).
 
-where S_v is the amount by which the noise lowers the count of facility v under radius i, t_v is the margin of v, Z_v is
-the amount by which the noise lowers all other counts, independent of S_v, and B is the true total. The right-hand side
-is a function of B and public data, and `failure_bound` bounds its maximum over all B from above. It divides the values
-of S_v into intervals (layers) and those of B into intervals (cells), and rounds both to the safe side. `choose_policy`
-lowers the level of the margins until that maximum is at most alpha. Far from every threshold the sum equals the one in
-Theorem 3. Near a threshold two radii are possible, but each is chosen only part of the time, so the level can stay
-close to alpha.
+Here v is a facility under radius i, t_v is its margin, and B is the true total. The noise lowers the count of v by S_v,
+and all other counts by Z_v, which is independent of S_v. The right-hand side is a function of B and public data.
+`failure_bound` returns an upper bound on its maximum over all B. It divides the values of S_v into intervals (layers)
+and those of B into intervals (cells), and rounds both to the safe side. `choose_policy` lowers the level of the margins
+until the bound is at most alpha. Far from every threshold, the sum equals the one in Theorem 3. Near a threshold, two
+radii are possible, but each is chosen only part of the time, so the level can stay close to alpha.
 
-The thresholds are public. They come from the lower envelope of the lines cost_i(B) = margins_i + B / n * (cost of one
-client at every location under radius i). These lines assume that the B clients are evenly spread over the n locations.
+The thresholds come from the lower envelope of the lines cost_i(B) = margins_i + B / n * (cost of one client at every
+location under radius i). These lines assume that the B clients are evenly spread over the n locations.
 
 Source of Algorithm 3: Pfisterer, Hillebrand, Suppakitpaisarn, section 5.1.
 """

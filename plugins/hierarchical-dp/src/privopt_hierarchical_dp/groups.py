@@ -1,4 +1,4 @@
-"""Read the secret files of hierarchical-dp: group counts by size or unit records, and the totals to check them against."""
+"""Read the secret files of hierarchical-dp: counts of groups by size, or unit records, and totals to check these."""
 
 from __future__ import annotations
 

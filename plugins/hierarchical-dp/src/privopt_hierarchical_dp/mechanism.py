@@ -356,8 +356,8 @@ class HierarchicalDP(CountsMechanism):
         """Return the base class's warnings, and warnings about wasteful choices in the problem file.
 
         The owner is warned if the expected errors with the file's split are much larger than with the method's own
-        split. There is also a warning if a single change affects more cumulative counts than counts, because a method
-        that measures cumulative counts then needs more noise.
+        split. There is also a warning if the method measures cumulative counts although it would need less noise with
+        counts.
         """
         from privopt_hierarchical_dp.plan import describe_waste
 
@@ -502,8 +502,7 @@ def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: Sol
 def _noise_records(forms: Sequence[Form], records: Sequence[Sequence[NoiseRecord | None]]) -> Any:
     """Return the sampler and the number of draws for each table and level, in the form used by ``result.json``.
 
-    For a single table, the result is a list by level. For several tables, it is a mapping from table names to such
-    lists. The entry for an unmeasured level is None.
+    The result is a list by level, or, for several tables, one list per table name. Unmeasured levels have None.
 
     Args:
         forms: The published tables.

@@ -285,7 +285,7 @@ def _larger_costs(household: int, kind: str, *, steps: bool) -> str:
 
 
 def group_cost(kind: str, steps: int) -> str:
-    """Return the privacy loss between inputs that are several neighbouring steps apart, as a formula in words.
+    """Return, as a formula in words, the privacy loss between inputs that are several neighbouring steps apart.
 
     Args:
         kind: The privacy notion.

@@ -263,8 +263,8 @@ class CentralSearch:
     def certify(self, candidate: Sequence[Answer] | Floats) -> tuple[float, LRGeoRelease]:
         """Repair and certify a candidate, and return its loss and the release.
 
-        Under a time limit, the measurements that are due at the end of a run are made here as well. Their duration
-        determines how much time the incumbent reserves for them.
+        Under a time limit, this also computes the measures that are needed at the end of a run and discards them. The
+        incumbent times this call to determine how much time to reserve.
 
         Args:
             candidate: Either the server's answers, one per user, or a common (U, K) matrix with one row for each record
@@ -281,8 +281,7 @@ class CentralSearch:
         release = (
             self.certify_common(candidate) if isinstance(candidate, np.ndarray) else self.certify_answers(candidate)
         )
-        # The incumbent times this call to learn how much time the end of the run needs. The two measurements are
-        # repeated there, so they are run here for their time alone, and their results are dropped.
+        # The two measures are computed again at the end of the run. Here, only the time that they take matters.
         if self.context.remaining is not None:
             radius = self.problem.declared.lr_geo.radius
             OwnMatrices.within_radius(data, radius).measure(release)

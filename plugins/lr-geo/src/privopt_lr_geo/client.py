@@ -27,8 +27,8 @@ class Client:
     Attributes:
         around: The user's LR set: the n records near the user, for which the user's matrix has rows.
         order: (n,) The random permutation of the rows in the upload.
-        package: The upload, with rows permuted by ``order``. It declares matrix entries for outputs near a record as
-            free variables; all others fall exponentially with the distance (section 4.3).
+        package: The upload, with rows permuted by ``order``. Matrix entries for outputs near a record are free
+            variables. All other entries decrease exponentially with the distance (section 4.3 of the paper).
     """
 
     around: LRSet

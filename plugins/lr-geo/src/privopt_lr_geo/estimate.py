@@ -153,8 +153,8 @@ class TableCosts:
     def details(self) -> dict[str, Any]:
         """Return, for result.json, statistics on the requests so far.
 
-        They are the number of cells, the size of the largest extract, the mean covered share, and the mean and maximum
-        of the shifts, which are the travel distances between places and their nearest cells.
+        The statistics are the number of cells, the size of the largest extract, the mean covered share, and the mean
+        and maximum shift. A shift is the travel distance between a place and its nearest cell.
         """
         shift = self.cells.shift
         return {

@@ -85,8 +85,8 @@ def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
         them to counts.
     """
     levels, places = post_order(tree)
-    # Elements that must be equal (constraint C9) are pooled before the isotonic regression into one variable, whose weight is
-    # their number. An element is joined to the previous one if this belongs to a child.
+    # Elements that must be equal (constraint C9) are pooled before the isotonic regression into one variable, whose
+    # weight is their number. An element is joined to the previous one if this belongs to a child.
     is_joined = np.concatenate([[False], levels[:-1] > levels[1:]])
     # The index of the pool of each region's element, which is the same for every size.
     group = np.cumsum(~is_joined) - 1

@@ -305,8 +305,8 @@ def _sum_children_at_price(node: int, price: int, tables: Any, first_leaf: int) 
 def _give_ties(first: int, last: int, remaining: int, price: int, value: Ints, room: Ints, tables: Any) -> None:
     """Distribute the missing units among the children, evenly over all units that are tied at a price.
 
-    Every choice among tied units is optimal. But if the first children received all missing units, the counts of the
-    first sizes would compensate for the noise on all sizes and have larger errors than the other counts.
+    Every choice among tied units is optimal. However, if the first children received all of the missing units, the
+    counts of the first sizes would have larger errors than the others.
 
     Args:
         first: The index of the first child.

@@ -42,7 +42,7 @@ class Fit:
 
     Attributes:
         counts: For each level, an array of shape (regions, sizes) with the fitted counts. For Model 2,
-            :func:`solve_exactly` returns cumulative counts. The fit of a design returns such a list for each table.
+            :func:`solve_exactly` returns cumulative counts. :meth:`.Design.fit` returns one such list per table.
         lower_bound: A lower bound on the objective of every valid release, or None if there is none.
         iterations: The number of iterations of ADMM or the solver.
         solver: The name of the solver.

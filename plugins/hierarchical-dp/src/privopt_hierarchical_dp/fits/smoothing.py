@@ -195,10 +195,10 @@ def _smooth_family(observed: Floats, variance: Floats, counts: Ints, totals: Int
 def smooth_root(estimates: Floats, spreads: Floats, totals: Ints) -> Floats:
     """Estimate the root's cumulative counts, using averages over nearby sizes as the prior.
 
-    The root has no parent that could serve as the prior. An isotonic fit concentrates a thin tail on a few sizes, with
-    no groups between them. Its counts are therefore averaged over sizes within a relative distance of `_NEAR_SHARE`.
-    These averages are the means mu of the random walk. Small sizes without neighbours at this distance are estimated
-    from the observations alone.
+    The root has no parent that could serve as the prior, so its own isotonic fit is used. In a thin tail, this fit
+    places all groups on a few sizes. Its counts are therefore averaged over sizes within a relative distance of
+    `_NEAR_SHARE`. These averages are the means mu of the random walk. Small sizes without neighbours at this distance
+    are estimated from the observations alone.
 
     Args:
         estimates: Array of shape (1, sizes - 1) with noisy cumulative counts.

@@ -356,7 +356,7 @@ class TablesDesign(Design):
         )
 
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
-        """Return, for result.json, whether the split was searched for, and the attribute names of each fitted margin."""
+        """Return, for result.json, how the split was chosen, and the attribute names of each fitted margin."""
         attributes = list(self.problem.hierarchy.attributes)
         return {
             "split": "as plan finds it" if self.is_split_searched else "the problem file's",
