@@ -30,8 +30,8 @@ class Plan:
         capacities: (m,) The capacity of each facility, max(0, noisy count + margin), in clients.
         level: The failure probability for which the margins were computed.
         delta: The reconnection radius, 0 for ``laplace``. None if the facilities were chosen from the noisy counts.
-        any_set: The margins for all sets of locations at once. None unless the connections were chosen from the noisy
-            counts.
+        any_set: Margins that hold for all sets of locations at once. None unless the facilities were chosen from the
+            noisy counts.
         recorded: How the plan was chosen. The entries ``opening``, ``auto``, ``reports`` and ``plans`` are written to
             ``details.told`` of result.json.
         stopped: Whether a time or memory limit cut a choice short.
@@ -110,7 +110,7 @@ class Server:
 
     @property
     def prior_level(self) -> float:
-        """The part of alpha for the prior's plan.
+        """The share of alpha that is allotted to the prior's plan.
 
         It is 0 if there is no prior's plan, half of alpha if there is also a reports' plan, and alpha if there is only
         the prior's plan.
@@ -119,7 +119,7 @@ class Server:
 
     @property
     def reports_level(self) -> float:
-        """The part of alpha for the reports' plan, which is alpha minus `prior_level`."""
+        """The share of alpha that is allotted to the reports' plan: alpha minus `prior_level`."""
         return self.alpha - self.prior_level
 
     def prior_plan(self, noisy: Counts, assignment: Assignment, delta: float, level: float) -> Plan:

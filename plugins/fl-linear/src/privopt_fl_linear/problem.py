@@ -178,7 +178,7 @@ class FLInstance:
 
     @property
     def noise(self) -> Noise:
-        """The declared kind of noise. By default discrete, but continuous if a noisy count is not an integer."""
+        """The kind of noise. If none is declared, it is continuous if some noisy count is fractional, else discrete."""
         if self.declared.settings.noise is not None:
             return self.declared.settings.noise
         noisy = self.data.noisy

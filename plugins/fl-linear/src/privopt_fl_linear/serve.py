@@ -262,8 +262,8 @@ def choose_facilities(
     Without capacity bounds, this is uncapacitated facility location. With them, it is single-source capacitated
     facility location. The fixed cost of a facility is its opening cost plus the cost of capacity for ``start`` clients.
     A location takes up capacity for max(0, count + ``slope``) clients. If there are margins, the distance from a
-    location to its facility is multiplied by at least 1, even if the noisy count is lower. A location whose noisy count
-    is 0 is therefore not assigned to a distant facility.
+    location to its facility is weighted by max(1, count), so that a location whose noisy count is 0 is not assigned to
+    a distant facility.
 
     Args:
         server: The server's public data and settings.

@@ -50,7 +50,7 @@ class SiteCosts:
     Attributes:
         site: The public data.
         among: (F,) Indices of the locations that may hold a facility, ascending.
-        weight: (C,) The factor of each location's distance, in clients, >= 0.
+        weight: (C,) The number of clients by which the cost of each location is multiplied, >= 0.
         scale: (C,) The capacity that each location takes up, divided by its weight, >= 0.
     """
 

@@ -213,7 +213,7 @@ class Design(ABC):
         return self.fill_unmeasured(noisy, self.budgets, numbers_of(counts)[: self.exact]), records
 
     def fill_unmeasured(self, noisy: Tables, measured: Sequence[Sequence[object]], totals: Sequence[Ints]) -> Tables:
-        """Replace values without noise by values derived from public totals and noisy values.
+        """Replace unmeasured values with values derived from public totals and noisy values.
 
         If no table is measured on a level above the leaves, its values become the sums over the level below. All other
         unmeasured values become 0. Totals that are published exactly replace measurements. A value without noise

@@ -133,11 +133,13 @@ def errors_of_counts(
 def _mean_absolute_of_whole(estimate: Estimate, reduced: Estimate, taken_off: Floats | float) -> Floats:
     """Return the mean absolute errors of a region's counts after a common part is subtracted.
 
-    Let X be the error of a count, with variance v, and q the share of v that is due to the common part. The remaining
-    error is (1 - q) X - T, where T is independent of X and nearly normal, with variance q (1 - q) v. If X is an integer
-    that is usually 0 and T is far below 1, the mean absolute value is (1 - q) E|X| + P(X = 0) E|T|. The second term is
-    due to counts with X = 0, whose remaining error is T alone. Normal and Laplace errors are never exactly 0, so they
-    need no such term.
+    Let X be the error of a count, and let v be its variance. A share q of v is due to the part of the error that is
+    common to all counts in the region. The remaining error is (1 - q) X - T. Here T is independent of X and nearly
+    normal, with variance q (1 - q) v.
+
+    If X is an integer that is usually 0 and T is far below 1, the mean absolute value is (1 - q) E|X| + P(X = 0) E|T|.
+    The second term is due to counts with X = 0, whose remaining error is T alone. Normal and Laplace errors are never
+    exactly 0, so they need no such term.
 
     Args:
         estimate: The moments of the errors X.

@@ -549,7 +549,7 @@ def _check_unmeasured_levels(design: Design, release: HierarchyRelease) -> list[
     """Check that values without noise equal those derived by :meth:`.Design.fill_unmeasured`.
 
     Returns:
-        A message for each table and level with other values.
+        A message for each table and level where they differ.
     """
     filled_tables = design.fill_unmeasured(release.noisy, release.scales, release.totals)
     complaint = "has no noise, and its values are neither exact numbers nor the sums of the level below"

@@ -103,7 +103,7 @@ class CentralSearch:
         context: The method, optimality gap and limits of the run.
         sets: Each user's LR set: the records near the user, for which the user's matrix has rows.
         records: (U,) The indices of the records in at least one LR set, ascending.
-        incumbent: Receives mechanisms, certifies the best of them and keeps the one with the smallest loss.
+        incumbent: The best certified mechanism so far. New candidates are offered to it and certified by it.
         solved: The server's solution; None if there is none yet or the server failed.
         stop_reason: The error with which the server failed; None if it found a solution.
     """

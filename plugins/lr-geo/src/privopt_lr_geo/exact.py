@@ -106,7 +106,8 @@ class ExactSearch:
 
     Attributes:
         problem, context, data: The problem, the options and limits of the run, and the map.
-        incumbent: Receives matrices and dual multipliers, certifies the best matrix and proves the best bound.
+        incumbent: The best certified matrix and the best proved bound so far. Matrices and dual multipliers are offered
+            to it.
         columns: The best certified column weights, the rows that they yield for all records, and the loss of these
             rows. None until weights have been certified.
         reason: Why the star mechanism's weights are not published, or why no lower bound was computed. Empty if neither
@@ -234,7 +235,7 @@ class ExactSearch:
         return population_loss(all_rows, self.data), all_rows
 
     def prove(self, proof: Multipliers, value: float) -> tuple[float, None]:
-        """Return the lower bound that dual multipliers prove, rounded down, and None, because no proof is stored.
+        """Return the lower bound proved by dual multipliers, rounded down; and None, because no proof is stored.
 
         Args:
             proof: Multipliers for the pairs in ``data.needed``.

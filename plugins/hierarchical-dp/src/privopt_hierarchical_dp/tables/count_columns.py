@@ -165,7 +165,7 @@ class _Columns:
         )
 
     def chance_of_individuals(self, key: Sequence[str]) -> float:
-        """Return an upper bound on the probability of as many distinct rows, if each row is an independent individual.
+        """Return an upper bound on the probability of so many distinct rows, if each row is an independent individual.
 
         The bound is computed for individuals that are uniformly distributed over the cells. It holds for any
         distribution, because distinct rows are most likely under the uniform distribution.

@@ -76,8 +76,8 @@ class TablesDesign(Design):
             method: The method of the mechanism.
 
         Raises:
-            InputError: Names do not match, the regions do not form a tree, the number of shares differs from the number
-                of levels, or there are too many cells.
+            InputError: Keys of the problem file are inconsistent, the regions do not form a tree, the number of shares
+                differs from the number of levels, or there are too many cells.
             InfeasibleError: The bounds contradict one another.
         """
         problem.check_keys(file)

@@ -130,8 +130,9 @@ class Domain:
     ) -> tuple[Floats, Floats]:
         """Return, for each table, the sum of squares and the sum of fourth powers of the weights in :meth:`influence`.
 
-        A weight depends only on whether a cell has the first value of each attribute in the margin. Each axis is
-        therefore reduced to two values, the first one and any other, and each weight is counted as often as it occurs.
+        The weight of a cell depends only on which of the margin's attributes have their first value there. Weights are
+        therefore computed for two values per axis, the first one and any other. In the sums, each of these weights is
+        counted as often as it occurs.
 
         Args:
             margin: The margin of the estimated cell.
