@@ -279,7 +279,7 @@ def failure_bound(
     added: Sequence[Floats],
     rule: MarginRule,
 ) -> float:
-    """Return an upper bound on the probability that a facility of the chosen radius overflows, for any true counts.
+    """Return an upper bound, for any true counts, on the probability that a facility overflows under the chosen radius.
 
     The radius is determined by the total of all noisy counts. The bound is the maximum, over all true totals, of a sum
     over all radii and their facilities (the formula in the module's docstring). Each term is the probability that this

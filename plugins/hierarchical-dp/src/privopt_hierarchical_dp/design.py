@@ -65,7 +65,7 @@ CONTRADICTING_ERRORS: Final = 6.0
 
 @frozen(kw_only=True)
 class Contradiction:
-    """A contradiction between a public bound on a region's total and the noisy values.
+    """A public bound on a region's total that the noisy values contradict.
 
     Attributes:
         region: The name of the region.

@@ -18,7 +18,7 @@ __all__ = ["Groups", "check_totals", "read_counts", "read_units"]
 
 @frozen(kw_only=True, eq=False)
 class Groups:
-    """The groups in a file of counts or units.
+    """The numbers of groups by leaf region and size, read from a file of counts or units.
 
     Attributes:
         regions: The region tree, and the paths by which the file identifies its leaves.

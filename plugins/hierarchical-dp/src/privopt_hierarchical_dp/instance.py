@@ -27,7 +27,7 @@ __all__ = ["Instance", "Truth", "read_groups", "read_tables"]
 
 @frozen(kw_only=True, eq=False)
 class Truth:
-    """The contents of the secret files.
+    """The true counts in the secret files, and notes on what was not read.
 
     Attributes:
         leaves: For each table, an array of shape (leaf regions, ...) with the true counts.

@@ -63,7 +63,7 @@ UNMEASURED: Final = Noise(variance=1e100)
 
 @frozen(kw_only=True, eq=False)
 class Estimate:
-    """Unbiased estimates for one level.
+    """Unbiased estimates of the values on one level, with the moments of their errors.
 
     Attributes:
         mean: Array of shape (regions, values) with the estimates.

@@ -36,7 +36,7 @@ size s or more. ``inner`` is ``less`` without the last column, whose value is kn
 
 @frozen
 class Method:
-    """A method of hierarchical-dp.
+    """The properties of one method of hierarchical-dp: what it measures, and how it fits a release.
 
     Attributes:
         name: The name of the method, as given to ``--method``.
@@ -62,7 +62,7 @@ class Method:
 
     @property
     def guarantee(self) -> str | None:
-        """The registered guarantee: ``"none"`` for the published chain, which exceeds its epsilon, otherwise None."""
+        """The registered guarantee: ``"none"`` for the published chain (it exceeds its epsilon), None for all others."""
         return "none" if self.query == "chain" else None
 
 

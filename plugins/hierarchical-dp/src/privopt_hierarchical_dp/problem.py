@@ -219,7 +219,7 @@ class Settings:
 
 @frozen(kw_only=True)
 class PlanSettings:
-    """The ``[plan]`` table of a problem file: the weights of errors in ``privopt plan``."""
+    """The ``[plan]`` table of a problem file: the weights that ``privopt plan`` gives to errors."""
 
     errors: Mapping[str, Fraction] | None = key(
         default=None,

@@ -71,7 +71,7 @@ class Form:
 
 @frozen(kw_only=True, eq=False)
 class Layout:
-    """The files of a release.
+    """The files of a release, described by the published form of each table.
 
     Attributes:
         forms: The published form of each table.

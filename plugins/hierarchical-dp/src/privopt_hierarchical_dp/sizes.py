@@ -332,7 +332,7 @@ class SizesDesign(Design):
 
     @property
     def has_intervals(self) -> bool:
-        """Whether the method provides intervals for the counts, as all methods do except for the published chain."""
+        """Whether the method provides intervals for the counts. All methods except the published chain do."""
         return self.rule.query != "chain"
 
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:

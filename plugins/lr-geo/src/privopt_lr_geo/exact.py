@@ -85,7 +85,7 @@ def population_loss(weights: Unsigned, data: MetricData) -> float:
 
 
 def search_seconds(incumbent: Incumbent[Any, Any, Any], context: SolveContext) -> float | None:
-    """Return the seconds available to a search whose result must still be certified, written and read back in time.
+    """Return how long a search may take, in seconds, if its result must be certified, written and read back in time.
 
     Args:
         incumbent: The incumbent, which has timed the certification of a first candidate.

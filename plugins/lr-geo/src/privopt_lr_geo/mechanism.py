@@ -103,7 +103,10 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return OwnMatrices.within_radius(problem.data, problem.declared.lr_geo.radius)
 
     def utility(self, problem: LRGeoInstance, method: str) -> UtilityLoss[LRGeoRelease]:
-        """Return the utility loss: the expected true cost, averaged over the users or, for a region, over the prior."""
+        """Return the utility loss: the expected true cost, averaged over the users.
+
+        If the problem has a region, the average is over the prior instead.
+        """
         if problem.data.region is not None:
             # All records are users here. MeanOfUsers divides by the number of users. The prior's weights already add up
             # to 1, so the costs are multiplied by this number to compensate.

@@ -37,7 +37,7 @@ The last word, "scales" or "variances", is appended.
 
 
 class Counts:
-    """The claims made by a release of ``hierarchical-dp`` or ``hierarchical-tables``.
+    """The claims made by a release of ``hierarchical-dp`` or ``hierarchical-tables``, and the checks of these claims.
 
     Attributes:
         folder: The release folder.

@@ -9,7 +9,7 @@ __all__ = ["Table", "measure", "project"]
 
 
 class Table:
-    """A published table in a release.
+    """A published table in a release, with its counts, intervals and noisy values.
 
     Attributes:
         prefix: The prefix of the names of the table's arrays in noisy.npz.

@@ -43,7 +43,7 @@ def _list_subsets(margin: Margin) -> list[Margin]:
 
 @frozen(kw_only=True)
 class Domain:
-    """The attributes and the measured tables.
+    """The attributes of individuals, and the measured tables with their weights in least squares.
 
     Attributes:
         sizes: The number of values of each attribute.
@@ -234,7 +234,7 @@ class Domain:
 
 @frozen(kw_only=True)
 class Step:
-    """A step that fits a margin, given a smaller margin that is already fitted.
+    """One step of a fit to several tables: fit a margin, given a smaller margin that is already fitted.
 
     Attributes:
         margin: The margin to fit.

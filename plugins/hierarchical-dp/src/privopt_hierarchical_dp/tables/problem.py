@@ -151,7 +151,7 @@ class TablesPrivacy(Privacy):
 
 @frozen(kw_only=True)
 class TablesPlan:
-    """The ``[plan]`` table of a problem file: the weights of errors in ``privopt plan``."""
+    """The ``[plan]`` table of a problem file: the weights that ``privopt plan`` gives to errors."""
 
     errors: Mapping[str, Mapping[str, Fraction]] | None = key(
         default=None,
