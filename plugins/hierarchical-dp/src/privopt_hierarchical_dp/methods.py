@@ -62,7 +62,7 @@ class Method:
 
     @property
     def guarantee(self) -> str | None:
-        """The registered guarantee: ``"none"`` for the published chain (it exceeds its epsilon), None for all others."""
+        """The registered guarantee: ``"none"`` for the published chain (it exceeds its epsilon), or None."""
         return "none" if self.query == "chain" else None
 
 

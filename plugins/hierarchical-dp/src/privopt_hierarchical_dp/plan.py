@@ -182,7 +182,7 @@ def _read_public_parts(declared: CountsProblem, file: str, method: str) -> tuple
 
 
 def _format_notes(design: Design, best: Splits) -> Iterator[str]:
-    """Yield a sentence that qualifies the predicted errors and, for several tables, the best split as TOML lines."""
+    """Yield a caveat about the predicted errors and, for several tables, the best split as lines to add to the file."""
     if isinstance(design, SizesDesign):
         yield NOISE_ALONE
         return
