@@ -65,13 +65,13 @@ class _Lengths:
 
     @property
     def ratio(self) -> float | None:
-        """The median ratio of road length to straight line, or None if no road connects two different positions."""
+        """The median ratio of road length to straight-line distance, or None if no road has ends at two positions."""
         is_apart = self.straight > 0
         return float(np.median(self.km[is_apart] / self.straight[is_apart])) if is_apart.any() else None
 
 
 def compare_lengths(edges: File, records: Space) -> Iterator[str]:
-    """Yield warnings about lengths that are too short for the ends of a road or seem to be in a unit other than km.
+    """Yield warnings about road lengths that are shorter than a straight line or seem to be in a unit other than km.
 
     Args:
         edges: The file of roads, with the columns ``from``, ``to`` and ``km``.
@@ -138,18 +138,21 @@ def _find_short(lengths: _Lengths, texts: NDArray[np.str_]) -> tuple[list[int], 
 
 
 def _likely_reason(ratio: float, kind: str) -> str | None:
-    """Return the likely cause of an implausible ratio of road length to straight line, or None if it is plausible.
+    """Return the likely cause of an implausible ratio of road length to straight-line distance.
 
     Args:
         ratio: The median ratio over all roads.
-        kind: The kind of places, "planar" or "geographic". Degrees are a possible reason only for planar positions.
+        kind: The kind of places, "planar" or "geographic". Degrees are a possible cause only for planar positions.
+
+    Returns:
+        The cause in words, or None if the ratio is plausible.
     """
     units = (DEGREES, *UNITS) if kind == "planar" else UNITS
     return next((reason for lower, upper, reason in units if lower <= ratio < upper), None)
 
 
 def _measure_roads(table: dict[str, Any], records: Space) -> _Lengths:
-    """Return the lengths of all roads between two different records, with the straight lines between their ends.
+    """Return the length and the straight-line distance of each road that connects two different records.
 
     Args:
         table: The columns ``from``, ``to`` and ``km`` of the table of roads.

@@ -50,16 +50,16 @@ class Multipliers:
     """Dual multipliers for the privacy constraints: one signed value per pair p = (i, j) and output k.
 
     A positive value is the multiplier for the constraint ``z_ik <= exp(eps d) z_jk``. The absolute value of a negative
-    one is the multiplier for the constraint with i and j exchanged. One value per pair is enough: reducing both
-    multipliers by ``t`` raises the reduced costs of i and j by ``(exp(eps d) - 1) t``. So the bound does not become
-    weaker if the smaller multiplier is subtracted from both, which leaves one of them at 0.
+    one is the multiplier for the constraint with i and j exchanged. One value per pair is enough, because only one of
+    the two multipliers needs to be nonzero. Subtracting ``t`` from both raises the reduced costs of i and j by
+    ``(exp(eps d) - 1) t``, so subtracting the smaller one from both never weakens the bound.
 
     Attributes:
         rows: Function that returns an iterator over the nonzero multipliers, output by output. Outputs come in
             ascending order, each at most once, and each pair occurs at most once for an output. Values that are not
             finite are treated as 0.
-        many: Number of multipliers if a solver returned one for every constraint, in which case a proof may omit the
-            small ones. ``many`` is 0 if only a few multipliers are nonzero, as for trees.
+        many: Number of multipliers if a solver returned one for every constraint. A proof may then omit small ones. 0
+            if only a few multipliers are nonzero, as for trees.
     """
 
     rows: Callable[[], Iterator[Few]]
@@ -112,9 +112,9 @@ class Multipliers:
     def freer(self, gain: Floats) -> Multipliers:
         """Return the multipliers times ``exp(-gain)``, for use with constraints that allow larger log-ratios.
 
-        Any multipliers prove a bound. If the multiplier f of a constraint stayed the same, however, the term ``exp(eps
-        d) f`` would increase by ``exp(eps d) gain f``. This would ruin the bound if ``eps d`` is 5 or more, even at a
-        gain of 1e-9. With scaled multipliers, the term stays the same, and the bound is lowered only by ``gain f``.
+        A multiplier f enters the bound through the term ``exp(eps d) f``. Without scaling, the term would increase by
+        ``exp(eps d) gain f``. If ``eps d`` is 5 or more, even a gain of 1e-9 would make the bound useless. With
+        scaling, the term stays the same, and the bound is lowered only by ``gain f``.
 
         Args:
             gain: Array of shape (P,), the amount by which the allowed log-ratio of each pair has increased.
@@ -309,9 +309,9 @@ class SparseMultipliers:
         """Convert multipliers for pairs to multipliers for directed constraints, omitting those not worth storing.
 
         For each output and each record i, the smallest multipliers for constraints with first record i are omitted, as
-        long as their sum is at most ``spare[i]``. The constraint (i, j) adds its multiplier to the reduced cost of
-        record i, and only lowers that of record j. Omitting the multiplier therefore lowers the bound by at most its
-        value. In total, the bound is lowered by at most the sum of ``spare``.
+        long as their sum is at most ``spare[i]``. A multiplier for the constraint (i, j) raises the reduced cost of
+        record i by its own value, and raises no other reduced cost. Omitting it therefore lowers the bound by at most
+        this value. In total, the bound is lowered by at most the sum of ``spare``.
 
         Args:
             multipliers: Multipliers for ``pairs``.

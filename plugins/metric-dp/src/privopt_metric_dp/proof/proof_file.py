@@ -6,10 +6,10 @@ duality gives (see :mod:`privopt_metric_dp.proof.lagrangian_bound`)::
 
     sum_i min_k (p_i c_ik + sum over rows (i, j) of f_k - sum over rows (j, i) of F_ji f_k)  <=  its loss
 
-Here p_i is the prior of record i, c_ik the cost of output k for record i, and f_k a row's multiplier for output k. Any
-constraint (row) that every private mechanism satisfies can be used. These are the constraints for required pairs,
-and those for pairs that required pairs imply, at the length of the shortest path. ``docs/reference/proof.md`` describes
-the forms of the file.
+Here p_i is the prior of record i, c_ik is the cost of output k for record i, and f_k is a row's multiplier for output
+k. A row is a constraint between two records i and j that every private mechanism satisfies. The pair (i, j) is either
+required, or implied by required pairs. In the latter case, d_ij is the length of the shortest path between the two
+records over required pairs. ``docs/reference/proof.md`` describes the forms of the file.
 """
 
 from __future__ import annotations

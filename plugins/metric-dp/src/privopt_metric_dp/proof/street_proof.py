@@ -15,8 +15,9 @@ for mechanisms that report any points on the streets.
 The proof is weak duality with infinitely many outputs, where the point at distance t from a has the multipliers (1 - t
 / l) f_a + (t / l) f_b. For a record outside the piece, the cost at t is the smaller of d_ia + t and d_ib + l - t, where
 d_ia and d_ib are the record's distances to the ends of the piece. This function is concave, so it lies above its chord.
-For a record inside, the cost is the smallest of these two and |t - s|, which is concave from 0 to s and from s to l. So
-the reduced cost is at least the smallest of its values at 0, at s (where the cost is 0) and at l.
+For a record inside the piece, the cost at t is the smallest of d_ia + t, d_ib + l - t and |t - s|. It is concave from 0
+to s and from s to l. So the reduced cost is at least the smallest of its values at 0, at s (where the cost is 0) and at
+l.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ of i's amount to p, and the remainder, ``left_ik``, stays at i. Let F >= 1 be th
 A root keeps its g. All these f are non-negative, so they are multipliers that prove the lower bound
 ``sum_i y_i + sum_i min_k left_ik`` (:mod:`privopt_metric_dp.proof.lagrangian_bound`).
 
-Suppose that, for multipliers f' >= 0 on the same constraints, the price of each record is its smallest reduced cost
-over all outputs. Then the bound from the trees is at least as high as the bound from f'. Under f', no record is left
-with a negative amount. Let g'_i be the counterpart of g_i under f'. By induction from the leaves, g_i is at least g'_i.
-For i below p, the amount left under f' is non-negative, so f >= f' and at least as much is added to g_p. For i above p,
-f <= f' likewise, and at most as much is subtracted.
+Take any multipliers f' >= 0 on the same constraints, and let the price of each record be its smallest reduced cost
+under f', over all outputs. Then the bound from the trees is at least as high as the bound from f'. The reason is that
+no record is left with a negative amount under f'. Let g'_i be the counterpart of g_i under f'. By induction from the
+leaves, g_i is at least g'_i. For i below p, f is at least f', so at least as much is added to g_p. For i above p, f is
+at most f', so at most as much is subtracted from g_p.
 
 For multipliers that form trees, it is therefore enough to store the prices and the trees. An entry takes 2 bytes (4 for
 more than 32,768 records) before compression. The multipliers are derived without rounding, so every evaluation encloses
@@ -255,8 +255,9 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
 class Trees(Proof):
     """A proof that consists of a price per record and trees for each output, which determine the multipliers.
 
-    Let d be the distance between a record and its parent. The probability of a record above its parent is exp(eps d)
-    times the parent's, and that of a record below its parent is exp(-eps d) times the parent's.
+    A record is either above or below its parent in an output's tree. Let d be the distance between the two. The
+    output's probability at the record is exp(eps d) times that at the parent if the record is above, and exp(-eps d)
+    times that at the parent if it is below.
 
     Attributes:
         prices: Array of shape (N,) and type float64, the prices of the records, all finite.

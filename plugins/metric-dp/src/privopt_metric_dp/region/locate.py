@@ -1,9 +1,9 @@
 """Find the simplex that contains a position, or the nearest point in the region, in exact arithmetic.
 
-Positions, vertices and their products are 64-bit integers if every triangle extends over less than 2^31 mm (2,147 km),
-and every side and every distance from a side is below 2^30 mm. Otherwise, they are Python integers. The cells of a
-regular grid index the simplices. The sides that may be nearest to a position are found with floating-point distances.
-If rounding errors could change which of them is nearest, the distances are compared as rationals.
+A regular grid of cells indexes the simplices. Coordinates and their products are 64-bit integers if no triangle extends
+over 2^31 mm (2,147 km) or more, and no side and no distance from a side reaches 2^30 mm. In all other cases, they are
+Python integers. Floating-point distances narrow down the sides that may be nearest to a position. If rounding errors
+could change which of these is nearest, their distances are compared as rationals.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NEAREST_SIDES: Final = 4  # largest number of listed candidates; if there are m
 
 
 class Cells(NamedTuple):
-    """A regular grid of cells, each with the boxes that intersect it, in arrays for compiled functions.
+    """A regular grid that indexes boxes (axis-parallel rectangles) by the cells that they intersect.
 
     The cell in column c and row r has the index c + r * shape[0].
 

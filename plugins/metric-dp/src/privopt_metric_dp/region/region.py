@@ -83,7 +83,7 @@ class Region(ABC):
         simplices: Array of shape (S, 2) with the ends of each street, or of shape (S, 3) with the corners of each
             triangle, counter-clockwise.
         steps: n, the number of pieces into which each half of a street is divided. The S-shaped weights are linear on
-            each piece. It is 0 on a plane, and if weights are linear along whole streets.
+            each piece. It is 0 on a plane, and for streets along which weights are linear.
     """
 
     size: int
@@ -175,7 +175,7 @@ class Streets(Region):
 
 
 def street_growth(epsilon: Fraction, km: float, steps: int) -> Fraction:
-    """Return the exact a in the sufficient condition z(v) <= (1 + a) z(u) between the two ends u and v of a street.
+    """Return the exact a for which z(v) <= (1 + a) z(u) is sufficient, where u and v are the two ends of a street.
 
     It is 2 ((1 + t)^n - 1) with t = epsilon km / (2 n), or epsilon km if n = 0.
 

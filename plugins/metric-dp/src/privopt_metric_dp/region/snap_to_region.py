@@ -128,7 +128,7 @@ class SimplexMixture:
             is 0 for a position inside the region.
         streets: Array of shape (B,), the index of each position's street. Empty on a plane.
         reaches: Epsilon times the length of each street whose ends have positions. Empty if snapping is linear.
-        reach: Two arrays of shape (B,): the index of each position's street in ``reaches``, and the street's reach
+        reach: Two arrays of shape (B,): the index in ``reaches`` of each position's street, and that street's reach
             (epsilon times length) in floating point. None if snapping is linear.
         steps: n in :func:`far_share`; 0 for linear snapping.
     """
@@ -159,7 +159,7 @@ class SimplexMixture:
 
     @property
     def probabilities(self) -> Floats:
-        """Probabilities, in floating point, of snapping each position to its corners; an array of shape (B, m)."""
+        """Floating-point probabilities of snapping each position to each of its corners, shape (B, m)."""
         linear = self.linear
         if self.reach is None:
             return linear
@@ -251,7 +251,7 @@ class Snapper:
 
     @cached_property
     def side_ends(self) -> Ints:
-        """Vertex indices of the ends of each boundary side of a plane, or of each street; an array of shape (E, 2)."""
+        """Vertex indices of the two ends of each street, or of each boundary side of a plane, shape (E, 2)."""
         return self.simplices if self._triangles is None else self._triangles.rim
 
     @cached_property
@@ -278,10 +278,10 @@ class Snapper:
         return read_positions(positions, self.projection)
 
     def exactly(self, positions: Ints) -> SimplexMixture:
-        """Express positions, given in integer millimetres in the plane, as mixtures of the region's vertices.
+        """Express positions as mixtures of the region's vertices, like :meth:`snap`, but from integer coordinates.
 
         Args:
-            positions: Array of shape (B, 2) of integers, x and y.
+            positions: Array of shape (B, 2) of integers, x and y in millimetres in the plane.
         """
         if self._triangles is None:
             side_numbers, shares, distances = self._sides.nearest(positions)

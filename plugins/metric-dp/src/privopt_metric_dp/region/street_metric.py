@@ -77,7 +77,7 @@ class EdgeMetric(RoadMetric):
 
     @cached_property
     def _output_distances(self) -> Floats:
-        """Distances from vertices to outputs, reduced to satisfy the triangle inequality; an array of shape (N, K)."""
+        """Distances from vertices to outputs, reduced to satisfy the triangle inequality, shape (N, K)."""
         assert self._output_metric is not None  # checked by the caller
         lengths = self.between(self._edges[:, 0], self._edges[:, 1])
         return read_only(consistent(self._output_metric.to_outputs(), self._edges, lengths))

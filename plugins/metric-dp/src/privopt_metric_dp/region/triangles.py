@@ -1,19 +1,20 @@
 """Sufficient bounds on the ratios along a triangle's sides, which limit the gradient inside the triangle.
 
-Let the probabilities of one output at the corners be z_A <= z_B, z_C. For a given smallest value z_A, the gradient is
-largest at an extreme value of p = z_B / z_A - 1 and q = z_C / z_A - 1. If the probabilities at the ends of each side
-differ by at most a factor 1 + a, where a is the side's ratio (a_AB for the side AB), then (p, q) lies in the polygon
-0 <= p <= a_AB, 0 <= q <= a_AC, q - p <= a_BC (1 + p), p - q <= a_BC (1 + q). The expression
+Let z_A, z_B and z_C be the probabilities of one output at the corners, with z_A the smallest. Let p = z_B / z_A - 1 and
+q = z_C / z_A - 1. Each side has a ratio a, such as a_AB for the side AB. Suppose that the probabilities at the two ends
+of each side differ by at most a factor 1 + a. Then (p, q) lies in the polygon 0 <= p <= a_AB, 0 <= q <= a_AC,
+q - p <= a_BC (1 + p), p - q <= a_BC (1 + q). The expression
 
     (2 area)^2 |grad z|^2 / z_A^2 = p^2 |AC|^2 + q^2 |AB|^2 - 2 p q AB . AC
 
-is convex, so its maximum is at a corner of that polygon. The corners are rational if the ratios a are. Each
-corner of the triangle is taken in turn as A, the corner with the smallest value. The ratios are sufficient if, each
-time, the expression is at most (2 area epsilon)^2 at every corner of the polygon.
+is convex, so its maximum is at a corner of that polygon. The corners are rational if the ratios are. Each corner of the
+triangle is taken in turn as A, the corner with the smallest probability. The ratios are sufficient if, each time, the
+expression is at most (2 area epsilon)^2 at every corner of the polygon.
 
-Let a = s epsilon l, where l is the length of the side. These ratios are sufficient if s is the sine of the smallest
-angle (docs/guide/everywhere.md, "Triangles"). For equilateral and right isosceles triangles, no larger s is sufficient.
-The largest common s lies between this sine and the cosine of half the largest angle, and is found by bisection.
+The ratios used are a = s epsilon l, where l is the length of the side and s is a factor common to all three sides. They
+are sufficient if s is the sine of the smallest angle (docs/guide/everywhere.md, "Triangles"). For equilateral and right
+isosceles triangles, no larger s is sufficient. In general, the largest s lies between this sine and the cosine of half
+the largest angle, and is found by bisection.
 """
 
 from __future__ import annotations

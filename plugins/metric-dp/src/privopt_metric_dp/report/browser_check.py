@@ -47,8 +47,8 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
     Returns:
         A section with the release and a button that checks it. If the guarantee covers a region, the section refers to
         the stand-alone checker instead. The result is None if the release is marked as not private, or if the browser
-        cannot check it. The browser cannot check a release with more than ``MOST_RECORDS`` records or outputs, with an
-        unsupported scope, with several records but no pairs, or with outputs that were chosen from the records.
+        cannot check it: because it has more than ``MOST_RECORDS`` records or outputs, an unsupported scope, several
+        records but no pairs, or outputs that were chosen from the records.
     """
     if release.region is not None and not result.mark:
         return Section(
@@ -106,7 +106,7 @@ def _integers_to_text(value: Any) -> Any:
 
 
 def _names_file(table: Any, name: str) -> bool:
-    """Return whether ``name`` is a value in a table of a problem file, or in a table nested in it."""
+    """Return whether ``name`` occurs as a value in a problem file's table, or in any table nested in it."""
     if isinstance(table, dict):
         return any(_names_file(value, name) for value in table.values())
     return bool(table == name)

@@ -174,16 +174,16 @@ class ExplorerData:
         marking: The meaning of an outline.
         streets: Array of shape (E, 2) with the pairs of records that a street or a triangle side connects; None if
             there are none.
-        streets_join_outputs: Whether ``streets`` contains pairs of outputs rather than records. This is the case if
-            only some records can be selected.
+        streets_join_outputs: Whether ``streets`` contains pairs of outputs rather than records, as it does if only some
+            records can be selected.
         noun: The word for a record.
         descriptions: The name or position of each record; empty if ids suffice.
         output_descriptions: The name or position of each output; empty if ids suffice.
         cell: The width and height of the cell around each output, in the unit of the axes; None to draw dots.
         prior: Array of shape (N,) with the prior of each record. It is used to show which records could be mistaken for
             each other; None to omit this.
-        hidden: A function that returns the result of :func:`hidden_among` for :data:`ODDS`. It is called only if the
-            map fits into the page.
+        hidden: A function that returns the result of :func:`hidden_among` for the limits in :data:`ODDS`. It is called
+            only if the map fits into the page.
     """
 
     rows: Sequence[str]

@@ -53,8 +53,8 @@ def layout(*spaces: Space) -> list[Layout]:
     """Return a layout for each of several spaces, all in the same plane.
 
     Geographic places are drawn in km from their south-west corner, with longitudes scaled by the cosine of the mean
-    latitude. Vectors are projected onto their first two principal components. If any space has no coordinates, all
-    places are drawn on a circle, in order.
+    latitude. Vectors are projected onto their first two principal components. If a space has no coordinates, the places
+    of all spaces are drawn on a circle, in order.
     """
     coordinates = [space.coordinates for space in spaces]
     counts = [len(space) for space in spaces]

@@ -205,7 +205,7 @@ def meaning_section(sentences: Sequence[str], records: Space, result: Result, re
     Args:
         sentences: The sentences that explain the guarantee.
         records: The records, whose kind determines the proposed commands.
-        result: The result. No commands are proposed for a release with a mark, such as "seeded, not private".
+        result: The result. No commands are proposed for a release that is marked, such as "seeded, not private".
         relation: The unit of epsilon and the kind of distance, such as "per km by road". By default, only the unit is
             stated.
     """

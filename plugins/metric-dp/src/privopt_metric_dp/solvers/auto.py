@@ -134,8 +134,8 @@ def _suits_star(records: int, outputs: int) -> bool:
 def begins_with_star(records: int, outputs: int, method: str) -> bool:
     """Return whether :func:`search` begins with the star, and completes it even past a deadline.
 
-    This is the case if the method tries the star, the instance suits it, and computing the star would take at most half
-    of the time limit on an idle machine.
+    The result is True if the method tries the star, the instance suits it, and an idle machine would need at most half
+    of the time limit to compute the star.
 
     Args:
         records, outputs: Number of records and number of outputs of the whole instance.
@@ -255,9 +255,9 @@ def run_ladder(
 def _offer_quick_bound(part: Part, offers: PartOffers) -> None:
     """Offer lower bounds that take little time to compute.
 
-    All of them are computed, even past a deadline, if an idle machine would need at most the share `AT_ONCE` of the
-    time limit. If it would need more, the computation ends once that share of the remaining time is used up, without an
-    error.
+    If an idle machine could compute all of them within the share `AT_ONCE` of the time limit, all of them are computed,
+    even past a deadline. If it could not, the computation stops, without an error, after that share of the remaining
+    time.
 
     Args:
         part: The part.
@@ -414,7 +414,7 @@ def solve(
     constant = one_output(instance)
 
     def offer_constant() -> None:
-        """Offer the best mechanism that always reports the same output. Computing it takes almost no time."""
+        """Offer the best mechanism that always reports the same output, which takes almost no time to compute."""
         incumbent.offer(
             constant.method,
             candidate=constant.z,

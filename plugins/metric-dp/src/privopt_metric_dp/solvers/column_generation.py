@@ -106,7 +106,7 @@ class ColumnGeneration:
 
         Raises:
             SolverError: No further ray was found before the gap was reached, more than ``most_left`` of the gap
-                remained after a round, or all `LAST_ROUND` rounds were used.
+                remained after a round, or the gap was still not reached after `LAST_ROUND` rounds.
             OutOfTime: The time limit has expired.
         """
         instance, graph, symmetry = part.instance, part.graph, part.symmetry

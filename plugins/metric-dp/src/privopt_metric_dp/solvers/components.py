@@ -51,7 +51,7 @@ class MergedInstance:
         group: ``(N,)`` index of the group to which each original record belongs.
         pair: ``(P,)`` index of the merged pair that each original pair has become: `INSIDE` for a pair within a group,
             and `SKIPPED` if a shorter pair joins the same two groups.
-        flipped: ``(P,)`` whether the merged pair runs in the opposite direction.
+        flipped: ``(P,)`` whether the merged pair has its two records in reverse order.
     """
 
     original: Instance
@@ -349,7 +349,7 @@ class ReducedInstance:
 
 
 def _join_results(join: Any, results: Sequence[Any]) -> Any:
-    """Join the results for all parts, after computing those that are deferred.
+    """Compute the results that are deferred, and join the results for all parts.
 
     Args:
         join: Function that takes a list of the parts' candidates, or of their proofs, and joins them.
@@ -359,13 +359,13 @@ def _join_results(join: Any, results: Sequence[Any]) -> Any:
 
 
 class _PartOffers(Offers[Floats, Multipliers]):
-    """Receives the offers for one of several parts, and measures the gap of this part alone.
+    """A receiver of the offers for one of several parts, which measures the gap of this part alone.
 
-    A relaxation's candidates are not passed on until they have been repaired.
+    A candidate from a relaxation is not passed on until it has been repaired.
 
     Attributes:
-        firm: The best bound, and the best candidate with a final value. The value of a relaxation's candidate is not
-            final, because repairing the candidate raises it.
+        firm: The best bound, and the best candidate whose value is final. The value of a candidate from a relaxation is
+            not final, because the repair raises it.
     """
 
     def __init__(self, instance: Instance, outer: PartOffers, offer: Callable[[str], None]) -> None:

@@ -112,8 +112,9 @@ def _save_best(state: State, status: _IterateStatus, *, last: bool = False) -> b
         last: Whether to save the mechanism even if its loss is larger, because its row sums were restored.
 
     Returns:
-        False if the iteration must end: the coupling is formed, but the row sums are invalid. If the coupling is not
-        formed, invalid row sums are accepted, because steps are inexact and the sums are restored only occasionally.
+        Whether the iteration may continue. It must end if the row sums are invalid although the matrix that couples the
+        outputs is formed. If this matrix is not formed, invalid sums are accepted, because steps are inexact and the
+        sums are restored only occasionally.
     """
     is_sound = _has_sound_sums(status)
     # A mechanism whose rows do not sum to one is not saved, whatever its loss. Multipliers prove a bound in any case.
@@ -141,7 +142,7 @@ def _step_lengths(ratios: Floats) -> Floats:
 
 
 def _coupling_tolerance(state: State) -> tuple[float, int]:
-    """Return the relative residual at which to stop solving systems with the coupling, and the iteration limit."""
+    """Return the tolerance (a relative residual) and the iteration limit for linear systems with the coupling."""
     if state.formed:
         return RESIDUAL_SHARE, MAX_STEPS
     # A smaller residual is used once row sums could not be restored, and takes more iterations.
@@ -266,7 +267,7 @@ def _restore_sums(state: State, coupling: SchurComplement, within: float) -> Non
 
 
 def _lift_mechanism(symmetry: Symmetry, parts: Sequence[Callable[[], Floats]]) -> Floats:
-    """Return the mechanism that consists of the groups' saved columns, with rows divided by their sums.
+    """Combine the columns that the groups saved into a mechanism, and divide its rows by their sums.
 
     Args:
         symmetry: The symmetries, which turn the columns for representatives into those for all outputs.
@@ -308,7 +309,7 @@ def _lift_multipliers(
 def _offer_best(state: State, offers: PartOffers) -> None:
     """Offer the saved mechanism with the smallest loss, and the saved multipliers with the best bound.
 
-    Both are computed on request.
+    Both are computed only when they are needed.
 
     Args:
         state: The iterate, whose groups of outputs saved them.
@@ -379,7 +380,7 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
 
 
 def _must_restore(state: State, status: _IterateStatus, gap: float) -> bool:
-    """Return whether row sums must be restored: the gap is reached, or it has halved since a mechanism was saved.
+    """Return whether row sums must be restored because the gap is reached, or has halved since the last save.
 
     A halved gap counts only if the coupling is not formed. If it is formed, row sums are restored after each step.
 
@@ -393,10 +394,10 @@ def _must_restore(state: State, status: _IterateStatus, gap: float) -> bool:
 
 
 def _forms_coupling(part: Part, gap: float) -> bool:
-    """Return whether to form the whole matrix that couples the outputs, rather than complete some of its entries.
+    """Return whether to form the whole matrix that couples the outputs.
 
-    The matrix is formed if there are few records and the requested gap is small, or if its chordal completion would
-    take longer.
+    The alternative is to compute only some of its entries and use their chordal completion. The whole matrix is formed
+    if there are few records and the requested gap is small, or if the completion would take longer.
 
     Args:
         part: The part to solve.

@@ -41,13 +41,13 @@ class State:
         pool: Threads that run the groups, or None to run them in the caller's thread.
         groups: The outputs, in groups.
         orbit: ``(N,)`` orbit of the record at each position in the elimination order.
-        spread, gather: Sparse matrices that turn prices of orbits into prices of records, and row sums into means over
-            orbits.
+        spread: Sparse matrix that converts prices of orbits to prices of records.
+        gather: Sparse matrix that converts row sums of records to means over orbits.
         y: ``(O,)`` prices of the orbits.
         size: Number of privacy rows, over all outputs that are solved for.
         scale: Number by which the costs were divided.
-        formed: Whether the coupling is formed, rather than completed from its entries on the pattern.
-        rough: Relative residual at which to stop solving systems with the coupling if the coupling is not formed.
+        formed: Whether the whole coupling is formed. If not, it is approximated from its entries on the pattern.
+        rough: If the coupling is not formed, the relative residual at which to stop solving systems with it.
         saved_loss, bound: Loss of the saved mechanism, and the best bound, both divided by ``scale``.
     """
 

@@ -82,7 +82,7 @@ class Outputs:
         self._other_z, self._other_f = np.zeros_like(z), np.zeros_like(s)
 
     def _lane_indices(self, records: Ints, outputs: Ints) -> tuple[Ints, Ints]:
-        """Return the batch and the position of each given matrix entry, in arrays with eight values per record.
+        """Return, for each given matrix entry, the index of its batch and its position within the batch.
 
         Args:
             records, outputs: (M,) indices of the records, and of the outputs within the group.

@@ -1,11 +1,11 @@
 """Planar Laplace noise, released as the nearest output (Andrés et al., CCS 2013).
 
-Noise with the density (eps^2 / 2 pi) exp(-eps |y - x|) is added to the place x, and the output nearest to y is
-released. So the probability z_ik of output k for a record i at x is the mass of the noise over k's Voronoi cell. Let a
-line be at distance h from x, and let t be a direction from x, measured from the perpendicular to the line. In polar
-coordinates around x, the mass between x and the line, over directions a to b, is (1 / 2 pi) int_a^b 1 - (1 + eps h
-sec t) exp(-eps h sec t) dt. A cell's mass is therefore 1 if x lies in the cell and 0 if it does not, minus a signed
-integral of the tail for each side of the cell.
+A place x is replaced by a random point y with the density (eps^2 / 2 pi) exp(-eps |y - x|), and the output nearest to
+y is released. So the probability z_ik of output k for a record i at x is the probability mass in k's Voronoi cell.
+Consider a line at distance h from x, and let t be the angle between a direction from x and the perpendicular to the
+line. The mass between x and the line, over the angles from a to b, is the integral of 1 - (1 + eps h sec t)
+exp(-eps h sec t) over t, divided by 2 pi. A cell's mass is therefore 1 (if x lies in the cell) or 0 (if it does not),
+minus a signed integral of the tail for each side of the cell.
 
 After the substitution sec t = cosh s, the integrand is analytic in a strip of half-width pi / 2, and Gauss-Legendre
 panels are accurate up to rounding errors. Sides that are short or far away need only 8 or 12 points.
@@ -87,7 +87,7 @@ def _gauss_rules() -> Floats:
     """Return the Gauss-Legendre rules with 8, 12 and 16 points.
 
     Returns:
-        (3, 3, 16) for each rule, a row whose first element is the number of points, a row of nodes, and a row of
+        (3, 3, 16) array with three rows for each rule: the number of points (as the first element), the nodes and the
         weights. Rows are padded with zeros.
     """
     rules = np.zeros((3, 3, 16))

@@ -33,7 +33,7 @@ MAX_ROW_SUM_ERROR: Final = 1e-6
 
 
 class Mixture:
-    """The LP for the cheapest mixture of rays with row sums of one. Each solve starts from the last basis.
+    """The LP for the cheapest mixture of rays whose rows sum to one. Each solve starts from the previous basis.
 
     A ray is a vector over the records that satisfies every privacy row, so up to scale it is a column of a mechanism. A
     ray ``z`` serves the output at which its cost is smallest, so it costs ``min_k cost_k . z``. An orbit is a set of
@@ -201,7 +201,7 @@ class Mixture:
         return np.asarray(z / z.sum(axis=1, keepdims=True))
 
     def clean(self, prices: Floats) -> None:
-        """If there are too many rays, drop those with the largest reduced costs. Rays in the basis are never dropped.
+        """Drop the rays with the largest reduced costs if there are too many rays. Rays in the basis are kept.
 
         Args:
             prices: (N,) prices of the records, from which reduced costs are computed.

@@ -281,10 +281,10 @@ def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
 def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pivots: bool = True) -> Multipliers:
     """Return the multipliers derived from one tree for each output.
 
-    By default, the outputs are first priced again at the true log-ratios. Each output then gets the better of its old
-    and its new tree. A tree whose accumulated reduced costs have the right signs is a proof even if its ray is not
-    feasible. So the result is valid even if paths tie, or if pricing does not reach every output within half of the
-    remaining time.
+    By default, the outputs are first priced again at the true log-ratios, for at most half of the remaining time. Each
+    output then gets the better of its old and its new tree. A tree whose accumulated reduced costs have the right signs
+    is a proof even if its ray is not feasible. The result is therefore valid even if two paths are equally long, or if
+    time does not suffice to price every output.
 
     Args:
         instance: The problem with all outputs.
@@ -353,7 +353,7 @@ def quick_bound(part: Part, offers: PartOffers) -> None:
 
 
 def fits_granted_time(operations: float, share: float) -> bool:
-    """Return whether an idle machine can perform the given operations within a share of the time limit.
+    """Return whether an idle machine can perform a given number of operations within a share of the time limit.
 
     If there is no time limit, `MAX_GRANTED_SECONDS` is used instead.
 

@@ -1,14 +1,14 @@
 """Multipliers for a lower bound over reports anywhere on the streets (`privopt_metric_dp.proof.street_proof`).
 
 They are computed from the ordinary program whose outputs are the ends of street pieces, with two changed costs for each
-record inside a piece. The record's chord is the mean of its costs at the two ends, weighted so that the nearer end
-counts more (linear interpolation at the record). The cost at one end is reduced by the chord times a share theta,
-divided by the weight of this end. The cost at the other end is reduced by the chord times 1 - theta, divided by the
-weight of that end.
+record inside a piece. The two ends of the piece have weights that sum to 1, as for linear interpolation at the record:
+the nearer end has the larger weight. The record's chord is the weighted mean of its costs at the two ends. At one end,
+the cost is reduced by theta times the chord, divided by the end's weight. At the other end, it is reduced by 1 - theta
+times the chord, divided by that end's weight.
 
-Multipliers prove one bound for this program and another over the streets. For every theta from 0 to 1, the bound over
-the streets is at least as large, and for the best theta the two are equal. So between steps of the interior point,
-theta moves towards the end whose probability is too small.
+The multipliers prove one bound for this program and another over the streets. For every theta from 0 to 1, the bound
+over the streets is at least as large, and for the best theta the two are equal. Between steps of the interior point,
+theta is therefore moved towards the end whose probability is too small for its weight.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _Shares:
     theta: Floats = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Set theta to the tail's weight at first, so that both costs are reduced by the whole chord."""
+        """Initialise theta to the tail's weight, so that the cost at each end is reduced by the whole chord."""
         self.theta = self.inside.rest[self.rows]
 
     def costs(self) -> tuple[Floats, Floats]:

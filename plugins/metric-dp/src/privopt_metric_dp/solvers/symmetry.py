@@ -114,7 +114,7 @@ class Symmetry:
     def lift_multipliers(self, instance: Instance, columns: Multipliers) -> Multipliers:
         """Lift multipliers for the representatives to all outputs.
 
-        Each output gets its representative's multipliers, moved by the symmetry that maps the representative to it.
+        A symmetry that maps a representative to an output also maps the representative's multipliers to the output's.
 
         Args:
             instance: The instance with all outputs.
@@ -165,9 +165,9 @@ class Symmetry:
 def _iter_images(points: Floats) -> Iterator[Ints]:
     """Yield the permutations of points in a plane that are induced by rotations and reflections about their mean.
 
-    A map is determined by the images of two points that are not collinear with the mean. The images must be as far from
-    the mean, and from each other, as the two points are. At most `MAX_GROUP_ORDER` + 1 maps are tried, because a larger
-    group is not used.
+    A map is determined by the images of two points that are not collinear with the mean. Only images with the same
+    distances from the mean and from each other are considered. At most `MAX_GROUP_ORDER` + 1 maps are tried, because a
+    larger group is not used.
 
     Args:
         points: (N, 2) points.
@@ -240,9 +240,9 @@ def _sphere_invariants(points: Floats) -> Floats:
 def _iter_sphere_images(points: Floats) -> Iterator[Ints]:
     """Yield the permutations of unit vectors that are induced by rotations and reflections of the sphere.
 
-    The images of two points that are neither equal nor opposite determine a map, up to a reflection in the plane of the
-    images. The two images must have the same invariants as the two points, and be equally far apart. At most
-    `MAX_SPHERE_MAPS` maps are tried.
+    Two points that are neither equal nor opposite are fixed. Their images determine a map, up to a reflection in the
+    plane of the images. Candidates for the images have the same invariants as the two points and the same distance from
+    each other. At most `MAX_SPHERE_MAPS` maps are tried.
 
     Args:
         points: (N, 3) unit vectors.
@@ -294,8 +294,8 @@ def _frame(first: Floats, second: Floats, handedness: float) -> Floats:
 def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
     """Return the permutation of the outputs that, together with a permutation of the records, leaves costs unchanged.
 
-    A random combination of the rows gives one number for each column. Sorting these numbers gives the only candidate,
-    which is then verified on all costs.
+    A random linear combination of the rows gives one number for each column. Matching these numbers in sorted order
+    gives the only candidate, which is then verified on all costs.
 
     Args:
         cost: (N, K) costs.

@@ -1,13 +1,13 @@
-"""The pivots in exact combinatorial pricing: a network simplex over trees of tight privacy rows.
+"""Pivots for exact combinatorial pricing: a network simplex method over trees of tight privacy rows.
 
 Given prices ``y`` and an output ``k``, pricing minimises ``a . z`` over the cone ``{z : z_i <= exp(l_ij) z_j}``, where
-``a = cost_k - y`` and ``l_ij`` is the log-ratio of the pair (i, j). If the entry of one record, the root, is fixed at
-1, the vertices of this set correspond to spanning trees of the graph of required pairs in which every edge is tight.
-The entry of a record is then either ``exp(l)`` times its parent's (the record is above its parent) or ``exp(-l)`` times
-its parent's (it is below). Let ``g_i = a_i + sum over children c of (z_c / z_i) g_c``. A tree is optimal if ``g`` is at
-least 0 at records below their parents and at most 0 at records above. Then ``g_root`` is the optimum and the ``|g_i|``
-give multipliers for the tight rows, so the tree proves its own optimality. (The dual is a generalised flow with losses.
-Flow is lost on every cycle, so only trees occur.)
+``a = cost_k - y`` and ``l_ij`` is the log-ratio of the pair (i, j). One record is the root, whose entry is fixed at 1.
+The vertices of the remaining set correspond to spanning trees of the graph of required pairs in which every edge is
+tight. The entry of a record is then either ``exp(l)`` times its parent's (the record is above its parent) or
+``exp(-l)`` times its parent's (it is below). Let ``g_i = a_i + sum over children c of (z_c / z_i) g_c``. A tree is
+optimal if ``g`` is at least 0 at records below their parents and at most 0 at records above. Then ``g_root`` is the
+optimum, and the ``|g_i|`` give multipliers for the tight rows, which prove the optimality. (The dual is a generalised
+flow with losses. Flow is lost on every cycle, so only trees occur.)
 
 The compiled functions share these arrays, for one output:
 

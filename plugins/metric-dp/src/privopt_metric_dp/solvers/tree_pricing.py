@@ -82,10 +82,11 @@ class PricingResult:
 
 @jit()
 def _absorb_deficit(parent: Any, sides: Any, u: Any, g: Any, deficit: Any) -> None:
-    """Distribute a tree's deficit (a negative ``g`` at the root) over records, and lower their prices accordingly.
+    """Distribute a tree's deficit (a negative ``g`` at the root) over records, as reductions of their prices.
 
-    If the price at a record of height ``u`` falls by ``x``, ``g_root`` rises by ``x exp(u)``. So the highest records
-    come first, and each takes as much as the flows on its path to the root allow. The root itself takes the rest.
+    If the price at a record of height ``u`` falls by ``x``, ``g_root`` rises by ``x exp(u)``. The highest records are
+    therefore tried first. Each price is reduced as far as the flows on the record's path to the root allow, and the
+    root's own price covers the rest.
 
     Args:
         parent: (N,) parent of each node, -1 at the root.
@@ -325,7 +326,7 @@ def _tight_rows(
 def tree_multipliers(instance: Instance, graph: Graph, y: Floats, candidates: Sequence[Trees]) -> Multipliers:
     """Return multipliers for all outputs, each from the output's best tree.
 
-    They are computed on request, output by output.
+    The multipliers are computed output by output, when they are iterated over.
 
     Args:
         instance: The problem, with one output for each tree.

@@ -76,8 +76,8 @@ class MatrixMetric(Metric):
     def upper_distances(self, distances: Floats) -> Floats:
         """Return upper bounds on the file's distances in both directions, given this metric's doubles.
 
-        They are used for lower bounds on losses, which must hold for every exact distance that a number in the file may
-        represent.
+        Lower bounds on losses use them, because such a bound must hold for every exact distance that a number in the
+        file may represent.
 
         Args:
             distances: This metric's doubles, in an array of any shape.

@@ -1,7 +1,7 @@
 """Exact distances as balls (``flint.arb``) that enclose them, at the current precision.
 
-A ball is an interval that contains a real number. The functions here return a ball as a function, which evaluates the
-interval at the current precision. Callers can therefore increase the precision.
+A ball is an interval that contains a real number. The functions here return a ball as a function that evaluates the
+interval at the current precision, so that callers can increase the precision.
 
 A metric's doubles are exact distances rounded down. If a limit lies between a double and the exact distance, a ball
 decides the comparison. A Euclidean distance is the square root of a rational, a path's length is a rational, and the
@@ -144,7 +144,7 @@ def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
 
 
 class Ways:
-    """A solver for exact shortest paths over undirected roads, which uses integer arithmetic.
+    """A solver for shortest paths over undirected roads, in exact integer arithmetic.
 
     Attributes:
         unit: Common denominator of all lengths. Lengths are stored as integer multiples of 1 / unit.

@@ -119,9 +119,9 @@ class Metric(ABC):
         return "distances as their kind gives them, in doubles"
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return the given distances, but replace those that may exceed the exact distance with the metric's doubles.
+        """Return the given distances, with the metric's doubles in place of those that may exceed the exact distance.
 
-        Use it for distances stored in a release. A guarantee at more than the exact distance would be too weak.
+        This is meant for distances stored in a release. A guarantee at more than the exact distance would be too weak.
 
         Args:
             pairs: Array of shape (P, 2), the record indices of each pair.
@@ -147,8 +147,8 @@ class Metric(ABC):
         """Return the pairs i < j whose distance, as a double from :meth:`between`, is at most ``within``.
 
         Returns:
-            Array of shape (P, 2), the pairs in lexicographic order; and an array of shape (P,), their distances. Memory
-            grows with P and N rather than with N^2.
+            Array of shape (P, 2), the pairs in lexicographic order; and an array of shape (P,), their distances.
+            Computing them takes memory proportional to P and N rather than to N^2.
         """
         pair_blocks, records = [], np.arange(self.size)
         for part in slices(self.size, self.size, _BLOCK):
@@ -181,8 +181,8 @@ class _PointMetric(Metric):
     Attributes:
         records, outputs: The places of the records and of the outputs.
         _kinds, _name: The supported kinds of places, and the metric's name for error messages.
-        _off: Two bounds on the amount by which a computed distance may exceed the distance between the declared places,
-            in the metric's unit: one for distances between records, and one for distances from records to outputs.
+        _off: Two bounds in the metric's unit, one for distances between records and one for distances from records to
+            outputs. Each bounds the amount by which a computed distance may exceed that between the declared places.
     """
 
     _kinds: tuple[str, ...] = ()
@@ -385,7 +385,9 @@ class _PointMetric(Metric):
 
 
 class EuclideanMetric(_PointMetric):
-    """Euclidean distance between planar points (in km, or another unit that the problem specifies) or vectors.
+    """Euclidean distance between planar points or vectors.
+
+    Planar distances are in km or another unit that the problem specifies.
 
     Attributes:
         _points: The coordinates of the records and of the outputs, as doubles.
@@ -393,8 +395,8 @@ class EuclideanMetric(_PointMetric):
         _proved_errors: The values of ``_off`` before this class increases them. They cover only rounding errors.
 
     Raises:
-        InputError: The records are geographic or plain, the outputs differ from them in kind or dimension, or two
-            records are too close, compared with the extent of the map, for doubles to resolve their distance.
+        InputError: The records are geographic or plain, the outputs differ from them in kind or dimension, or doubles
+            cannot resolve the distance between two records because it is too small relative to the map's extent.
     """
 
     _kinds = ("planar", "vector")
@@ -508,7 +510,7 @@ class EuclideanMetric(_PointMetric):
 
 
 class HaversineMetric(_PointMetric):
-    """Great-circle distance in km between geographic points, with R = 6371.0 km.
+    """Great-circle distance in km between geographic points, on a sphere with radius 6371.0 km.
 
     Attributes:
         _parts: Latitudes and longitudes in degrees, and cosines of the latitudes, of the records and of the outputs.
@@ -584,7 +586,7 @@ class HaversineMetric(_PointMetric):
         return 2.0 * position_error * KM_A_DEGREE
 
     def _search_tree(self, within: float) -> tuple[Floats, float]:
-        """Return the records as unit vectors, and the length of the chord under an arc of ``within`` km.
+        """Return the records as unit vectors, and the length of the chord that spans an arc of ``within`` km.
 
         The chord is the straight line between an arc's ends. Its length grows with the length of the arc, so a pair is
         within ``within`` km along the surface if and only if its straight-line distance is at most the chord.

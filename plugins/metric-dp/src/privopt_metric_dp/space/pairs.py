@@ -71,7 +71,7 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
 
 
 def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: str, unit: str) -> None:
-    """Refuse a limit below the smallest positive distance, because it would hide no record among others.
+    """Raise an error for a limit below the smallest positive distance, which would hide no record among others.
 
     Args:
         metric: The distances between the records.
@@ -103,8 +103,8 @@ def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: 
 def farthest(metric: Metric, count: int) -> Ints:
     """Select ``count`` records, beginning with record 0, each as far as possible from the previous ones.
 
-    This is the algorithm of Gonzalez (1985). A mechanism that chooses its outputs from the records uses the selected
-    records as outputs until it has made its choice.
+    This is the algorithm of Gonzalez (1985). It provides preliminary outputs for a mechanism that chooses its outputs
+    from the records.
 
     Args:
         metric: The distances between N records.
@@ -197,9 +197,9 @@ def needed_pairs(
 def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rare: float = _RARE_SHARE) -> bool:
     """Return whether searching for implied pairs is likely to be worthwhile, judging from a sample of records.
 
-    Samples only if the pairs are all pairs of many records; in all other cases, returns True without sampling. Reducing
-    all pairs of, say, 5,000 word vectors takes minutes and finds hardly any implied pairs. Keeping implied pairs does
-    no harm except that the model becomes larger.
+    Records are sampled only if there are many of them and every two form a pair; in all other cases, the result is
+    True. Reducing all pairs of, say, 5,000 word vectors takes minutes and finds hardly any implied pairs. Implied pairs
+    that are kept only make the model larger.
 
     Args:
         pairs: Array of shape (P, 2), the pairs i < j in lexicographic order.
@@ -226,7 +226,7 @@ def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rar
 
 
 def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Ints:
-    """Return the row indices of the ``pairs`` that no path over ``subset`` implies. The check is exact.
+    """Return the row indices of the ``pairs`` that no path over ``subset`` implies, in exact arithmetic.
 
     Args:
         subset: Array of shape (S, 2), the pairs that paths may use.
@@ -282,8 +282,8 @@ def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
 def _shortest_path_lengths(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
     """Return the lengths of the shortest paths between records and outputs, as an array of shape (N, K).
 
-    A path starts at an output. Its first step leads to some record and is as long as the table says. All further steps
-    lead along pairs. The result is the table that :func:`consistent` describes.
+    A path leads from an output to some record, with the length given by the table, and from there along pairs. The
+    result is the table that :func:`consistent` describes.
 
     Args:
         table: Array of shape (N, K), the distances from records to outputs, which may be infinite.
@@ -370,7 +370,7 @@ def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
 
 
 def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, Ints]:
-    """Return the row index of the shortest pair between each two clusters that some pair connects.
+    """Return, for any two clusters connected by some pair, the row index of the shortest such pair.
 
     If several pairs are equally short, the first one is used.
 
@@ -389,7 +389,7 @@ def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, I
 
 
 def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *, two_edges: bool) -> Bools:
-    """Decide exactly, for each goal (a pair of nodes), whether its nodes have a path no longer than its bound.
+    """Decide exactly, for each goal (a pair of nodes), whether a path no longer than its bound connects the nodes.
 
     Args:
         edges: Array of shape (E, 2), the node indices of each edge. Edges are used in both directions.

@@ -48,7 +48,7 @@ _PLACE_LIMIT: ContextVar[int | None] = ContextVar("_PLACE_LIMIT", default=None)
 
 @contextmanager
 def places_at_most(count: int | None) -> Iterator[None]:
-    """Limit the number of places in any problem that is loaded within the ``with`` block. None means no limit.
+    """Limit the number of places in problems that are loaded within a ``with`` block. None means no limit.
 
     A few numbers in a problem file can declare millions of places. A verifier sets the limit to the number of rows or
     columns of the release, so that such a file is refused before its places are computed.

@@ -69,7 +69,7 @@ class RoadMetric(Metric):
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
         """Return the distances in km between records i and j, which are broadcastable arrays of record indices.
 
-        One search is needed for each record that has the smaller index in some pair.
+        The method runs one search for each record that has the smaller index in some pair.
         """
         first, second = np.broadcast_arrays(np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64))
         # Rounded sums may depend on the direction. Every search starts at the record with the smaller index, so that a
@@ -115,7 +115,7 @@ class RoadMetric(Metric):
     def exactly(self, pairs: Ints) -> list[Ball]:
         """Return balls that enclose the exact distances of pairs of records, which are sums of the declared decimals.
 
-        One search is needed for each record that comes first in some pair. If the decimals are not known, a ball
+        The method runs one search for each record that comes first in some pair. If the decimals are not known, a ball
         extends from the lower to the upper bound on the distance.
 
         Args:
@@ -133,7 +133,7 @@ class RoadMetric(Metric):
 
     @property
     def exactness(self) -> str:
-        """Phrase for reports that describes the exact distances: sums of decimals if known, and otherwise intervals."""
+        """Phrase for reports that describes the exact distances: sums of decimals or, if unknown, intervals."""
         return "distances between two doubles" if self.roads.meant is None else "exact distances: sums of decimals"
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:

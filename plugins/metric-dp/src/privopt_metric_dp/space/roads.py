@@ -124,7 +124,7 @@ class Roads:
 
     @cached_property
     def integer_roads(self) -> tuple[Roads, Fraction] | None:
-        """These roads with integer lengths, and the unit of the integers in km. None if there is no common unit.
+        """The same roads with integer lengths, and the unit of these lengths in km. None if there is no common unit.
 
         Sums of the integers are exact. A declared length is known only as a sum of two doubles, so it may differ from
         the integer multiple of the unit by a relative 2^-100.
@@ -243,9 +243,9 @@ class Roads:
         return result
 
     def between_records(self, places: Ints, limit: float) -> tuple[Ints, Floats]:
-        """Find the pairs of places connected by a path through no third place, with the lengths of these paths.
+        """Find the pairs of places connected by a path that passes through no third place, and the paths' lengths.
 
-        If a pair has several such paths, the shortest one counts.
+        If a pair has several such paths, the shortest one is used.
 
         Args:
             places: Array of shape (N,), distinct node indices.
@@ -414,8 +414,8 @@ def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[
 def _grid_unit(graph: Any) -> float:
     """Return a power of two such that every shortest path is shorter than 2^53 times this power.
 
-    If all lengths are multiples of it, their sums along shortest paths are doubles. The result may not be the smallest
-    such power, because path lengths are only bounded from above.
+    If all edge lengths are multiples of this power, their sums along shortest paths are exact doubles. The result may
+    not be the smallest such power, because it is derived from upper bounds on path lengths.
 
     Args:
         graph: Symmetric SciPy CSR matrix of shape (n, n), the edge lengths in km.

@@ -49,7 +49,7 @@ class Inside:
 
 
 def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) -> Ints:
-    """Select the records to price. All other records will lie on pieces of street between priced records.
+    """Select the records to price, so that all other records lie on pieces of street between priced records.
 
     To price a record means to compute multipliers for it as an output. A piece of street does not pass a junction.
 
@@ -57,8 +57,8 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
         roads: Undirected roads with lengths in km.
         size: Number of nodes.
         places: Array of shape (N,), the node of each record.
-        longest: Length in km. On each piece, the first record farther than this from the start is also priced, which
-            divides the piece.
+        longest: Length in km. A record inside a piece is also priced, which divides the piece, if it is farther than
+            this from the previous priced record.
 
     Returns:
         Array of shape (J,), the indices of the records to price, in ascending order.

@@ -1,8 +1,9 @@
-"""Draw reports along traces: repeat the previous report while a private test accepts it, and then draw a fresh one.
+"""Draw reports along traces: repeat the previous report until a private test rejects it, and then draw a fresh one.
 
 A subject's first report is fresh, and the rest of the trace is divided into segments (sparse vector technique). Each
-segment has its own noisy threshold, and each position is tested against it with fresh noise. The first test that fails
-ends the segment with a fresh report. All noise consists of integers from exact distributions.
+segment has its own noisy threshold. For each position, a test with fresh noise compares the position's distance to the
+previous report with this threshold. The first test that fails ends the segment with a fresh report. All noise consists
+of integers from exact distributions.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _NONE = -1
 
 @define
 class State:
-    """The state of S subjects' traces between two batches of rows.
+    """The state of the traces of S subjects, kept from one batch of rows to the next.
 
     Attributes:
         last: Array of shape (S,), the index of the output that was reported last, or -1 before the first report.
@@ -134,7 +135,7 @@ class Walker:
     ) -> TraceReports:
         """Draw a report for each row of a batch, in chronological order.
 
-        Charges and their times depend only on which rows exist and on earlier reports, never on a position. A row
+        The charges and their timing depend only on which rows exist and on earlier reports, never on a position. A row
         without a position is charged like any other row, and its charge then covers the subject's next row.
 
         Args:
@@ -205,7 +206,7 @@ class Walker:
         return TraceReports(outputs=outputs, kept=is_kept, spent=spent)
 
     def _charge_due(self, rows_left: Bools, state: State, charge: Charge) -> None:
-        """Charge each subject that has unprocessed rows. The charge for a report or segment is made only once.
+        """Make the next charge to each subject with unprocessed rows, unless it has already been made or refused.
 
         Args:
             rows_left: Boolean array of shape (S,), whether each subject has rows that have not been processed yet.
@@ -228,7 +229,8 @@ class Walker:
             count: The number R of values in the approximation.
 
         Returns:
-            Array of shape (R,) with equal probabilities, and array of shape (R,) with quantiles of the noise in steps.
+            Two arrays of shape (R,): the probabilities of the values, which are all equal; and the values, which are
+            quantiles of the noise in steps.
         """
         rate = float(self.prediction.threshold)
         middles = (np.arange(count) + 0.5) / count

@@ -4,9 +4,9 @@ The test that decides whether to repeat the previous report uses the position it
 matrix row a fresh report is drawn. A new vertex is drawn for each row, so if tests used it, the rate of repeated
 reports would reveal which of two nearby points is the true position.
 
-The error of a floating-point distance is at most :data:`MOST_OFF` mm, and rounding down to integer steps of
-:data:`STEP_MM` mm changes the difference between two distances by less than one step. If a path of d mm connects two
-positions, their steps therefore differ by at most d / STEP_MM + SLACK_STEPS.
+The error of a floating-point distance is at most :data:`MOST_OFF` mm. Rounding down to integer steps of :data:`STEP_MM`
+mm changes the difference between two distances by less than one step. If a path of d mm connects two positions, their
+distances to an output therefore differ by at most d / STEP_MM + SLACK_STEPS steps.
 """
 
 from __future__ import annotations

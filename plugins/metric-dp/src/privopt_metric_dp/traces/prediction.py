@@ -4,7 +4,7 @@ The test uses the sparse vector technique. A segment is a fresh report with its 
 report. All tests in a segment compare the distance between position and report with the same noisy threshold.
 docs/guide/repeated.md, "Prediction", describes the test and its guarantee.
 
-Distances from records to outputs are integers, in steps of a grid. Rounding to the grid may increase the difference
+Distances from records to outputs are rounded to integer numbers of steps. The rounding may increase the difference
 between two records' distances to an output. The increase is measured on the rounded distances, and the scale of the
 noise is increased accordingly.
 """
@@ -83,7 +83,7 @@ class Terms:
 
 
 def _to_read_only(steps: Ints) -> Ints:
-    """Return the array of steps after making it read-only."""
+    """Make the array of steps read-only, and return it."""
     return read_only(steps)
 
 
@@ -136,7 +136,7 @@ class Prediction:
 
     @classmethod
     def _on_grid(cls, grid: float, data: MetricData, terms: Terms) -> Self:
-        """Return the parameters for a grid: distances in steps, and rates whose noise covers the effect of rounding.
+        """Return the parameters for a given step length, with noise that covers the effect of rounding distances.
 
         Args:
             grid: Length of a step, in the unit of distance.
@@ -173,10 +173,11 @@ class Prediction:
     def failures(self, data: MetricData, terms: Terms) -> list[str]:
         """Return an error message for each fault in these parameters.
 
-        Too little noise is a fault, because it would break the guarantee. The noise is checked for each output and each
-        pair of records that the certificate checks. The rate times the difference between the two records' distances to
-        the output, in steps, must be at most epsilon times the distance between the records. The comparison is exact.
-        It covers all required pairs, because the checked pairs imply all others. At most eight violations are reported.
+        Too little noise is a fault, because it would break the guarantee. The noise is checked exactly, for each output
+        and each pair of records that the certificate checks. Take the difference, in steps, between the two records'
+        distances to the output. The rate times this difference must be at most epsilon times the distance between the
+        records. All required pairs are covered, because the checked pairs imply the others. At most eight violations
+        are reported.
 
         A parameter that does not follow from the problem is also reported. A different ``good_within`` or more noise
         would be just as private, but is not what the problem declares.
@@ -347,7 +348,7 @@ def _max_step_difference(steps: Ints, pairs: Ints) -> Ints:
 
 
 def _max_steps_per_distance(steps: Ints, pairs: Ints, distances: Floats) -> Fraction:
-    """Return the largest difference in steps per unit of distance over all pairs, rounded up.
+    """Return the largest ratio, over all pairs, of the difference in steps to the pair's distance, rounded up.
 
     Args:
         steps: Array of shape (N, K), the distances to the outputs in steps.
