@@ -1,9 +1,8 @@
 """The data of an album: a classifier's scores, the true location, and the photos that must stay.
 
 The notation is that of Yang, Chakrabarti and Vorobeychik (AAAI 2020). ``S_ij`` is photo i's score for location j, a
-log-probability, and t is the true location. theta is the margin, which is added to the true location's score for each
-photo. :class:`Alternates` is the album in the form that the solvers use, with one row for each location except the true
-one.
+log-probability. ``t`` is the true location, and ``theta`` is the margin that is added to each photo's score for it. The
+solvers use :class:`Alternates`, which holds the album with one row for each location except the true one.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ class Task:
     """The optimisation task: a top-k task or a budget task (AAAI 2020, Equations (3) and (4)).
 
     Attributes:
-        top_k: The number k in a top-k task: delete as few photos as possible so that the true location is not among the
-            k most likely ones. None in a budget task.
-        budget: The largest number of deletions in a budget task: protect as many locations as possible, where a
-            location is protected if it ranks at or above the true one. None in a top-k task.
+        top_k: The number k in a top-k task, or None in a budget task. A top-k task deletes as few photos as possible
+            such that the true location is not among the k most likely ones.
+        budget: The largest number of deletions in a budget task, or None in a top-k task. A budget task protects as
+            many locations as possible. A location is protected if it ranks at or above the true one.
     """
 
     top_k: int | None = None
@@ -214,7 +213,7 @@ class Alternates:
         return np.asarray(4.0 * np.finfo(np.float64).eps * n * (n + 2) * self.size)
 
     def gain(self, row: int, photo: int) -> Fraction:
-        """Return a photo's score for an alternate, minus its score for the true location and the margin, exactly.
+        """Return the exact value of an entry of ``diff``: score for the alternate - true location's score - margin.
 
         A positive result means that the photo favours the alternate over the true location.
         """

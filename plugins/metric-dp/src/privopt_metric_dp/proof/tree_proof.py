@@ -157,7 +157,7 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
         height: Array of shape (N,), into which heights are written. A height is the sum of the logarithms of the
             factors on the path from the root, where upward steps count as positive and downward steps as negative.
         length: The logarithm of the factor for each element of ``neighbour``.
-        is_upward: Whether each element of ``neighbour`` is above the record in whose list it is.
+        is_upward: Whether each element of ``neighbour`` is above the record whose neighbour it is.
         parents: Array of shape (N,), into which the parents are written. It must be -1 for all records in the tree.
         order: Array of shape (N,), into which the records in the tree are written, parents before children.
 

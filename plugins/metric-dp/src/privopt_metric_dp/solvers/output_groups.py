@@ -123,7 +123,9 @@ class Outputs:
         return row_kernels.measure(self.arrays)
 
     def keep(self, mechanism: bool, proof: bool) -> None:
-        """Save the iterate's mechanism, its multipliers, or both as the best ones. `move` does not overwrite them.
+        """Save the iterate's mechanism, its multipliers, or both as the best so far.
+
+        :meth:`move` does not overwrite what has been saved.
 
         Args:
             mechanism: Whether to save the mechanism.

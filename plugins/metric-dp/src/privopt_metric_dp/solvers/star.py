@@ -5,7 +5,7 @@ shortest path from i to s. The columns of ``W`` are extreme rays of the privacy 
 privacy row), and the weights ``x`` depend only on the geometry. Column ``s`` serves the output that is cheapest for it.
 With ``b_s = min_k (W' cost)_sk``, the prices are ``y = W^-T b``. The star is a mechanism if ``x >= 0``. It is optimal
 if pricing at ``y`` finds no output k and ray z with a negative value ``(cost_k - y) . z``. If every column of
-``cost - y`` has at most one negative entry, the shortest-path tree proves this without a pivot.
+``cost - y`` has at most one negative entry, the shortest-path tree proves this without any simplex pivots.
 """
 
 from __future__ import annotations
@@ -428,7 +428,7 @@ class StarSolver:
                 return
 
     def _price(self, part: Part, y: Floats, trees: Trees, pivot_limit: int, offers: PartOffers) -> bool:
-        """Price all outputs at the star's prices, offer the bound, and return whether the gap is confirmed.
+        """Price all outputs at the star's prices, offer the bound, and return whether it confirms the gap.
 
         Args:
             part: The part.

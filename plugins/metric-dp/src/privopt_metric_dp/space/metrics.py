@@ -385,9 +385,7 @@ class _PointMetric(Metric):
 
 
 class EuclideanMetric(_PointMetric):
-    """Euclidean distance between planar points or vectors.
-
-    Planar distances are in km or another unit that the problem specifies.
+    """Euclidean distance between vectors, or between planar points in km or another declared unit.
 
     Attributes:
         _points: The coordinates of the records and of the outputs, as doubles.

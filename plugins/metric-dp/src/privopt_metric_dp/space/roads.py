@@ -31,7 +31,7 @@ _EDGE_TOLERANCE = 1e-9  # largest relative change in an edge's length when it is
 
 
 class Roads:
-    """A road network: nodes with text ids, and edges with lengths in km.
+    """A road network: nodes with string ids, and edges with lengths in km.
 
     >>> roads = Roads(["a", "b", "a"], ["b", "c", "c"], [1.0, 2.0, 4.0])
     >>> roads.travel(["a"], ["c", "b"]).tolist()
@@ -49,8 +49,8 @@ class Roads:
             is used.
         directed: Whether edges lead from tail to head only.
         source: Name of the file, for error messages.
-        short: Whether the lengths were rounded down from declared decimals. A road's declared length may then be larger
-            by less than one unit in the last place.
+        short: Whether the lengths were rounded down from declared decimals. If so, a declared length may be larger by
+            less than one unit in the last place.
         written: Two arrays of shape (E,): the doubles nearest to the declared decimals, and the doubles nearest to the
             remaining differences.
         decimals: Array of shape (E,), the declared decimals as strings.

@@ -118,7 +118,7 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
 
 
 def left_out_sections(contents: FolderContents, lead: str) -> list[Section]:
-    """Return a list with one section on the files that were left out; empty if there are no such files.
+    """Return a list with one section on the files that were left out, or an empty list if there are no such files.
 
     Args:
         contents: The contents of the folder.
@@ -134,7 +134,7 @@ def _format_degrees(point: Point) -> str:
 
 
 def _describe_photo(photo: Metadata, is_guessed: bool) -> list[str]:
-    """Return lines of text that state what a photo's file reveals, with an excerpt from its texts.
+    """Return phrases that state what a photo's file reveals, including an excerpt from the texts in it.
 
     Args:
         photo: The metadata of the photo.

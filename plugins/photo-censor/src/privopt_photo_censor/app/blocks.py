@@ -46,7 +46,7 @@ class Block:
 def iter_blocks(contents: bytes) -> Iterator[Block]:
     """Yield the blocks of a JPEG, PNG, WebP or HEIF file.
 
-    For a JPEG file, which may contain several pictures, these are the comments and application segments of all
+    In a JPEG file, which may contain several pictures, the blocks are the comments and application segments of all
     pictures. Any bytes after the end of the picture are yielded as the last block.
 
     Args:

@@ -186,7 +186,7 @@ class Classifier:
         return score_names[0] if score_names else next(iter(outputs))
 
     def _describe_outputs(self) -> str:
-        """Return a phrase for error messages that lists the model's outputs; empty if there is only one."""
+        """Return a phrase for error messages that lists the model's outputs, or "" if there is only one."""
         names = [output.name for output in self.session.get_outputs()]
         return "" if len(names) < 2 else f" (output_name chooses one of {', '.join(map(cut, names))})"
 

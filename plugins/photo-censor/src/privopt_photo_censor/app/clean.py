@@ -1,7 +1,7 @@
 """Clean copies of photos, which contain the scored pictures and nothing else from the photos' files.
 
 A copy is encoded from the flattened picture that was scored, and no bytes are copied from the photo's file. The file's
-position, time, thumbnail, comments, further pictures and appended films therefore cannot get into the copy. Because
+position, time, thumbnail, comments, additional pictures and appended videos therefore cannot get into the copy. Because
 encoding changes pixels slightly, the copies are scored as well.
 """
 
@@ -39,7 +39,7 @@ FORMATS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 
 
 def clean(contents: bytes, suffix: str) -> bytes:
-    """Return the contents of a clean copy: a photo's first picture, encoded again without any metadata.
+    """Return the contents of a clean copy: the first picture of a photo, re-encoded without any metadata.
 
     The size is not limited, because the photo has already been read within the limit ``photos.max_megapixels``.
 

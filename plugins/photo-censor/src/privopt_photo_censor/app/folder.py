@@ -1,4 +1,4 @@
-"""Reading of a folder of photos: the classifier's scores, metadata and thumbnails."""
+"""Read a folder of photos, and collect the photos' scores, metadata and thumbnails."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class _Photo:
 
     Attributes:
         tensor: The picture as input for the classifier. None if there is no classifier.
-        metadata: The information in the file apart from the picture.
-        unscored_parts: A description of further pictures and films in the file. Empty if there are none.
+        metadata: All other information in the file.
+        unscored_parts: A description of additional pictures and videos in the file. Empty if there are none.
         thumbnail: A small JPEG of the picture.
         digest: The SHA-256 of the file, in hexadecimal digits.
     """
@@ -108,9 +108,9 @@ def _escape_name(name: str) -> str:
 
 
 def _describe_unscored_parts(photo: Image.Image, contents: bytes) -> str:
-    """Return a description of further pictures and films in a photo's file, which are not scored.
+    """Return a description of additional pictures and videos in a photo's file, which are not scored.
 
-    Some phones append a film to a photo ("motion photo"). The description is empty if the file contains only one
+    Some phones append a video to a photo ("motion photo"). The description is empty if the file contains only one
     picture.
 
     Args:
