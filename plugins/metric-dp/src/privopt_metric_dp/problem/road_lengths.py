@@ -54,8 +54,8 @@ class _Lengths:
         rows: Array of shape (E,) with the row index of each road in the table, beginning at 0.
         km: Array of shape (E,) with the length of each road in km, rounded down.
         straight: Array of shape (E,) with the distance in km between the positions of the two ends.
-        min_straight: Array of shape (E,) with the smallest distance in km that is consistent with the positions, given
-            the errors from rounding and from the model of the earth.
+        min_straight: Array of shape (E,) with lower bounds in km on the same distance, which allow for rounded
+            coordinates and for errors in the model of the earth.
     """
 
     rows: Ints

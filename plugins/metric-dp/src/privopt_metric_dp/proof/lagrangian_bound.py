@@ -1,9 +1,9 @@
 """A lower bound on the loss of every mechanism, computed from dual multipliers. Rounding can never make it too high.
 
 The problem is to minimise the loss ``sum c_ik z_ik``, where the costs c include the prior. The matrices z >= 0 have
-rows that sum to 1. For each required pair (i, j) at distance d, they satisfy ``z_ik <= exp(eps d) z_jk``, and the same
-with i and j exchanged. Given multipliers a >= 0 for the former inequalities and b >= 0 for the exchanged ones, the
-Lagrangian separates over records, with reduced costs g::
+rows that sum to 1. For each required pair (i, j) at distance d, they satisfy ``z_ik <= exp(eps d) z_jk`` and
+``z_jk <= exp(eps d) z_ik``. Let a >= 0 be multipliers for the former constraints and b >= 0 multipliers for the latter.
+The Lagrangian then separates over records, with reduced costs g::
 
     g_ik = c_ik + sum over pairs (i, j) of (a_k - E b_k) + sum over pairs (h, i) of (b_k - E a_k),   E = exp(eps d)
     bound = sum_i min_k g_ik
@@ -147,14 +147,16 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
     """Compute bounds on the smallest reduced cost of each record, min_k g_ik, and mark outputs whose sums overflow.
 
     Args:
-        cost, max_cost, relative_error: Two arrays of shape (N, K) between which the exact costs (prior included) lie,
-            and the relative error of both arrays.
+        cost, max_cost: Arrays of shape (N, K), between which the exact costs (prior included) lie, up to
+            ``relative_error``.
+        relative_error: Relative error of ``cost`` and ``max_cost``.
         multipliers: A tuple of seven arrays. The first two have shape (P,) and hold the records i and j of each
             constraint ``z_ik <= exp(eps d) z_jk``. Next are ``growth``, an upper bound on each exp(eps d), and
             ``spread``, a bound on the difference between ``growth`` and exp(eps d). The last three are ``starts``,
             ``rows`` and ``values`` as in :class:`SparseMultipliers`.
-        endpoints, shares: Arrays of shape (E, N). Each column contains the outputs at the two ends of the street piece
-            in which a record lies, and the weights of these ends, which sum to 1. E is 2 with streets and 0 without.
+        endpoints: Array of shape (E, N), the outputs at the two ends of the street piece that contains each record. E
+            is 2 for a bound over streets, and otherwise 0.
+        shares: Array of shape (E, N), the weights of these ends, which sum to 1 for each record.
         lower, upper: Arrays of N infinities, into which the bounds are written.
         chord_lower, chord_upper: Arrays of N zeros, into which further bounds are written. They bound the amount that
             the multipliers add to a record's reduced cost if the record itself is the output. This amount is
@@ -385,8 +387,8 @@ class SparseMultipliers:
             cost: Array of shape (N, K), the finite costs times the prior.
 
         Returns:
-            Array of shape (N,), the lower bounds; and a boolean array of shape (K,), true for each output that is
-            excluded from the minima because one of its sums overflows.
+            Array of shape (N,), the lower bounds; and a boolean array of shape (K,), true for each output with a sum
+            that overflows. These outputs are excluded from the minima.
         """
         lower, _, wild = self._enclose_minima(cost, cost, 0.0, np.zeros(len(self.growth)), None)
         return lower, wild
@@ -404,7 +406,7 @@ class SparseMultipliers:
 
         Returns:
             Two arrays of shape (N,), the lower and the upper bounds; and a boolean array of shape (K,), true for each
-            output that is excluded from the minima because one of its sums overflows.
+            output with a sum that overflows. These outputs are excluded from the minima.
         """
         lower, upper, wild = np.full(len(cost), np.inf), np.full(len(cost), np.inf), np.zeros(cost.shape[1], np.bool_)
         tails, heads = (np.ascontiguousarray(self.pairs[:, end]) for end in (0, 1))

@@ -155,7 +155,7 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
         group, neighbour: The graph in CSR form: an array of shape (N + 1,) with the offset of each record's first
             neighbour, and the concatenated lists of neighbours.
         height: Array of shape (N,), into which heights are written. A height is the sum of the logarithms of the
-            factors on the path from the root, where upward steps count as positive and downward steps as negative.
+            factors on the path from the root, positive for upward steps and negative for downward steps.
         length: The logarithm of the factor for each element of ``neighbour``.
         is_upward: Whether each element of ``neighbour`` is above the record whose neighbour it is.
         parents: Array of shape (N,), into which the parents are written. It must be -1 for all records in the tree.
@@ -255,9 +255,8 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
 class Trees(Proof):
     """A proof that consists of a price per record and trees for each output, which determine the multipliers.
 
-    A record is either above or below its parent in an output's tree. Let d be the distance between the two. The
-    output's probability at the record is exp(eps d) times that at the parent if the record is above, and exp(-eps d)
-    times that at the parent if it is below.
+    In an output's tree, a record is either above or below its parent. If it is above, the output's probability is
+    exp(eps d) times the parent's, where d is the distance between the two. If it is below, the factor is exp(-eps d).
 
     Attributes:
         prices: Array of shape (N,) and type float64, the prices of the records, all finite.

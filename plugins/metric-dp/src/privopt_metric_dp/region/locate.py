@@ -115,9 +115,9 @@ class Triangles:
             positions: Array of shape (B, 2), x and y in mm.
 
         Returns:
-            Array of shape (B,), the index of each position's triangle, or -1 for a position outside; and an array of
-            shape (B, 3), the barycentric coordinates times twice the area of the triangle. The coordinates are 64-bit
-            integers or, if those would overflow, Python integers.
+            Two arrays. The first, of shape (B,), contains the index of each position's triangle, or -1 if no triangle
+            contains the position. The second, of shape (B, 3), contains the barycentric coordinates times twice the
+            area of the triangle, as 64-bit integers or, if those would overflow, as Python integers.
         """
         corners = self.vertices[self.simplices]
         lower, upper = _bounding_boxes(corners)
@@ -218,8 +218,9 @@ class Sides:
             positions: Array of shape (B, 2), x and y in mm.
 
         Returns:
-            Array of shape (B,), the indices of the sides; an array of shape (B, 2), the integer weights of tail and
-            head, whose weighted mean is the nearest point; and an array of shape (B,), the distances in mm as doubles.
+            Three arrays: the indices of the sides, shape (B,); integer weights of the sides' tails and heads, shape
+            (B, 2); and the distances in mm as doubles, shape (B,). The nearest point is the weighted mean of tail and
+            head.
         """
         count = len(positions)
         # For each position, the candidates whose distances are equal up to floating-point rounding, and their number.
@@ -268,8 +269,8 @@ class Sides:
             numbers: Array of shape (B,), the index of the side for each position.
 
         Returns:
-            ``numbers``; an array of shape (B, 2), the integer weights of tail and head, whose weighted mean is the
-            nearest point; and an array of shape (B,), the distances in mm as doubles.
+            Three arrays: ``numbers``; integer weights of the sides' tails and heads, shape (B, 2); and the distances in
+            mm as doubles, shape (B,). The nearest point is the weighted mean of tail and head.
         """
         directions = self.heads[numbers] - self.tails[numbers]
         offsets = positions - self.tails[numbers]

@@ -96,9 +96,9 @@ def _divide_streets(
         parts: Number of pieces for each street.
 
     Returns:
-        The ids of all vertices; an array of shape (S, 2), the two ends of each piece; an array of shape (S,), the
-        lengths of the pieces in km, rounded down; and for each added vertex, the two ends of its street and its
-        position between them as a fraction of the length.
+        Four items: the ids of all vertices; an array of shape (S, 2), the two ends of each piece; an array of shape
+        (S,), the lengths of the pieces in km, rounded down; and a list with one tuple for each added vertex. The tuple
+        contains the two ends of the vertex's street and its position between them, as a fraction of the length.
     """
     used_ids = set(names)
     ids, shares = list(names), list[tuple[int, int, Fraction]]()
@@ -134,8 +134,8 @@ def _place_vertices(
         geographic: Whether positions are latitudes and longitudes in degrees.
 
     Returns:
-        Array of shape (N, 2), the positions of all vertices. A row is NaN if the position of the vertex itself, or of
-        an end of the street that it divides, is not known.
+        Array of shape (N, 2), the positions of all vertices. The position of a node is NaN if it is not known. That of
+        an added vertex is NaN if an end of its street has no known position.
     """
     positions = np.full((nodes, 2), np.nan)
     positions[: len(coordinates)] = coordinates

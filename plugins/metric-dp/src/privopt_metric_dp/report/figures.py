@@ -78,8 +78,8 @@ def _project_to_plane(values: Floats, space: Space) -> tuple[Floats, tuple[str, 
         space: A space whose kind ("geographic", "planar" or "vector") and unit apply to all places.
 
     Returns:
-        Array of shape (N, 2) with positions, the labels of the two axes, and the unit of length on the drawing, which
-        is an empty string if there is none.
+        Array of shape (N, 2) with positions; the labels of the two axes; and the unit of length on the drawing, or an
+        empty string if there is none.
     """
     if space.kind == "geographic":
         south, west = values.min(axis=0)

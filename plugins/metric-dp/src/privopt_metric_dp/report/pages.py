@@ -229,7 +229,7 @@ def meaning_section(sentences: Sequence[str], records: Space, result: Result, re
 
 
 def _maps_section(figures: Mapping[str, Figure], noun: str) -> Section:
-    """Return a section with maps of the loss of each record, and of the share of epsilon that it uses.
+    """Return a section with two maps: the loss of each record, and the share of epsilon that each record uses.
 
     Args:
         figures: The figures of the report by name. "loss-map" is missing if the loss is not an expected cost.

@@ -6,8 +6,8 @@ sparse matrix for output r.
 A product ``T v`` takes one sparse solve per output, so conjugate gradients apply ``T^-1`` without forming ``T``. There
 are two preconditioners. The first is a factor of ``T`` in single precision, with which two or three steps are enough.
 It is used if it fits in memory and saves time. The second is the chordal completion of the entries of ``T`` on the
-pattern of the factors (`privopt_metric_dp.solvers.chordal`), which takes no more memory than one output. With the
-second, a residual of 1e-3 is reached in 15 to 100 steps; near the optimum, more steps are needed.
+pattern of the factors (`privopt_metric_dp.solvers.chordal`). It takes no more memory than one output, and reaches a
+residual of 1e-3 in 15 to 100 steps, or more near the optimum.
 """
 
 from __future__ import annotations

@@ -169,8 +169,8 @@ class Mixture:
         """Solve the LP.
 
         Returns:
-            (N, K) mechanism with rows divided by their sums, or None if these sums are too far from one; the cost of
-            the mixture; and (N,) prices of the records, from the LP's duals.
+            Three values: the (N, K) mechanism, with rows divided by their sums; the cost of the mixture; and (N,)
+            prices of the records, from the LP's duals. The mechanism is None if row sums are too far from one.
 
         Raises:
             OutOfTime: The time limit expired.

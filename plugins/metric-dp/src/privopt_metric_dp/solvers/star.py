@@ -2,7 +2,7 @@
 
 The star is ``Z = W diag(x)`` with ``W x = 1`` and ``W_is = exp(-eps D_is)``, where ``D_is`` is the length of the
 shortest path from i to s. The columns of ``W`` are extreme rays of the privacy cone (the vectors that satisfy every
-privacy row), and the weights ``x`` depend only on the geometry. Column ``s`` serves the output that is cheapest for it.
+privacy row). The weights ``x`` depend only on the distances. Column ``s`` serves the output that is cheapest for it.
 With ``b_s = min_k (W' cost)_sk``, the prices are ``y = W^-T b``. The star is a mechanism if ``x >= 0``. It is optimal
 if pricing at ``y`` finds no output k and ray z with a negative value ``(cost_k - y) . z``. If every column of
 ``cost - y`` has at most one negative entry, the shortest-path tree proves this without any simplex pivots.

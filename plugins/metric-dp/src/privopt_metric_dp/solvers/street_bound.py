@@ -148,8 +148,8 @@ def solve_street_bound(
         progress: Called with the phase, the iteration, the lower bound and the loss.
 
     Returns:
-        The multipliers, or None if two records are at distance 0, if streets do not connect all records, or if time or
-        memory is too short.
+        The multipliers, or None if two records are at distance 0, if streets do not connect all records, or if there is
+        not enough time or memory.
     """
     assert data.over is not None  # checked by `priced_records`
     priced_data = data.with_outputs(priced)

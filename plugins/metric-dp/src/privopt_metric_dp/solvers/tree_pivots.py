@@ -120,8 +120,8 @@ def compute_heights(
     Args:
         root: The root, whose height is 0.
         length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) parent of each node, CSR entry of the edge between the two, and 1 if the node is
-            above its parent or -1 if it is below.
+        parent, entry, sides: The tree, in arrays of shape (N,): each node's parent, the CSR entry of the edge between
+            the two, and 1 if the node is above its parent or -1 if it is below.
         first_child, following: (N,) first child and next sibling of each node, or -1 if there is none.
         order, u: (N,) arrays to which the nodes, parents first, and the heights are written.
 
@@ -158,8 +158,8 @@ def _recompute_tree(
         root: The root.
         a: (N,) costs minus prices.
         length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) parent of each node, CSR entry of the edge between the two, and 1 if the node is
-            above its parent or -1 if it is below.
+        parent, entry, sides: The tree, in arrays of shape (N,): each node's parent, the CSR entry of the edge between
+            the two, and 1 if the node is above its parent or -1 if it is below.
         first_child, following: (N,) first child and next sibling of each node, or -1 if there is none.
         order: (N,) workspace.
         u, g: (N,) arrays to which the results are written.
@@ -242,8 +242,8 @@ def _reroot_subtree(
         subtree_root: The current root of the subtree, which has already been unlinked from its parent.
         new: The node that becomes the root of the subtree. The caller sets its parent, entry and side.
         length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) parent of each node, CSR entry of the edge between the two, and 1 if the node is
-            above its parent or -1 if it is below; updated in place.
+        parent, entry, sides: The tree, in arrays of shape (N,), which are updated: each node's parent, the CSR entry of
+            the edge between the two, and 1 if the node is above its parent or -1 if it is below.
         first_child, following, previous: (N,) first child, next and previous sibling of each node, which are updated.
         path: (N,) workspace.
         g: (N,) accumulated reduced costs, which are updated.
@@ -277,8 +277,8 @@ def _add_to_ancestors(node: int, change: float, length: Any, parent: Any, entry:
         node: The node.
         change: The change at the node.
         length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) parent of each node, CSR entry of the edge between the two, and 1 if the node is
-            above its parent or -1 if it is below.
+        parent, entry, sides: The tree, in arrays of shape (N,): each node's parent, the CSR entry of the edge between
+            the two, and 1 if the node is above its parent or -1 if it is below.
         g: (N,) accumulated reduced costs, which are updated at the ancestors.
     """
     while parent[node] >= 0:
@@ -310,8 +310,8 @@ def _pivot_subtree(
         subtree_root: The node. The row to its parent leaves the tree, and the blocking row enters it.
         start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbour and (E,)
             log-ratio of each entry.
-        parent, entry, sides: (N,) parent of each node, CSR entry of the edge between the two, and 1 if the node is
-            above its parent or -1 if it is below; updated in place.
+        parent, entry, sides: The tree, in arrays of shape (N,), which are updated: each node's parent, the CSR entry of
+            the edge between the two, and 1 if the node is above its parent or -1 if it is below.
         first_child, following, previous: (N,) first child, next and previous sibling of each node, which are updated.
         order, mark: (N,) workspaces; ``mark`` is boolean and must be all False.
         u, g: (N,) log-heights and accumulated reduced costs, which are updated.
@@ -355,8 +355,8 @@ def optimize_tree(
         max_pivots: Largest number of pivots.
         start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbour and (E,)
             log-ratio of each entry.
-        parent, entry, sides: (N,) parent of each node, CSR entry of the edge between the two, and 1 if the node is
-            above its parent or -1 if it is below; updated in place.
+        parent, entry, sides: The tree, in arrays of shape (N,), which are updated: each node's parent, the CSR entry of
+            the edge between the two, and 1 if the node is above its parent or -1 if it is below.
         u, g: (N,) arrays to which the log-heights and the accumulated reduced costs are written.
 
     Returns:

@@ -383,7 +383,9 @@ def _search_in_blocks(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[
 
 
 def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[Any, bool, float]:
-    """Build the graph of the roads, with undirected lengths rounded down to a grid on which sums are exact.
+    """Build the graph of the roads, and round undirected lengths down to a grid on which sums are exact.
+
+    Lengths are not rounded if rounding could change an edge's length by more than the tolerance.
 
     Args:
         edges: Array of shape (E, 2), the node indices of each edge.
@@ -392,8 +394,8 @@ def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[
         directed: Whether edges lead from the first node to the second only.
 
     Returns:
-        CSR matrix of shape (n, n), with the shortest length of all edges between two nodes; whether sums of its lengths
-        are exact; and the stretch, which is the largest ratio between a given length and the rounded one.
+        Three values: a CSR matrix of shape (n, n) with the length of the shortest edge between two nodes; whether sums
+        of its entries are exact; and the stretch, the largest ratio of an original length to the rounded one.
     """
     # Lengths of directed roads are used only for losses, which need no exact sums.
     graph = edge_matrix(n, edges, lengths, both=not directed)

@@ -96,8 +96,9 @@ def _walk_chains(
         priced: The nodes of priced records, at which a chain ends.
 
     Yields:
-        The interior nodes of a chain of roads, each with its distance from the start in integer units; and the priced
-        node at the end of the chain with its distance, or None if the chain ends elsewhere.
+        Two items for each chain of roads. The first is the list of the chain's interior nodes, each with its distance
+        from the start in integer units. The second is the priced node at the end of the chain, with its distance. It is
+        None if the chain ends elsewhere.
     """
     # The branches are sorted, so that the selection does not depend on the order of the roads.
     for branch in sorted(neighbours[start]):

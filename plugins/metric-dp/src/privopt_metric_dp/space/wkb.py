@@ -37,8 +37,9 @@ def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
         file: Name of the file, for error messages.
 
     Returns:
-        Array of shape (B, 2), the points as (y, x), that is, latitude before longitude, with NaN for a missing or empty
-        point; and an array of shape (B,), 1.0 for each value that is not a point and 0.0 for all others.
+        Two arrays. The first, of shape (B, 2), contains the points as (y, x), that is, latitude before longitude. A
+        missing or empty point is NaN. The second, of shape (B,), is 1.0 for each value that is not a point and 0.0 for
+        all others.
 
     Raises:
         InputError: The column does not contain bytes.
@@ -91,8 +92,9 @@ def points_in(column: nw.Series[Any]) -> tuple[Floats, Floats]:
         column: The column. A GeoSeries is converted to longitudes and latitudes.
 
     Returns:
-        Array of shape (B, 2), the points as (y, x), that is, latitude before longitude, with NaN for a missing or empty
-        point; and an array of shape (B,), 1.0 for each value that is not a point and 0.0 for all others.
+        Two arrays. The first, of shape (B, 2), contains the points as (y, x), that is, latitude before longitude. A
+        missing or empty point is NaN. The second, of shape (B,), is 1.0 for each value that is not a point and 0.0 for
+        all others.
 
     Raises:
         InputError: The column contains other values, or is a GeoSeries without a reference system.

@@ -334,8 +334,8 @@ def _walk_subjects(  # type: ignore[no-untyped-def]
             advances, and the position after its last row.
         state: Three arrays of shape (S,), which are updated: the outputs reported last, the levels, and whether the
             next report has been charged.
-        steps, step_rows: Array of shape (n, K), the distances to the outputs in steps; and array of shape (B,), the
-            index of the row in ``steps`` for each row of the batch.
+        steps: Array of shape (n, K), the distances to the outputs in steps.
+        step_rows: Array of shape (B,), the index of the row in ``steps`` for each row of the batch.
         cumulated: Array of shape (N, K), the cumulative weights of fresh reports.
         good_level: The threshold without noise, in steps.
         rates: Array of shape (4,), numerator and denominator of the threshold's rate, then those of the test's rate.

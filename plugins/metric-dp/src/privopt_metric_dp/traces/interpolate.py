@@ -1,8 +1,8 @@
 """Distances in integer steps from any point in a region to each output, for the private tests along traces.
 
 The test that decides whether to repeat the previous report uses the position itself, never the random vertex from whose
-matrix row a fresh report is drawn. A new vertex is drawn for each row, so if tests used it, the rate of repeated
-reports would reveal which of two nearby points is the true position.
+matrix row a fresh report is drawn. A new vertex is drawn for each row. If tests used it, the rate of repeated reports
+would reveal which of two nearby points is the true position.
 
 The error of a floating-point distance is at most :data:`MOST_OFF` mm. Rounding down to integer steps of :data:`STEP_MM`
 mm changes the difference between two distances by less than one step. If a path of d mm connects two positions, their
