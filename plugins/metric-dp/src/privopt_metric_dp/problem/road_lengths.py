@@ -120,8 +120,8 @@ def _find_short(lengths: _Lengths, texts: NDArray[np.str_]) -> tuple[list[int], 
         texts: The length of the road in each row of the table, as written.
 
     Returns:
-        Two lists of indices into ``lengths``: the roads that are certainly too short, and those that could be long
-        enough if the positions were rounded.
+        Two lists of indices into ``lengths``: the roads that are certainly too short, and those that may only seem too
+        short because positions were rounded.
     """
     suspects = np.flatnonzero(lengths.km < lengths.straight * (1.0 - MODEL_TOLERANCE))
     resolution = np.array([_last_digit(texts[row]) for row in lengths.rows[suspects].tolist()])

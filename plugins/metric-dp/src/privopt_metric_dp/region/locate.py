@@ -184,7 +184,7 @@ def _locate_triangles(
 class Sides:
     """A set of straight segments on which the point nearest to a position can be found.
 
-    The segments are the sides that form a region's boundary, or streets.
+    The segments are either streets or the sides that form a region's boundary.
 
     Attributes:
         tails, heads: Arrays of shape (E, 2), the two ends of each side in mm. A side may have length 0.

@@ -61,7 +61,7 @@ class EdgeMetric(RoadMetric):
             self.output_size, self.own_outputs = output_metric.output_size, False
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on path lengths at the exact edge lengths, given path lengths at the rounded ones."""
+        """Return upper bounds on the exact path lengths, given path lengths computed from rounded edge lengths."""
         return super().upper_distances(distances) * (1.0 + 2.0**-50)
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:

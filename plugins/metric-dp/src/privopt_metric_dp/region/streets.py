@@ -33,7 +33,7 @@ def streets_of(
         edges: A file of undirected streets with the columns from, to and km.
         records: Places whose ids are nodes in the network.
         epsilon: Epsilon per km.
-        split_km: Length in km above which a street is divided. The default is 0.5 / epsilon.
+        split_km: Length in km above which a street is divided, or None for 0.5 / epsilon.
         file: Name of the problem file, for error messages.
 
     Returns:

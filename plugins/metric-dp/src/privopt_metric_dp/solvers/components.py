@@ -387,14 +387,14 @@ class _PartOffers(Offers[Floats, Multipliers]):
         self.noise, self._outer, self._offer = instance.noise, outer, offer
 
     def _take(self, offer: Offer[Floats, Multipliers]) -> None:
-        """Store an offer. If it improves the part, join it with the other parts' best offers for the whole instance."""
+        """Store an offer. If it improves the part's best, offer the joined result for the whole instance."""
         super()._take(offer)
         if self.firm.take(offer.firm_part):
             self._offer(offer.origin)
 
     @property
     def has_reached_gap(self) -> bool:
-        """Whether this part has reached the gap, judged by the values that its solvers stated."""
+        """Whether this part has reached the gap, based on the values that its solvers stated."""
         return is_within_gap(self.firm.value, self.firm.bound, self.gap, self.noise)
 
     def note(self, step: str, **figures: object) -> None:

@@ -104,7 +104,7 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
     allowed = epsilon * lengths * (1.0 - _SAFETY_SHARE)
 
     def is_private(trial_share: float) -> bool:
-        """Return whether the mechanism at a share meets every privacy constraint, with a margin for rounding errors."""
+        """Return whether the mechanism with this share meets all constraints, with a margin for rounding errors."""
         rate = trial_share * epsilon
         with np.errstate(under="ignore"):
             # `sums` is log S_i. Exponents are relative to the nearest output, so that no sum underflows to 0.

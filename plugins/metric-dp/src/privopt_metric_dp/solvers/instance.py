@@ -47,7 +47,7 @@ def _to_pairs(values: Any) -> Any:
 
 
 def _read_coordinates(records: Space) -> Floats | None:
-    """Return the records' coordinates. Places on the Earth become unit vectors, so that a sphere's symmetries apply."""
+    """Return the records' coordinates for finding symmetries, with places on the Earth as unit vectors."""
     if records.kind == "geographic" and records.coordinates is not None:
         return directions(records.coordinates)
     return records.coordinates
@@ -104,7 +104,7 @@ class Instance:
         return float(epsilon) * (1.0 - EPSILON_SLACK)
 
     def __attrs_post_init__(self) -> None:
-        """Check the arrays, and raise all faults at once."""
+        """Check the arrays, and report all faults in one error."""
         faults = list(self._find_faults())
         if faults:
             raise InputError(faults)
@@ -151,7 +151,7 @@ class Instance:
 
     @property
     def lengths(self) -> Floats:
-        """(P,) log-ratios that the pairs allow, ``epsilon * distances``."""
+        """(P,) largest log-ratio that each pair allows, ``epsilon * distances``."""
         return self.epsilon * self.distances
 
     @property

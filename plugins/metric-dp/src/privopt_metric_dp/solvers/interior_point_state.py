@@ -92,7 +92,7 @@ class State:
         return list(self.pool.map(run_quietly, parts))
 
     def at(self, records: Ints, outputs: Ints) -> Floats:
-        """Return the current probabilities for pairs of a record and an output.
+        """Return the current probabilities for given (record, output) pairs.
 
         Args:
             records: (M,) indices of the records.
@@ -108,7 +108,7 @@ class State:
         return probabilities
 
     def recost(self, records: Ints, outputs: Ints, costs: Floats) -> None:
-        """Change the costs for pairs of a record and an output.
+        """Change the costs for given (record, output) pairs.
 
         Args:
             records, outputs: (M,) indices of the records and the outputs, as in :meth:`at`.

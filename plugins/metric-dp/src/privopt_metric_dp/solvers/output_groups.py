@@ -90,7 +90,7 @@ class Outputs:
         return outputs // DOUBLE_LANES, DOUBLE_LANES * self.pattern.place[records] + outputs % DOUBLE_LANES
 
     def at(self, records: Ints, outputs: Ints) -> Floats:
-        """Return the current probabilities for pairs of a record and an output.
+        """Return the current probabilities for given (record, output) pairs.
 
         Args:
             records, outputs: (M,) indices of the records, and of the outputs within the group.
@@ -101,7 +101,7 @@ class Outputs:
         return np.asarray(self.arrays.z[self._lane_indices(records, outputs)])
 
     def recost(self, records: Ints, outputs: Ints, costs: Floats) -> None:
-        """Change the costs for pairs of a record and an output.
+        """Change the costs for given (record, output) pairs.
 
         Args:
             records, outputs: (M,) indices of the records, and of the outputs within the group.

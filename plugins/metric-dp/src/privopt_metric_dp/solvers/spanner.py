@@ -131,7 +131,7 @@ class FewPairs:
     def solve(self, part: Part, offers: PartOffers) -> None:
         """Solve programs over spanners, from coarse to fine, until the gap is reached or too little time is left.
 
-        If the gap is missed, the method returns without an error, and the next solver solves the program over all
+        If the gap is not reached, the method returns without an error. The next solver then solves the program over all
         pairs.
 
         Args:
@@ -154,7 +154,7 @@ class FewPairs:
                 return
 
     def _solve_spanner(self, instance: Instance, small: Part, rows: Ints, slack: float, offers: PartOffers) -> None:
-        """Solve the program over one spanner, and offer the result as one for all pairs.
+        """Solve the program over one spanner, and offer the result for the program over all pairs.
 
         Args:
             instance: The problem over all pairs.
@@ -166,7 +166,7 @@ class FewPairs:
         name = f"{self.name} {slack:.2g}"
 
         def repair_matrix(z: Floats) -> Floats:
-            """Repair a mechanism that is private only for the spanner's pairs into one private for all pairs."""
+            """Turn a mechanism that is private for the spanner's pairs into one that is private for all pairs."""
             return repair_in_doubles(z, instance.cost, instance.pairs, instance.lengths)
 
         # This view turns offers for the relaxation into offers for all pairs. They are not firm, because the repair

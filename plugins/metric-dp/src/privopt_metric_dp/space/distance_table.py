@@ -70,17 +70,17 @@ class MatrixMetric(Metric):
 
     @property
     def exactness(self) -> str:
-        """Phrase for reports that describes the exact distances: they are the numbers in the table."""
+        """Description of the exact distances, for use in reports: the numbers in the table."""
         return "exact distances: the numbers of the table"
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on the file's distances in both directions, given this metric's doubles.
+        """Return upper bounds on the file's distances in both directions, given the distances that this metric returns.
 
         Lower bounds on losses use them, because such a bound must hold for every exact distance that a number in the
         file may represent.
 
         Args:
-            distances: This metric's doubles, in an array of any shape.
+            distances: The distances that this metric returns, in an array of any shape.
         """
         # Integers beyond 2^53 may have been rounded down when they were written as doubles.
         rounded_distances = np.where(distances < 2.0**53, distances, np.nextafter(distances, np.inf))

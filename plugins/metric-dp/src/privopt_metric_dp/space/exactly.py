@@ -3,10 +3,10 @@
 A ball is an interval that contains a real number. The functions here return a ball as a function that evaluates the
 interval at the current precision, so that callers can increase the precision.
 
-A metric's doubles are exact distances rounded down. If a limit lies between a double and the exact distance, a ball
-decides the comparison. A Euclidean distance is the square root of a rational, a path's length is a rational, and the
-length of a great circle can be enclosed to any precision. A comparison that remains undecided at the highest precision
-is treated as not proved.
+A metric returns exact distances, rounded down to doubles. If a limit lies between a double and the exact distance, a
+ball decides the comparison. A Euclidean distance is the square root of a rational, and a path's length is a rational.
+The length of a great circle can be enclosed to any precision. A comparison that remains undecided at the highest
+precision is treated as not proved.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class Metric(ABC):
         raise UsageError(f"{type(self).__name__} takes no outputs that are chosen among its records")
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on the exact distances, given this metric's doubles, for lower bounds on losses."""
+        """Return upper bounds on the exact distances, given the rounded-down distances that this metric returns."""
         return distances
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
@@ -96,7 +96,7 @@ class Metric(ABC):
 
         Args:
             pairs: Array of shape (P, 2), the record indices of each pair.
-            distances: Array of shape (P,), this metric's doubles.
+            distances: Array of shape (P,), the rounded-down distances that this metric returns.
             limit: The limit, in the metric's unit.
 
         Returns:
@@ -115,11 +115,11 @@ class Metric(ABC):
 
     @property
     def exactness(self) -> str:
-        """Phrase for reports that describes the distances enclosed by :meth:`exactly`."""
+        """Description, for use in reports, of the distances that :meth:`exactly` encloses."""
         return "distances as their kind gives them, in doubles"
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return the given distances, with the metric's doubles in place of those that may exceed the exact distance.
+        """Return the given distances, after replacing those that may exceed the exact distance with this metric's own.
 
         This is meant for distances stored in a release. A guarantee at more than the exact distance would be too weak.
 
@@ -250,7 +250,7 @@ class _PointMetric(Metric):
         """
 
     def _enclose_distance(self, i: int, j: int) -> Ball | None:
-        """Return a ball that encloses the exact distance between records i and j, or None if it is not known."""
+        """Return a ball that encloses the exact distance between records i and j, or None if it cannot be computed."""
         return None
 
     def exactly(self, pairs: Ints) -> list[Ball]:
@@ -447,7 +447,7 @@ class EuclideanMetric(_PointMetric):
 
     @property
     def exactness(self) -> str:
-        """Phrase for reports that describes the exact distances: they are square roots of rational numbers."""
+        """Description of the exact distances, for use in reports: square roots of rational numbers."""
         return "exact distances: square roots of rational numbers"
 
     def _square_table(self) -> Floats:
@@ -460,7 +460,7 @@ class EuclideanMetric(_PointMetric):
         return self._round_down(table, False)
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds, as doubles, on the exact distances, given this metric's doubles."""
+        """Return upper bounds on the exact distances, given the rounded-down distances that this metric returns."""
         # The error is added twice: it was subtracted from the doubles, and the exact places may be farther apart by the
         # same amount.
         return upper_distances(distances + 2.0 * max(self._off))
@@ -473,7 +473,7 @@ class EuclideanMetric(_PointMetric):
 
         Args:
             pairs: Array of shape (P, 2), the record indices of each pair.
-            distances: Array of shape (P,), this metric's doubles.
+            distances: Array of shape (P,), the rounded-down distances that this metric returns.
             limit: The limit. A distance that is rounded down to the limit is within it.
         """
         is_within = super().surely_within(pairs, distances, limit)
@@ -558,16 +558,16 @@ class HaversineMetric(_PointMetric):
         return great_circle(*places, lat_rest=lat, lon_rest=lon, error=self._relative_error)
 
     def _enclose_distance(self, i: int, j: int) -> Ball | None:
-        """Return a ball that encloses the exact distance between records i and j in km, or None if it is not known."""
+        """Return a ball around the exact distance in km between records i and j, or None if it cannot be computed."""
         return great_circle_of(self.records, i, j, EARTH_RADIUS_KM)
 
     @property
     def exactness(self) -> str:
-        """Phrase for reports that describes the exact distances: intervals that enclose great-circle distances."""
+        """Description of the exact distances, for use in reports: intervals that enclose great-circle distances."""
         return "distances enclosed as closely as it takes: great circles"
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds, as doubles, on the exact distances, given this metric's doubles.
+        """Return upper bounds on the exact distances, given the rounded-down distances that this metric returns.
 
         The bounds cover the relative error of the cosines. They cover errors in positions twice, because these errors
         have also been subtracted from the distances.

@@ -45,8 +45,8 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
 
     Args:
         metric: The distances between N records.
-        within: Largest distance of a required pair, which is compared with the metric's doubles. By default, every pair
-            is required.
+        within: Largest distance of a required pair. Distances are compared as the metric returns them. By default,
+            every pair is required.
 
     Returns:
         Array of shape (P, 2), the pairs i < j in lexicographic order; and an array of shape (P,), their distances in

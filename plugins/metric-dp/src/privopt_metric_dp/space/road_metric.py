@@ -106,7 +106,7 @@ class RoadMetric(Metric):
         return edge_records[(edge_records >= 0).all(axis=1)]
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds on shortest-path lengths over the declared roads, given this metric's doubles."""
+        """Return upper bounds on the exact shortest-path lengths, given the distances that this metric returns."""
         # The metric's doubles are rounded sums from which an error bound was subtracted, so the exact sums may be
         # larger by twice that bound. The factor 4 leaves a margin, and 2^-51 covers the rounding of the products below.
         factor = self.roads.stretch * (1.0 + 4.0 * self._rounding)
@@ -133,7 +133,7 @@ class RoadMetric(Metric):
 
     @property
     def exactness(self) -> str:
-        """Phrase for reports that describes the exact distances: sums of decimals or, if unknown, intervals."""
+        """Description of the exact distances, for use in reports: sums of decimals or, if unknown, intervals."""
         return "distances between two doubles" if self.roads.meant is None else "exact distances: sums of decimals"
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
@@ -143,7 +143,7 @@ class RoadMetric(Metric):
 
         Args:
             pairs: Array of shape (P, 2), the record indices of each pair.
-            distances: Array of shape (P,), this metric's doubles, in km.
+            distances: Array of shape (P,), the distances in km that this metric returns.
             limit: The limit in km.
 
         Returns:
