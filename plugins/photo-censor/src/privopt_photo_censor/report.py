@@ -60,7 +60,7 @@ def guess_figure(album: Album, retained: Bools, title: str, places: Sequence[str
     frequency = Counter(places)
 
     def name(place: int) -> str:
-        """Return a place's name, together with its column unless the name is unique."""
+        """Return a place's name if it is unique, and otherwise a description that includes its column."""
         is_unique = place < len(places) and places[place] and frequency[places[place]] == 1
         return places[place] if is_unique else describe_place(places, place)
 

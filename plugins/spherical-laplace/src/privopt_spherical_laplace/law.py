@@ -91,8 +91,8 @@ def quantiles(epsilon: Fraction, probabilities: Floats) -> Floats:
 
 
 def doubling_distance(epsilon: Fraction) -> float:
-    """Return the distance, in km, between two positions at which the guarantee allows a likelihood ratio of 2.
+    """Return the distance in km at which the guarantee allows a likelihood ratio of 2.
 
-    If two positions are closer, any report is at most twice as likely from one of them as from the other.
+    If two positions are at most this far apart, any report is at most twice as likely from one as from the other.
     """
     return math.log(2) / float(epsilon)

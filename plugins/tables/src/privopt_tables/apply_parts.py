@@ -330,9 +330,9 @@ def columns_to_search(protector: RowProtector, frame: nw.DataFrame[Any], options
 def drop_columns(protector: P, search: ColumnSearch, names: Sequence[str], options: ApplyOptions) -> P:
     """Return a protector that drops the columns in which a search has found the secret.
 
-    A column whose name suggests another position, such as the other end of a trip, contains the secret in every row
-    that describes a round trip. Such a column is dropped only if it contains the secret in at least half of the rows.
-    If it contains the secret in fewer rows, it stays, and the user gets a warning.
+    A column for another position, such as the other end of a trip, may contain the secret in some rows, such as those
+    of round trips. A column whose name suggests a position is therefore dropped only if it contains the secret in at
+    least half of the rows. If it contains the secret in fewer rows, it stays, and the user gets a warning.
 
     Args:
         protector: The protector to modify.
@@ -359,7 +359,7 @@ def _read_through(
 
     Args:
         source: The table.
-        charger: The charger, which reads subjects and periods and notes the first rows that have none.
+        charger: The charger, which records the first row without a subject and the first without a usable time.
         protector: The protector, which adds the rows to the digest.
         digest: The digest of a batch, which is modified in place. None if there is no batch.
         progress: Called after each part.

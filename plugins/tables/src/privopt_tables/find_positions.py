@@ -120,7 +120,7 @@ def find_position_columns(
 
 @define
 class ColumnSearch:
-    """Searches the parts of a table for columns that contain the secrets of their rows, and decides from all parts.
+    """Searches a table, part by part, for columns that contain the secrets of their rows.
 
     Attributes:
         names: The names of the columns to examine.

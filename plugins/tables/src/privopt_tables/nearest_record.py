@@ -224,7 +224,9 @@ class Snap:
         return self.region if secret.kind == "geographic" else evolve(self.region, projection=None)
 
     def make_neighbour_finder(self, radius_km: float, *, degrees: bool) -> Callable[[Floats, Ints], list[list[int]]]:
-        """Return a function that finds the cells near a position. The reports stored for them may be repeated there.
+        """Return a function that finds the cells near a position.
+
+        A report that is stored for one of these cells may be repeated at the position.
 
         Cells are fixed and public. A cell consists of the points nearest to one record or vertex, which is its centre.
         A cell is near a position if its centre is within the radius. The distance is never measured from a position

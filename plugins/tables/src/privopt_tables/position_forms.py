@@ -157,7 +157,7 @@ def _to_mgrs_square(zone_shift: int) -> Callable[[Floats], Floats]:
 
 
 def _code_transform(name: str) -> Callable[[Floats], Floats]:
-    """Return the function that converts positions to the same kind of numbers as the reader for the code ``name``.
+    """Return the function that converts positions to the kind of numbers that the reader for the code ``name`` yields.
 
     A short plus code omits whole degrees, and binary coordinates are compared without signs.
     """

@@ -185,7 +185,7 @@ def _open_ledger(path: Path, key: Path | None, account: str) -> Ledger:
         account: The unit in which rows are charged.
 
     Raises:
-        UsageError: The ledger has a calendar limit, but rows have no time here.
+        UsageError: The ledger has a calendar limit, which would require a time for each row.
         InputError, DoesNotHoldError: The ledger cannot be used for another reason.
     """
     with ExitStack() as stack:

@@ -163,7 +163,7 @@ class Secret:
         """Return ``frame`` without the columns that hold or reveal the secret and without unwanted columns.
 
         Raises:
-            InputError: A column of bounding boxes would remain, because no metadata assign it to a geometry.
+            InputError: A column of bounding boxes would remain, because the metadata do not assign it to a geometry.
         """
         public_frame = frame.drop([name for name in frame.columns if name in self.columns or name in self.omitted])
         # The bounding box of a point is the point itself. Without metadata, it is not known to which geometry a box
@@ -370,7 +370,7 @@ class GeoSource(TableSource):
         """Return ``secret`` extended by all columns that reveal it, such as the bounding boxes of geometries.
 
         Raises:
-            InputError: Geometries would remain next to ids or coordinates, or the metadata name a reference system
+            InputError: Geometries would remain next to ids or coordinates, or the metadata specify a reference system
                 other than longitude and latitude. The latter applies even to geometries that remain, because the
                 metadata are removed.
             UsageError: A pandas index, which would remain in the table, has the same name as a column of the secret.

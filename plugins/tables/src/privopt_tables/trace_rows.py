@@ -306,7 +306,7 @@ class Tracer:
         """Return the trace number of each row, shape (B,). A subject has one trace per calendar period.
 
         The number is -1 for a row without a subject, and :data:`_NO_PERIOD` for a row without a usable time. Traces are
-        numbered from 0, in the order in which their first rows are read in any part of the table.
+        numbered from 0 in the order in which they first occur in the table.
         """
         names = self.forms.subjects(frame[self.subject]).to_list()
         # Without a calendar, all rows of a subject form one trace, whose period is None.

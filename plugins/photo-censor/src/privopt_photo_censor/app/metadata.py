@@ -1,4 +1,4 @@
-"""What photos' files reveal apart from the pictures: position, time, camera, serial number, thumbnail and texts.
+"""The information in photo files besides the pictures: position, time, camera, serial number, thumbnail and texts.
 
 :class:`Metadata` holds this information for one photo, and is a row of metadata.csv. :class:`FolderContents` describes
 a folder of photos.
@@ -33,7 +33,7 @@ SERIALS: Final = (ExifTags.Base.BodySerialNumber, ExifTags.Base.LensSerialNumber
 
 
 def _nan_to_none(degrees: float | None) -> float | None:
-    """Return a number unchanged, or None if it is None or NaN, which stands for an empty cell of a table."""
+    """Return None for NaN, which represents an empty cell of a table. Return other values unchanged."""
     return None if degrees is None or math.isnan(degrees) else degrees
 
 
@@ -81,9 +81,8 @@ class FolderContents:
 
     Attributes:
         metadata: The information in each photo's file apart from its picture.
-        left_out: The names of everything that was not examined and that the guarantee does not cover. This includes
-            files in other formats, subfolders (whose names end in ``/``), and further pictures or films in a photo's
-            file.
+        left_out: The names of items that were not examined. The guarantee does not cover them. They are files in other
+            formats, subfolders (whose names end in ``/``), and further pictures or films in a photo's file.
         thumbnails: A small upright JPEG of each photo, without metadata. Together they take at most about 2 MB.
         digests: The SHA-256 of each photo's file when it was read. Empty if the contents were read from a release.
     """
@@ -141,5 +140,8 @@ def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
 
 
 def _to_line(value: Any) -> str:
-    """Format an Exif field's value as one line of at most :data:`LONGEST_TEXT` characters; empty if it has no value."""
+    """Format an Exif field's value as one line of at most :data:`LONGEST_TEXT` characters.
+
+    The result is empty if the field has no value.
+    """
     return " ".join(str(value or "").replace("\0", " ").split())[:LONGEST_TEXT]

@@ -53,7 +53,7 @@ WORD: Final = re.compile(r"[\w-]+")
 
 
 def _tag_patterns(encoding: str, root: str) -> tuple[bytes, re.Pattern[bytes], re.Pattern[bytes]]:
-    """Return an XML element's name in an encoding, and patterns that match its opening and closing tags.
+    """Return an XML element's encoded name, and patterns that match its opening and closing tags.
 
     The patterns match tags in the same encoding, with any prefix.
 

@@ -1,4 +1,4 @@
-"""Extraction of the texts in a photo's file: captions, comments, keywords, names, and data after the end.
+"""Extraction of the texts in a photo's file: captions, comments, keywords, names, and trailing data.
 
 No program can tell whether a text names a place, so all texts are listed for the user to read. Data that cannot be read
 as text, such as a maker note or a film, are listed with their size. Fields that have a separate column in metadata.csv
@@ -112,7 +112,7 @@ class Text:
 
     Attributes:
         field: The name of the field in Exif, IPTC or XMP data, or of the block in the file.
-        value: The text as a single line or, for data that cannot be read as text, a description with their size.
+        value: The text as a single line or, for data that cannot be read as text, a description that includes the size.
         is_read: Whether ``value`` is the text itself.
     """
 
@@ -129,7 +129,7 @@ class _Unread:
     """A placeholder for data that cannot be read as text.
 
     Attributes:
-        size: A description of the data, such as the number of bytes and, if known, the kind.
+        size: The number of bytes and, if known, the kind of data, in words.
     """
 
     size: str
@@ -236,7 +236,7 @@ def _trailing_texts(data: bytes) -> Iterator[_Field]:
 
 
 def _runs(name: str, data: bytes) -> Iterator[_Field]:
-    """Yield the runs of printable characters in binary data that may be texts.
+    """Yield the runs of printable characters in binary data, which may be texts.
 
     Args:
         name: The name of the field that contains the data.

@@ -32,10 +32,10 @@ def warnings_of(problem: PhotoInstance, release: Deletions) -> list[str]:
 
 
 def _warn_of_likely_place(release: Deletions) -> list[str]:
-    """Return a warning if the true place remains one of the classifier's likely guesses, which the guarantee allows.
+    """Return a warning if the true place remains one of the classifier's likely guesses.
 
-    For example, a place that is not the best guess may be the second guess with a probability of 46 %. Somebody who
-    tries the most likely places one by one would soon find it.
+    The guarantee allows this: the true place may be the second guess, for example, with a probability of 46 %.
+    Somebody who tries the most likely places one by one would soon find it.
     """
     album = release.problem.album
     chances = belief(album, release.retained)

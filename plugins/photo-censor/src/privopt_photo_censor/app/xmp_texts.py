@@ -1,4 +1,4 @@
-"""Extraction of the texts in an XMP packet, which are the values of its properties in any schema."""
+"""Extraction of the texts in an XMP packet: the values of its properties, whatever their schema."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NO_TEXT: Final = re.compile(r"[-+]?[\d.]*(/\d+)?|(?i:true|false|yes|no)|\d{4}-\d
 
 
 def xmp_texts(packet: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and text of each property in an XMP packet whose text may have been written by a person.
+    """Yield the name and text of each XMP property that may contain text written by a person.
 
     If the packet is not well-formed XML, all of its contents except the tags are yielded as one text.
     """

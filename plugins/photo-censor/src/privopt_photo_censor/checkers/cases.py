@@ -1,4 +1,4 @@
-"""Verification of a proof by cases that bounds how good any choice of photos can be.
+"""Verification of a proof by cases that no choice of photos is better than a stated bound.
 
 The format is described in docs/reference/proof.md, "Cases of a photo folder".
 """
@@ -27,14 +27,15 @@ ONE = 1 << (BITS + 1074)
 
 @dataclass(frozen=True)
 class Choice:
-    """The photos from which a choice is made, with their scores.
+    """The photos to choose from, with their scores.
 
     Attributes:
         photos: The indices of all photos.
         keep: The indices of the photos that must stay.
-        gain: For each place other than the true one, the gain of each photo: the place's score minus the true place's
-            score minus the margin, as an integer in units of 2**-1074. None if the photo rules the place out.
-        blind: The indices of the photos that rule the true place out.
+        gain: For each place other than the true one, a list with the gain of each photo: the place's score, minus the
+            true place's score, minus the margin. Gains are integers in units of 2**-1074. A gain is None if one of the
+            two scores is -inf.
+        blind: The indices of the photos whose score for the true place is -inf.
     """
 
     photos: set[int]
@@ -45,7 +46,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class _Case:
-    """A case in the proof, which fixes the state of some places and photos. Places and photos are given by index.
+    """A case in the proof: assumptions about some places and photos, which are identified by index.
 
     Attributes:
         protected: The places that must be protected.

@@ -30,7 +30,7 @@ def greedy(album: Album, task: Task) -> Plan:
         task: A top-k or budget task.
 
     Raises:
-        InfeasibleError: No set of photos meets the task, as the bounds for single alternates show.
+        InfeasibleError: The bounds for individual locations show that no set of photos meets the task.
         StoppedError: No further photo may be deleted. Another set of photos may meet the task.
     """
     is_kept = np.ones(album.photos, dtype=np.bool_)

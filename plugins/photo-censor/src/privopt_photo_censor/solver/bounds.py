@@ -206,13 +206,13 @@ def exact_certificate(data: Alternates, row: int, retained: Bools) -> Certificat
 
 
 class Program:
-    """The linear relaxation for a set of locations. HiGHS keeps one program, which is modified and warm-started.
+    """The linear relaxation for a set of locations, as a single HiGHS program that is modified and warm-started.
 
     The variables are the values z_i of the photos (see the module docstring) and a common violation of all rows.
 
     Attributes:
         data: The album.
-        scale: (m,) The divisor of each location's row, which is the row's largest |diff|.
+        scale: (m,) The largest absolute advantage of any photo for each location. The location's row is divided by it.
         solved: The number of programs solved so far, exactly or approximately.
         work: The work so far, as the number of variables in the programs that HiGHS solved. One variable takes about 2
             microseconds.

@@ -80,11 +80,11 @@ def _newton_step(diff: Floats, slope: Floats, distance: Floats, force: Floats, n
 
     Args:
         diff: (r, N) The advantages of the photos.
-        slope: (r,) The bound's derivative.
+        slope: (r,) The gradient of the bound.
         distance: (N,) The distance of each photo's term from 0; infinite for photos whose terms always count.
         force: (r,) The multipliers.
-        near_count: The number of photos used to estimate the second derivative, which are those with terms nearest
-            to 0.
+        near_count: The number of photos used to estimate the second derivative. The photos with terms nearest to 0 are
+            used.
     """
     near = np.argpartition(distance, near_count - 1)[:near_count]
     near = near[np.isfinite(distance[near])]

@@ -124,7 +124,7 @@ class Incumbent:
                 self.offer(candidate)
 
     def _offer_greedy_sets(self) -> None:
-        """Offer the sets that two greedy deletion orders yield, each up to the point at which the task is met.
+        """Offer the sets found by greedy deletion in two different orders. Deletion stops when the task is met.
 
         The first order is by the score of the true location, highest first. The second order begins with photos that
         rule out other locations, which cannot be protected while these photos stay. It continues with the other photos
@@ -196,7 +196,7 @@ class Incumbent:
         return False
 
     def restore(self) -> None:
-        """Restore each deleted photo whose return does not reduce the number of protected locations, one by one."""
+        """Restore, one by one, the deleted photos whose return does not reduce the number of protected locations."""
         assert self.retained is not None
         # The incumbent's own mask, which is changed in place.
         data, is_retained = self.album.alternates, self.retained

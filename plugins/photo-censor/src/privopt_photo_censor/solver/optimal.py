@@ -119,7 +119,7 @@ def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None
 
 
 def prove_weaker_bounds(search: Search) -> Iterator[tuple[int, Tree]]:
-    """Prove successively lower bounds above the incumbent's value, by bisection.
+    """Prove successively smaller upper bounds on the optimal value, by bisection.
 
     Each step starts a new search, which tries to prove a target bound between the incumbent's value and the bound
     proved so far. The higher the target, the fewer cases the search needs. The search ends with a proof of the target,

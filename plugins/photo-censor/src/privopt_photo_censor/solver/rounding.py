@@ -41,7 +41,7 @@ def round_core(
         weights: (N,) The photos' terms in the Lagrangian sum: 1 plus the multipliers times the advantages.
         values: (N,) The photos' values in the linear program, from 0 to 1.
         photos: The photos that must stay, and the photos that may stay.
-        counts: Two numbers of photos: the smallest that is useful, and the one at which the search may end.
+        counts: The smallest useful number of retained photos, and the number at which the search may stop.
 
     Returns:
         (N,) mask of the photos to retain, at least ``counts[0]`` of them; None if no such set was found. The mask must

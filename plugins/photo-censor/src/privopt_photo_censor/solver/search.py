@@ -103,7 +103,7 @@ class Search:
         _effort: The size of the proof so far, in the unit of :data:`PROOF_EFFORT`.
         _stuck: Whether a case can neither be closed nor branched, which ends the search.
         _core_count: The number of linear programs whose cores have been rounded so far.
-        _rounded: The sets of locations whose programs, without fixed photos, have been rounded.
+        _rounded: The sets of locations whose linear programs have been rounded with no photo fixed.
         _photos: The photos that must stay and the photos that may stay in the root case.
         _order: (N,) The photos in the order in which the search branches on them.
     """
@@ -322,7 +322,7 @@ class Search:
         self._effort += (1 + len(certificate.rows)) * self.album.photos
 
     def _rule_out(self, j: int, certificate: Certificate) -> None:
-        """Record a branch on location ``j`` whose first child, in which the location is protected, is closed.
+        """Record a branch on location ``j``, and close its first child, in which the location is protected.
 
         Args:
             j: The location, as a row of :class:`Alternates`.

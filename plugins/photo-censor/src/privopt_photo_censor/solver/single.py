@@ -23,7 +23,7 @@ __all__ = ["best_for", "reach"]
 
 
 def reach(data: Alternates) -> NDArray[np.int64]:
-    """Return the maximum number of photos that can stay if an alternate must rank at or above the true location.
+    """Return, for each alternate, how many photos can stay at most if it must rank at or above the true location.
 
     Each alternate is considered alone. The results are exact: if sums in doubles cannot decide, the photos are sorted
     and summed as rationals. The running time is O(M N log N).

@@ -145,7 +145,7 @@ class Sphere:
     def outputs(self) -> str:
         """Check that law.csv and remap.csv state the rounding that the problem declares.
 
-        Reports are then a function of the drawn position: a rounding, or the nearest point, possibly remapped.
+        A report is then a function of the drawn position: the rounded position or the nearest point, possibly remapped.
 
         Raises:
             RefusedError: The outputs are not those of the problem, or remap.csv is missing, wrong or not expected.
@@ -188,7 +188,7 @@ class Sphere:
             need({row[1] for row in rows} <= {*ids}, "remap.csv: a report is not one of the points")
 
     def privacy(self) -> str:
-        """Check that the rate is at most epsilon, and that the noise is on the sphere on which distances are measured.
+        """Check that the rate is at most epsilon, and that the radius of the sphere is the Earth's.
 
         Raises:
             RefusedError: The rate is too large or too small, or the radius is not the Earth's.

@@ -10,8 +10,8 @@ and the bearing is uniform. Hence t = G^-1(U) and the bearing is 2 pi V, for uni
 bits of U and V are read, which leaves a box of possible pairs (U, V). The positions for this box lie in a disc. If all
 positions in the disc round to the same output, this output is the result. Otherwise n is doubled. The output is
 therefore exactly the rounding of the real-valued position. Every decision is made in integer arithmetic with error
-bounds (docs/reference/proof.md, "The sphere"). Numbers are in fixed point: a number a is stored as an integer near
-a 2^w. An ulp is the value of the last of the w fractional bits, 2^-w.
+bounds (docs/reference/proof.md, "The sphere"). Numbers are in fixed point: a number q is stored as an integer near
+q 2^w. An ulp is the value of the last of the w fractional bits, 2^-w.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class NearestPoint(Rounding):
     _vectors: dict[int, list[tuple[int, int, int]]] = field(factory=dict, eq=False, repr=False)
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the index of the point that is proved to be nearest to all positions in the disc, or None."""
+        """Return the index of the point nearest to all positions in the disc, or None if it may vary among them."""
         w = disc.bits
         # The disc's axes depend on the longitude of x. Its centre is rotated into the fixed axes of `_unit_vector`.
         sine, cosine = _sine_cosine_of_degrees(disc.longitude, w)
@@ -307,12 +307,12 @@ def _invert(u: int, n: int, rate: Fraction, bits: int) -> tuple[int, int]:
 
 
 def locate(u: int, v: int, n: int, latitude: Fraction, longitude: Fraction, rate: Fraction) -> Disc:
-    """Return a disc that contains every position drawn around x for U in [u, u + 1] / 2^n and V in [v, v + 1] / 2^n.
+    """Return a disc that contains the position drawn around x for all U in [u, u + 1] / 2^n and V in [v, v + 1] / 2^n.
 
     Args:
         u, v: The first n bits of the uniform numbers U and V, as integers.
         n: The number of bits in each.
-        latitude, longitude: The coordinates of x in degrees, from -90 to 90 and from -180 to 180.
+        latitude, longitude: The coordinates of the place x in degrees, from -90 to 90 and from -180 to 180.
         rate: lambda = epsilon R.
     """
     w = n + _EXTRA_BITS

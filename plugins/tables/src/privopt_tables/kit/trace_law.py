@@ -171,10 +171,10 @@ def segment_probability(
 def max_log_ratio(terms: Terms, reports: Reports, distances: Floats) -> Fraction:
     """Return the maximum log ratio that the guarantee allows for the probabilities of one sequence along two traces.
 
-    The maximum is computed from the epsilons of the parts, without using the cost of a segment in ``terms``. The first
-    report contributes its epsilon times the distance at the first row. Each complete segment contributes its epsilon
+    The first report contributes its epsilon times the distance at the first row. Each segment contributes its epsilon
     times the largest distance in it. The epsilon of a complete segment is that of a report, plus that of the threshold,
-    plus twice that of a test. For a segment that has not ended, the threshold's epsilon alone is used instead.
+    plus twice that of a test. For a segment that has not ended, it is the epsilon of the threshold alone. The cost of
+    a segment stated in ``terms`` is not used.
 
     Args:
         terms: The epsilons of the parts: the report, the threshold and a test.

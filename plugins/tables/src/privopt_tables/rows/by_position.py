@@ -68,7 +68,7 @@ class PositionProtector(RowProtector):
 
     Attributes:
         release: The matrix from whose rows reports are drawn.
-        snap: Finds the record for each row: the one nearest to its position, or with its id.
+        snap: Finds the record for each row: the record nearest to its position, or the record with its id.
         outputs: The outputs with their coordinates. None if they have no coordinates.
         tracer: Draws reports along traces. None if the release reports each row independently.
         find_neighbours: A function that finds nearby places whose stored report can be repeated at a position. None if
@@ -499,11 +499,12 @@ def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: 
 def _make_neighbour_finder(
     options: ApplyOptions, snap: Snap, kind: str
 ) -> Callable[[Floats, Ints], list[list[int]]] | None:
-    """Return a function that finds nearby places whose stored reports may be repeated, or None if there are none.
+    """Return a function that finds nearby places whose stored reports may be repeated.
+
+    The result is None if only the report stored for a position's own place may be repeated.
 
     Args:
-        options: How the release is applied. ``charge.within`` is the maximum distance of these places in km. None means
-            that no such reports are repeated.
+        options: How the release is applied. ``charge.within`` is the maximum distance of nearby places in km, or None.
         snap: Finds the record for each row.
         kind: The kind of secret (:class:`Secret`).
 

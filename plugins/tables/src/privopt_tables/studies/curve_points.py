@@ -56,7 +56,7 @@ Status = Literal["optimal", "feasible", "infeasible", "stopped", "refused"]
 
 @frozen(kw_only=True)
 class Point:
-    """The results for one mechanism at one epsilon. Results of a release are None if no release was found.
+    """The results for one mechanism at one epsilon. Values that describe a release are None if none was found.
 
     Attributes:
         mechanism: The name of the mechanism.
@@ -64,8 +64,8 @@ class Point:
         loss: The loss of a certified release.
         lower_bound: A proved lower bound on the loss of every release with this guarantee.
         gap: The relative gap between loss and lower bound.
-        bayes_error: The probability that an attacker's best guess at the record from one report is wrong, under the
-            prior.
+        bayes_error: The probability, under the prior, that an attacker who sees one report makes a wrong guess at the
+            record, even if the guess is the best possible.
         error_p50, error_p95: The median and the 95 % quantile of the distance from a record to its report, under the
             prior.
         seconds: The time taken to solve the point, in seconds.
@@ -160,9 +160,9 @@ def _quantiles_of(distances: Floats, mass: Floats) -> list[float]:
 def adversary_error(probabilities: Floats, weighted: Floats) -> float:
     """Return the expected loss when an attacker makes the best guess from one report (Shokri et al., S&P 2011).
 
-    Given output k, an attacker who knows the prior p guesses the output y that minimises sum_i p_i z_ik c_iy, where
-    c_iy is the loss of output y at record i. The result is at most the loss of the release, because the attacker could
-    always guess k itself.
+    Let p_i be the prior probability of record i, z_ik the probability of output k for record i, and c_iy the loss of
+    output y at record i. Given output k, an attacker who knows p guesses the output y that minimises sum_i p_i z_ik
+    c_iy. The result is at most the loss of the release, because the attacker could always guess k itself.
 
     Args:
         probabilities: (N, K) The obfuscation matrix z, the probability of each output for each record.
@@ -453,7 +453,7 @@ class Refusals:
 
     @property
     def error(self) -> PrivoptError:
-        """The first error that is not an input error. If all are input errors, a single one with all faults."""
+        """The first error that is not an InputError or, if there is none, a single InputError with all faults."""
         errors = list(self._errors.values())
         usage_error = next((error for error in errors if not isinstance(error, InputError)), None)
         faults = [fault for error in errors if isinstance(error, InputError) for fault in error.faults]

@@ -74,7 +74,7 @@ class StreetMap:
             direction.
         notes: Notes on the elements of the map that were used or omitted.
         one_way: Whether the loss is travel distance along the directed roads.
-        addresses: The positions of the addresses with a house number inside the area.
+        addresses: The positions, inside the area, of the addresses that have a house number.
     """
 
     places: dict[str, Position]
