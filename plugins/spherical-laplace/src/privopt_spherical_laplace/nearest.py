@@ -4,7 +4,7 @@ A position is drawn around the true point, and the point nearest to this positio
 arc from the true point in one direction. The distance along a ray has the distribution function G of the noise
 (:mod:`.sampler.exact`). The nearest point changes at positions on the ray that are equally far from two points. These
 positions are computed in closed form. Only the integral over the bearing is numerical. It uses the midpoint rule, whose
-error is about the square of the step. This is accurate enough for remapping and estimates, and no guarantee depends on it.
+error is about the square of the step. This is accurate enough for remapping and estimates. No guarantee depends on it.
 """
 
 from __future__ import annotations

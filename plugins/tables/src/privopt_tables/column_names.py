@@ -146,7 +146,7 @@ _NESTED: Final = (nw.List, nw.Array)
 
 @define
 class LeakyColumns:
-    """Finds remaining columns that reveal the secret by their values or field names, one part of a table at a time.
+    """Finds, part by part, the remaining columns of a table that reveal the secret by their values or field names.
 
     Attributes:
         positions: Structure fields whose names indicate coordinates, as ``column.field``.

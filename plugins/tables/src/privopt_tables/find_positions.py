@@ -178,8 +178,8 @@ class ColumnSearch:
         """Add the evidence that another search found in other rows.
 
         Args:
-            entries: The result of the other search's :meth:`to_json`. Entries are ignored if their column is not in
-                `names`, or if their number of stakes differs from that of :data:`BETS`.
+            entries: The result of the other search's :meth:`to_json`. Entries with a column that is not in `names`, or
+                with the wrong number of stakes, are ignored.
         """
         for name, form, logs, matches, searched in entries:
             if name in self.names and len(logs) == len(BETS):

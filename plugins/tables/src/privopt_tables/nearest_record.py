@@ -1,8 +1,8 @@
 """Find the matrix row for each row of a table, from the id or position in that row.
 
-The matrix row is that of the record with this id, or of the record nearest to this position. If the guarantee of the
-release covers every point in a region, the matrix row for a position is drawn from those of the surrounding vertices
-(:mod:`privopt_metric_dp.region.snap_to_region`).
+An id selects the matrix row of the record with this id, and a position that of the nearest record. If the guarantee of
+the release covers every point in a region, one of the vertices around the position is drawn instead, and its matrix row
+is used (:mod:`privopt_metric_dp.region.snap_to_region`).
 
 Nearest records are found with a k-d tree. For latitudes and longitudes, the tree contains points on a sphere with the
 Earth's radius. Chords sort in the same order as great-circle distances, so neither the poles nor the antimeridian are

@@ -367,8 +367,8 @@ class ReleasedMatrix(ReleasedRows):
     ) -> Draw:
         """Return a function that draws a given number of reports for a position.
 
-        The position is replaced by its nearest record or, if the guarantee covers every point of a region, by a vertex
-        that is drawn for each report.
+        The position is replaced by its nearest record. If the guarantee covers every point of a region, it is instead
+        replaced by a vertex, which is drawn anew for each report.
 
         Args:
             position: Latitude and longitude, or x and y in km.

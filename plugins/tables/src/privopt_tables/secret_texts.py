@@ -46,7 +46,7 @@ class RowTexts:
 
     @classmethod
     def of(cls, row_texts: Sequence[str | None], rows: Ints | None) -> Self:
-        """Collect the texts of the rows that have one, or of an evenly spaced sample if there are too many such rows.
+        """Collect the texts of the rows, or those of an evenly spaced sample if too many rows have a text.
 
         Args:
             row_texts: The text of each row, or None for a row without one.

@@ -31,8 +31,8 @@ class Plan:
     Attributes:
         retained: (N,) mask of the photos to retain.
         protected: The exact number of locations that rank at or above the true one.
-        bound: Upper bound on the number of photos that any set retains or, under a budget, of locations that any set
-            protects.
+        bound: An upper bound on the value of any set of photos: the number of retained photos or, under a budget, of
+            protected locations.
         tree: The proof of the bound. None without a proof.
         proved: A text that states how optimality was proved. Empty if optimality was not proved.
         programs: The number of linear programs solved.

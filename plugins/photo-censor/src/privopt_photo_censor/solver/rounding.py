@@ -33,7 +33,7 @@ ROW_MARGIN: Final = 1e-8
 def round_core(
     data: Alternates, rows: Ints, weights: Floats, values: Floats, photos: Photos, counts: tuple[int, int]
 ) -> Bools | None:
-    """Search for a set of photos that protects given locations, near the solution of their linear program.
+    """Search near a linear program's solution for a set of photos that protects the program's locations.
 
     Args:
         data: The album.

@@ -71,8 +71,8 @@ class Case:
         rows: (r,) The locations that must be protected, as rows of :class:`Alternates`.
         certificate: The Lagrange multipliers of some of these locations, and the bound on the number of retained photos
             that they prove.
-        candidates: The locations that may be protected as well, by row, each with a certificate that bounds the number
-            of photos that can then stay.
+        candidates: The further locations that may be protected, keyed by row. Each has a certificate that bounds the
+            number of photos that can stay if this location is protected as well.
         photos: The photos that must stay, and the photos that may stay.
         values: (N,) The value of each photo in the case's linear program. None if the program was not solved.
         costs: (N,) The reduced cost of each photo in this program. None if the program was not solved.

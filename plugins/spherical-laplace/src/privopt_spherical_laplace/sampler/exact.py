@@ -98,9 +98,8 @@ def _bounds_of_latitude(disc: Disc) -> tuple[int, int, int]:
 def _bounds_of_longitude(disc: Disc, cosine: int) -> tuple[int, int] | None:
     """Return a lower and an upper bound on the longitudes in a disc, or None if the disc may be too near a pole.
 
-    The bounds are in degrees, in fixed point, and not reduced to a single turn. If sin(radius) <= cosine / 3, all
-    longitudes differ from that of the centre by at most arcsin(sin(radius) / cosine), which is less than
-    2 radius / cosine.
+    The bounds are in degrees, in fixed point, and not reduced modulo 360. If sin(radius) <= cosine / 3, no longitude in
+    the disc differs from the centre's by more than arcsin(sin(radius) / cosine) < 2 radius / cosine.
 
     Args:
         disc: The disc.

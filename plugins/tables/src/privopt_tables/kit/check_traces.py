@@ -129,8 +129,8 @@ def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, sett
     """Check the noise in the repetition tests, and the epsilon charged for each segment of a trace.
 
     The noise must hide the distance between any two places. A segment consists of a report, the rows that repeat it,
-    and the row that renews it. It must be charged at least the epsilon of a fresh report, plus that of the threshold,
-    plus twice that of a test.
+    and the row that renews it. It must be charged at least the sum of the epsilons of a fresh report, the threshold and
+    two tests.
 
     Args:
         trial: The trial, which collects failures.

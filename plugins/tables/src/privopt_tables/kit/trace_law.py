@@ -172,9 +172,9 @@ def max_log_ratio(terms: Terms, reports: Reports, distances: Floats) -> Fraction
     """Return the maximum log ratio that the guarantee allows for the probabilities of one sequence along two traces.
 
     The first report contributes its epsilon times the distance at the first row. Each segment contributes its epsilon
-    times the largest distance in it. The epsilon of a complete segment is that of a report, plus that of the threshold,
-    plus twice that of a test. For a segment that has not ended, it is the epsilon of the threshold alone. The cost of
-    a segment stated in ``terms`` is not used.
+    times the largest distance in it. The epsilon of a complete segment is the sum of the epsilons of a report, the
+    threshold and two tests. For a segment that has not ended, it is the epsilon of the threshold alone. The cost of a
+    segment stated in ``terms`` is not used.
 
     Args:
         terms: The epsilons of the parts: the report, the threshold and a test.

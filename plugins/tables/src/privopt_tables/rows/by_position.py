@@ -395,7 +395,7 @@ class PositionProtector(RowProtector):
     def _make_streams(
         self, frame: nw.DataFrame[Any], numbers: Ints, purpose: str, name: str | None, columns: Secret
     ) -> RowStreams | None:
-        """Return the streams of random bytes for one position in the given rows of a batch, or None without a batch.
+        """Return the streams of random bytes for one position in the rows of a batch, or None if there is no batch.
 
         A stream is derived from the batch's key, the row and its secret, so that a repeated run draws the same report.
 
@@ -481,7 +481,7 @@ class PositionProtector(RowProtector):
 
 
 def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: Space | None) -> tuple[UnitSearch, ...]:
-    """Return, for each position given by two columns, a search for the unit of its numbers.
+    """Return a search for the unit of measurement of each position that is given by two columns.
 
     Args:
         positions: The prefix and the columns of each position.
