@@ -1,4 +1,4 @@
-"""The report on a photo-censor release: the album, the true place's rank before and after, and each photo's effect."""
+"""The report on a photo-censor release: the album, the true place's rank, and what each photo reveals."""
 
 from __future__ import annotations
 

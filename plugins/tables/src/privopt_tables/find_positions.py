@@ -314,7 +314,7 @@ class _SecretPart:
                 yield f"{grade}-{kind}-", weigh_rows(axis.near, axis.matched, axis.single_chances, scale)
 
     def _search_codes(self, column: ColumnPart, rows: Ints) -> Iterator[tuple[str, Evidence]]:
-        """Yield the evidence that cells contain positions as codes such as geohashes, or as words of an address system.
+        """Yield the evidence that cells contain positions as codes such as geohashes, or as three-word addresses.
 
         Each item is a pair: the key of a form, and the evidence.
 

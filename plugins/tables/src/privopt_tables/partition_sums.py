@@ -1,4 +1,4 @@
-"""Keyed sums over each subject's rows, used to check that the rows in a table's second pass are the charged ones.
+"""Keyed sums over each subject's rows, used to check that the second pass over a table reads the charged rows.
 
 Source: docs/adr/0028-partitions.md.
 """

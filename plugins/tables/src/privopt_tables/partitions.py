@@ -78,7 +78,7 @@ class Partitions:
 
     @property
     def _row_key_columns(self) -> tuple[str, str]:
-        """The name of the subject column and the name of the column of row ids."""
+        """The names of the subject column and of the column of row ids."""
         assert self.protector.row_key_columns is not None  # set by PartitionedBatch.open_batch
         return self.protector.row_key_columns
 

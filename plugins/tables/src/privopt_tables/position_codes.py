@@ -45,8 +45,8 @@ class Reading(NamedTuple):
 def _box_reading(south: float, west: float, height: float, width: float) -> Reading:
     """Return the centre of a box as a reading.
 
-    The errors are 1.5 times the sides, so that a point still matches if it is outside the box by at most the size of
-    the box.
+    The reading's errors are 1.5 times the box's sides, so that it also matches points up to one side length outside the
+    box.
 
     Args:
         south, west: The smallest coordinates of the box.

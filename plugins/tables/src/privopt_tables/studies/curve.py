@@ -1,9 +1,9 @@
 """Compare mechanisms by their loss and proved bound as functions of epsilon.
 
 A release that is certified at one epsilon is private at every larger epsilon, and a lower bound that is proved for one
-epsilon is valid at every smaller epsilon. So both curves of a mechanism that minimises the loss decrease. A bound is
-valid for all mechanisms with the same guarantee and loss. :func:`draw_curves` solves every point, and then improves
-points with the releases and bounds of other points.
+epsilon is valid at every smaller epsilon. So if a mechanism minimises the loss, its loss and its bound decrease as
+epsilon increases. A bound is valid for all mechanisms with the same guarantee and loss. :func:`draw_curves` solves
+every point, and then improves points with the releases and bounds of other points.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def group_by_mechanism(points: Sequence[Point]) -> dict[str, list[Point]]:
 
 
 def draw_loss(points: Sequence[Point], unit: str, distance_unit: str) -> Figure:
-    """Plot loss (lines) and proved bound (dashes) against epsilon on logarithmic axes.
+    """Plot the loss (solid) and the proved bound (dashed) against epsilon on logarithmic axes.
 
     Args:
         points: The points, ordered by mechanism and then by epsilon.
