@@ -139,11 +139,12 @@ def over_time(release: MatrixRelease, data: MetricData, *, max_reports: int = MA
     counts = sorted({10**power for power in range(10) if 10**power < max_reports} | {max_reports})
     logs = _log_probabilities(release)
     reports_by_kind = simulate_reports(release, places, max_reports, _RANDOM_SEED)
+    guesses = [guess_records(logs, release.walker, reports, n) for reports in reports_by_kind.values() for n in counts]
+    # All distances are measured at once, because by road each place takes a search over the whole map.
+    errors = data.distance.between(np.tile(places, len(guesses)), np.concatenate(guesses))
+    errors_by_kind = errors.reshape(len(reports_by_kind), len(counts), place_count)
     likelihood = {
-        name: _summarize_errors(
-            data.distance.between(places, guess_records(logs, release.walker, reports, n)) for n in counts
-        )
-        for name, reports in reports_by_kind.items()
+        name: _summarize_errors(kind_errors) for name, kind_errors in zip(reports_by_kind, errors_by_kind, strict=True)
     }
     return {
         "unit": data.unit,
