@@ -65,7 +65,7 @@ Bools: TypeAlias = NDArray[np.bool_]
 def read_only(array: A) -> A:
     """Make an array read-only and return it.
 
-    If the array is a view of another array, through which it could still be changed, return a read-only copy instead.
+    A view could still be changed through its base array. For a view, a read-only copy is therefore returned instead.
     """
     if array.flags.writeable:
         array = array if array.base is None else array.copy()
@@ -101,8 +101,8 @@ def no_doubles(numbers: NDArray[Any]) -> Bools:
 def sum_products(left: Floats, right: Floats) -> float:
     """Return the inner product of two vectors, with a rounding error that grows with the logarithm of their length.
 
-    For vectors of tens of thousands of numbers, this is faster than ``left @ right``, which starts BLAS threads that
-    cost more than the product.
+    For vectors of tens of thousands of numbers, this is faster than ``left @ right``, because starting BLAS threads
+    takes longer than the product itself.
     """
     return float((left * right).sum())
 

@@ -58,7 +58,7 @@ def privopt_checks() -> Sequence[CheckSpec]:
 
 @hookimpl
 def privopt_names() -> Sequence[NameSpec]:
-    """Return the core's names in the ``privopt`` package, so that a plugin that registers one of them is refused."""
+    """Return the core's names in the ``privopt`` package. Plugins that register one of these names are refused."""
     import privopt
 
     homes = {name: f"privopt.{home}" for name, home in privopt._HOMES.items()}

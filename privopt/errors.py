@@ -21,7 +21,7 @@
 Exit codes are those of the command line. Codes 0 (done) and 4 (stopped early with a certified result) are not errors.
 
 Only modules listed in docs/reference/python.md repeat these meanings in docstrings. In other modules, ``Raises:``
-sections mention only additional meanings and Python's own errors.
+sections list only additional meanings and Python's built-in errors.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Fault:
         where: The key, or the row and column, inside the file; empty for the file as a whole.
         actual: The actual value, in words.
         expectation: The expected value, in words.
-        is_description: Whether ``actual`` only describes the kind of value, without quoting any of it.
+        is_description: Whether ``actual`` only describes the kind of value and quotes nothing from it.
     """
 
     file: str
@@ -134,12 +134,12 @@ _MAX_LISTED_NAMES = 20
 
 
 def cut(text: str) -> str:
-    """Return text for a message, truncated to its first 300 characters."""
+    """Truncate text to its first 300 characters, for a message."""
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[: _MAX_SHOWN_CHARACTERS - 3]}..."
 
 
 def number_of(count: int, thing: str) -> str:
-    """Return a count with its noun, in the plural unless the count is 1. Only the last word of the noun changes.
+    """Return a count followed by a noun, which is in the plural unless the count is 1. Only its last word changes.
 
     >>> number_of(1, "report"), number_of(1_200, "report"), number_of(0, "open facility"), number_of(3, "vertex")
     ('1 report', '1,200 reports', '0 open facilities', '3 vertices')
@@ -161,7 +161,7 @@ def _line(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return text with control and formatting characters escaped, so that a terminal shows them; line breaks are kept.
+    r"""Escape control and formatting characters, except line breaks, so that a terminal shows them.
 
     >>> printable("\x1b[31mred")
     '\\x1b[31mred'
@@ -178,7 +178,7 @@ _ADDRESS = re.compile(r"\s*<[^<>]* at 0x[0-9a-fA-F]+>")
 def reason_of(error: BaseException) -> str:
     """Return the message of an exception from Python or a library as one line for users.
 
-    Python's advice about its own limits and the addresses of objects are omitted, because they help only programmers.
+    Object addresses and Python's advice about its own limits are omitted, because they help only programmers.
 
     >>> reason_of(RecursionError("maximum recursion depth exceeded while calling a Python object"))
     'nested too deeply'
@@ -221,7 +221,7 @@ MOST_FAULTS: Final = 20
 
 
 class Faults:
-    """A collection of faults in a file, which counts all of them but lists only the first :data:`MOST_FAULTS`.
+    """A collection of faults in a file. All faults are counted, but only the first :data:`MOST_FAULTS` are listed.
 
     >>> faults = Faults()
     >>> faults.add_rows("a.csv", "clients", [0, 3], "-1 7 7 -2".split().__getitem__, "a whole number of at least 0")
@@ -265,7 +265,7 @@ class Faults:
         self.extend(faults, len(rows))
 
     def extend(self, faults: Iterable[Fault], count: int | None = None) -> None:
-        """Add faults. If ``count`` states how many there are, take from the iterable only those that will be listed."""
+        """Add faults. If their number is given as ``count``, only faults to be listed are taken from the iterable."""
         if count is None:
             faults = list(faults)
             count = len(faults)
@@ -294,9 +294,9 @@ class Faults:
 
 @contextmanager
 def faults_in(file: str) -> Iterator[None]:
-    """Replace the file name ``"problem"`` with ``file`` in the faults of an InputError that the block raises.
+    """Replace the file name ``"problem"`` with ``file`` in the faults of InputErrors raised in a ``with`` block.
 
-    Code that checks a declared problem does not know the name of the problem's file, and uses ``"problem"`` instead.
+    Code that checks a problem does not know the name of the problem's file, and uses ``"problem"`` instead.
     """
     try:
         yield
@@ -342,7 +342,7 @@ def check_number(name: str, value: object, expectation: str, *, minimum: float =
 
 
 class BudgetSpentError(UsageError):
-    """A ledger's limit does not allow a report. Nothing was charged, so nothing may be drawn."""
+    """A ledger's limit does not allow a further report. Nothing was charged, so nothing may be drawn."""
 
 
 class UnknownNameError(UsageError):

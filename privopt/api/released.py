@@ -55,7 +55,7 @@ FOLDER: Final = "release"
 
 
 class PrivoptWarning(UserWarning):
-    """A warning to users about a limitation of a valid release, or of a protected table."""
+    """Warns users about a limitation of a valid release or of a protected table."""
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -82,9 +82,9 @@ class OpenRelease:
 
     @property
     def bound(self) -> float | None:
-        """The proved bound on the loss of any release with this guarantee; None if no bound is known.
+        """The proved lower bound on the loss of every release with this guarantee, or None if no bound is known.
 
-        The bound is an upper bound if the objective is maximised.
+        If the objective is maximised, it is an upper bound instead.
         """
         return self.result.objective.lower_bound
 
@@ -105,7 +105,7 @@ class OpenRelease:
 
     @property
     def certificate(self) -> Certificate:
-        """The record of the checks that the release passed, and of how they were made."""
+        """The record of the checks that the release passed and how each was performed."""
         return self.result.certificate
 
     def apply(
@@ -157,19 +157,20 @@ class OpenRelease:
             time: The column of times. For releases that report traces: the order of a subject's rows (None if the rows
                 are in order). For a ledger with a calendar limit: the time that selects the period to charge; rows
                 without a usable time get no report.
-            sticky: Whether to store and repeat the first report of each subject's place, which is charged once. Charges
-                and refusals then reveal which visits shared a place.
+            sticky: Whether to store the first report about each place that a subject visits, and to repeat it on later
+                visits at no further charge. Charges and refusals then reveal which visits were to the same place.
             prefix: The prefix of the added columns, for a table that already has reports: ``"end"`` gives
                 ``end_report``, ``end_report_lat`` and so on. Each report in a row spends epsilon.
             positions: Several positions in each row, instead of ``id``, ``lat`` and so on: a mapping from the prefix of
                 each position's added columns to the columns of that position (two coordinates or one id). A row gets
                 all of its reports or none, and is charged epsilon for each column of reports, whether or not its
                 positions can be used.
-            sticky_within: With ``sticky``, the distance in km from the centre of a cell up to which the cell's stored
-                report is repeated.
+            sticky_within: With ``sticky``, a cell's stored report is repeated for positions within this distance, in
+                km, of the cell's centre.
             time_format: The format of ``time``: ``DD/MM/YYYY HH:MM`` and the like, or ``unix``, ``unix-ms``,
                 ``unix-us``, ``unix-ns``; ISO 8601 by default.
-            null_names: Whether NULL, NA, None and the like are names of subjects. If not, such rows have no subject.
+            null_names: Whether to accept NULL, NA, None and the like as names of subjects. If not, rows with such a
+                name have no subject.
             text: The column of sentences. Use it instead of ``id`` and the other columns if records are words.
             keep: Columns to keep although their values state the row's own position or record. Other such columns are
                 dropped, and a :class:`PrivoptWarning` names them.
@@ -202,7 +203,7 @@ class OpenRelease:
         raise self._no_rows("sql.register")
 
     def _no_rows(self, what: str) -> UsageError:
-        """Return the error for operations that need a report for each row of a table.
+        """Return the error for an operation that this release does not support, because it draws no report per row.
 
         Args:
             what: The operation that was called, for the message.
@@ -218,8 +219,8 @@ class OpenRelease:
         Args:
             position: Latitude and longitude in degrees, or x and y in km.
             degrees: Whether the position is in degrees.
-            note: A function that is called before the first draw, once for each sentence that the position's owner
-                should know.
+            note: A function that is called before the first draw with each notice that the person at this position
+                should read.
 
         Raises:
             UsageError: This kind of release has no places. Other kinds override this method.
@@ -389,7 +390,8 @@ class OpenRelease:
         """Measure what an attacker learns from the release, and return the metrics of ``privopt audit --json``.
 
         Args:
-            over_time: The largest number of reports about one place in attacks over time; None for no such attacks.
+            over_time: The maximum number of reports about one place that an attacker collects over time. By default,
+                such attacks are not measured.
         """
         return auditing.audit(self.opened.folder, over_time=over_time)
 
@@ -431,8 +433,8 @@ class OpenRelease:
         """Return a map as a matplotlib figure, which notebooks display.
 
         Args:
-            record: The id of a record. The map shows the probability of each output for it. By default, the map shows
-                the expected loss of each record.
+            record: The id of a record, to show the probability of each output for this record. By default, the map
+                shows the expected loss of each record.
 
         Raises:
             UsageError: This kind of release has no map. Other kinds override this method.
@@ -486,7 +488,7 @@ def warn_all(lines: Iterable[str]) -> None:
 
 
 def handle_of(opened: OpenedFolder, meaning: Iterable[str] = ()) -> OpenRelease:
-    """Return the handle for an opened release, of the class that the ``privopt_handle`` hook selects.
+    """Wrap an opened release in :class:`OpenRelease`, or in the subclass that the ``privopt_handle`` hook selects.
 
     Raises:
         RegistryError: The plugin's class is not a subclass of :class:`OpenRelease`.
@@ -521,7 +523,8 @@ def solve(
         solver: ``"cbc"``, ``"highs"`` or another registered solver.
         gap: The relative gap between loss and proved bound at which the search ends, above 0 and below 1; None for the
             method's default.
-        time_limit: The time in seconds after which the search ends; None for no limit. Certifying and writing follow.
+        time_limit: The time limit of the search in seconds; None for no limit. It does not cover the certification and
+            the writing of files that follow.
         memory: The gigabytes (10^9 bytes) that the process may use; None for all the memory that is free and permitted.
         jobs: The number of processes, and of threads in each. None means one process with one thread per processor, up
             to 8.

@@ -1,6 +1,6 @@
 """Adapters to LP and MILP solvers (HiGHS, CBC), behind one small interface.
 
-Names are imported on first use, so that no solver is loaded before it is needed, and a worker process
+Names are imported on first use. Therefore no solver is loaded before it is needed, and a worker process
 (:mod:`privopt.backends.workers`) loads only the solver that it runs.
 """
 

@@ -45,7 +45,7 @@ int Cbc_isInitialSolveProvenPrimalInfeasible(Cbc_Model *model);
 
 
 def _declare_functions() -> None:
-    """Tell cffi about the C functions that python-mip does not declare. Later calls do nothing."""
+    """Declare to cffi the C functions that python-mip does not declare. Calls after the first do nothing."""
     try:
         cbc.cbclib.Cbc_loadProblem  # noqa: B018
     except AttributeError:
@@ -58,7 +58,7 @@ def _pointer(kind: str, buffer: Buffer) -> Any:
 
 
 class CbcModel:
-    """One CBC model: minimise ``c x``, with rows and columns loaded in bulk.
+    """A CBC model that minimises ``c x`` and whose rows and columns are loaded in bulk.
 
     Attributes:
         model: python-mip's model, for options and for the solve.
@@ -92,7 +92,7 @@ class CbcModel:
         self._check_size()
 
     def set_start(self, columns: Buffer, values: Buffer) -> None:
-        """Make CBC begin its search from a partial point, which has values for some columns only.
+        """Make CBC begin its search from a partial solution, which assigns values to only some of the columns.
 
         Args:
             columns: Indices of the columns with values, as 32-bit integers.
@@ -110,9 +110,9 @@ class CbcModel:
             raise ValueError(f"CBC holds {got[0]} rows and {got[1]} columns of {self.rows} and {self.columns}")
 
     def optimise(self, options: dict[str, Any]) -> str:
-        """Solve the model, and return the name of python-mip's status.
+        """Solve the model, and return the name of its status in python-mip.
 
-        ``options`` are those that ``privopt.backends.cbc.solver_options`` returns.
+        ``options`` come from ``privopt.backends.cbc.solver_options``.
         """
         model = self.model
         model.infeas_tol = model.opt_tol = float(options["tolerance"])
@@ -147,15 +147,15 @@ class CbcModel:
         return bytes(cbc.ffi.buffer(pointer, size * DOUBLE_BYTES))
 
     def vector(self) -> bytes | None:
-        """Return the columns' values as bytes of doubles, or None if CBC has none."""
+        """Return the values of the columns as the bytes of an array of doubles, or None if CBC has no solution."""
         return self._copy_array(cbc.cbclib.Cbc_getColSolution(self.handle), self.columns)
 
     def duals(self) -> bytes | None:
-        """Return the rows' multipliers as bytes of doubles, or None if CBC has none."""
+        """Return the multipliers of the rows as the bytes of an array of doubles, or None if CBC has none."""
         return self._copy_array(cbc.cbclib.Cbc_getRowPrice(self.handle), self.rows)
 
     def reduced_costs(self) -> bytes | None:
-        """Return the columns' reduced costs as bytes of doubles, or None if CBC has none."""
+        """Return the reduced costs of the columns as the bytes of an array of doubles, or None if CBC has none."""
         return self._copy_array(cbc.cbclib.Cbc_getReducedCost(self.handle), self.columns)
 
     def bound(self) -> float:
@@ -168,11 +168,11 @@ class CbcModel:
 
 
 def answer(problem: dict[str, Any]) -> dict[str, Any]:
-    """Solve a problem in the worker process, which calls this function by name.
+    """Solve a problem. The worker process calls this function by name.
 
     Args:
-        problem: The model's buffers and the options for the solve, by name. The matrix is stored by columns. With
-            the key "load_only", the model is loaded but not solved, to measure the time for loading.
+        problem: The model's buffers and the options for the solve, by name. The matrix is stored by columns. If the
+            key "load_only" is present, the model is loaded but not solved, to measure how long loading takes.
 
     Returns:
         A dict with "status" and "loaded" (seconds for loading). After a solve it also contains "iterations" and
@@ -201,7 +201,7 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
 
 
 def _second_opinion(problem: dict[str, Any]) -> str:
-    """Return "INFEASIBLE" or "UNBOUNDED" for a problem that CBC reports as infeasible, by solving it without costs.
+    """Solve a problem that CBC reports as infeasible again without costs, and return "INFEASIBLE" or "UNBOUNDED".
 
     Without costs, the problem cannot be unbounded. If it has a feasible point, the original problem is unbounded.
     """

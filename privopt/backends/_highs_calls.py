@@ -51,7 +51,7 @@ _REDIRECTION_LOCK = threading.Lock()
 
 
 def highspy_module() -> ModuleType:
-    """Import highspy and return it. It is imported late, so that processes that do not use HiGHS do not load it."""
+    """Import highspy and return it. The import is deferred, so that only processes that use HiGHS load highspy."""
     import highspy
 
     return highspy
@@ -59,7 +59,7 @@ def highspy_module() -> ModuleType:
 
 @contextmanager
 def _native_output_dropped() -> Iterator[None]:
-    """Discard what a native library writes to standard output, by redirecting file descriptor 1.
+    """Discard what native code writes to standard output inside a ``with`` block, by redirecting file descriptor 1.
 
     All threads share this descriptor, so the block must be short: the output of other threads is discarded too.
     """
@@ -91,7 +91,7 @@ def create_solver() -> Highs:
 
 
 def check_status(status: HighsStatus, action: str) -> None:
-    """Raise a SolverError if a call to HiGHS returned an error; ``action`` completes "highs refused to"."""
+    """Raise a SolverError if a call to HiGHS returned an error. Its message is "highs refused to" and ``action``."""
     if status == highspy_module().HighsStatus.kError:
         raise SolverError(f"highs refused to {action}")
 
@@ -125,7 +125,10 @@ def settings_of(
 
 
 def new_solver(*, tolerance: float = ROW_TOLERANCE, method: str = "auto") -> Highs:
-    """Create a HiGHS instance that prints nothing and uses one thread; ``tolerance`` is for rows and reduced costs."""
+    """Create a HiGHS instance that prints nothing and uses one thread.
+
+    ``tolerance`` applies to rows and reduced costs.
+    """
     solver = create_solver()
     for name, value in settings_of(tolerance=tolerance, threads=1, seed=0, method=method).items():
         check_status(solver.setOptionValue(name, value), f"set {name}")
@@ -133,7 +136,7 @@ def new_solver(*, tolerance: float = ROW_TOLERANCE, method: str = "auto") -> Hig
 
 
 def problem_arrays(conditioned: ScaledForm, *, integers: bool = True) -> dict[str, Any]:
-    """Return the arrays of a scaled form, with its matrix by rows, for :func:`load_arrays`.
+    """Return the arrays of a scaled form for :func:`load_arrays`, with the matrix stored by rows.
 
     Args:
         conditioned: The scaled form, m rows by n columns.
@@ -157,7 +160,10 @@ def problem_arrays(conditioned: ScaledForm, *, integers: bool = True) -> dict[st
 
 
 def load_arrays(solver: Highs, arrays: dict[str, Any]) -> None:
-    """Pass a model (arrays from :func:`problem_arrays`) to HiGHS, and check that HiGHS kept every coefficient."""
+    """Pass a model to HiGHS, and check that HiGHS kept every coefficient.
+
+    ``arrays`` is the model as :func:`problem_arrays` returns it.
+    """
     count = len(arrays["value"])
     # 2 means a matrix by rows, 1 minimisation, and 0.0 is the constant of the objective.
     sizes = (len(arrays["c"]), len(arrays["row_lower"]), count, 2, 1, 0.0)
@@ -263,7 +269,8 @@ class LoadedModel:
 class HighsBasis(Basis):
     """A basis in HiGHS's own representation, whose statuses are converted to arrays only when they are read.
 
-    It can keep the solver instance that it comes from, so that a single later solve with the same matrix can reuse it.
+    It can also keep the solver instance that it comes from. One later solve with the same matrix can then reuse this
+    instance.
 
     Attributes:
         native: HiGHS's own basis object, which a later solve can use without conversion.
@@ -274,7 +281,7 @@ class HighsBasis(Basis):
     __slots__ = ("_instances", "_shape", "native")
 
     def __init__(self, native: Any, shape: tuple[int, int]) -> None:
-        """Wrap HiGHS's basis for a model of ``shape``, the number of rows and the number of columns."""
+        """Wrap HiGHS's basis for a model with ``shape[0]`` rows and ``shape[1]`` columns."""
         self.native, self._shape = native, shape
         self._instances: list[LoadedModel] = []
 
@@ -335,7 +342,7 @@ def set_basis(solver: Highs, basis: Basis) -> None:
 
 
 def set_start(solver: Highs, start: Floats) -> None:
-    """Make HiGHS begin a search over integers from ``start``, in which NaN means that a column has no value."""
+    """Make HiGHS begin a search over integers from ``start``, where NaN marks columns without a value."""
     columns = np.flatnonzero(np.isfinite(start)).astype(np.int32)
     check_status(solver.setSolution(len(columns), columns, start[columns]), "take the start")
 
@@ -412,8 +419,9 @@ def read_answer(solver: Highs, *, is_mip: bool) -> Raw:
 def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis | None = None) -> Raw:
     """Solve an LP in this process, or an integer program in a worker process that can be killed.
 
-    HiGHS checks its time limit and interrupts only between the steps of its search, and some steps take minutes. If the
-    worker is killed, the best point that it had reported is returned, with the bound at that time.
+    HiGHS checks for interrupts and for its time limit only between the steps of its search, and some steps take
+    minutes. If the worker is killed, the best point that it had reported by then is returned, with the bound at that
+    time.
 
     Args:
         arrays: The model, as :func:`problem_arrays` returns it.
@@ -487,7 +495,7 @@ def solve_quadratic(arrays: dict[str, Any], settings: dict[str, Any], first_orde
 
     Args:
         arrays: The model, as :func:`problem_arrays` returns it.
-        settings: HiGHS's options by name, including ``time_limit``, which covers all orders together.
+        settings: HiGHS's options by name, including ``time_limit``, which covers the attempts with all orders together.
         first_order: The first order to try: 0 keeps the columns as they are; any other number seeds a random order.
     """
     end_time, n = time.monotonic() + settings["time_limit"], len(arrays["c"])
@@ -577,7 +585,7 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
     """
 
     def report_point(event: HighsCallbackEvent) -> None:
-        """Send a better point and the bound to the parent process, which uses them if it has to kill this process."""
+        """Send an improved point and the current bound to the parent, for use if it has to kill this process."""
         progress = event.data_out
         send_progress({"x": np.array(progress.mip_solution, dtype=np.float64), "bound": float(progress.mip_dual_bound)})
 

@@ -48,8 +48,8 @@ class Capabilities:
 
     Attributes:
         mip: Whether the solver supports integer columns.
-        duals: Whether the solver gives multipliers and reduced costs for LPs.
-        warm_start: Whether the solver can start LPs from a basis, and gives the basis of its optimum.
+        duals: Whether the solver returns multipliers and reduced costs for LPs.
+        warm_start: Whether the solver can start LPs from a basis, and returns the optimal basis.
         quadratic: Whether the solver accepts convex quadratic objectives over continuous columns.
         bearing: The range of coefficients that the solver can work with.
     """
@@ -88,9 +88,9 @@ class Backend(ABC):
         """Solve a form, and return a checked answer.
 
         Every answer is checked in the units of the form (:mod:`privopt.backends.checks`). If an answer fails, the
-        solver is tried again with other settings and another cost scale, and then its substitute is tried, within the
-        same time limit. If all attempts fail, the best feasible point is returned with the outcome "feasible" and with
-        the best proved bound.
+        solver is tried again with other settings and another cost scale, and after that its substitute is tried. The
+        time limit covers all attempts. If all of them fail, the best feasible point is returned with the outcome
+        "feasible" and the best proved bound.
 
         Args:
             form: The model. The bounds of its integer columns are rounded inwards first.
@@ -184,7 +184,7 @@ class Backend(ABC):
         return ColdSession(self, form)
 
     def explain(self, form: StandardForm, time_limit: float = 20.0) -> str:
-        """Return an explanation that names the families and rows that together make a form infeasible.
+        """Explain why a form is infeasible, by naming families and rows that cannot be satisfied together.
 
         Raises:
             SolverError: The form is feasible after all.
@@ -221,7 +221,7 @@ class Backend(ABC):
         """Solve the scaled form with the settings for one attempt. The caller checks the answer.
 
         Args:
-            conditioned: The scaled form, whose ``c x`` is to be minimised over the scaled rows.
+            conditioned: The scaled form. Its cost ``c x`` is minimised subject to the scaled rows.
             options: Checked options for the solve.
             attempt: The number of earlier attempts, from 0 to ``attempts - 1``, which selects the settings.
 

@@ -41,20 +41,19 @@ gave up."""
 def installed_version() -> str:
     """Return the version of the installed python-mip.
 
-    Every result states the version, and reading it from the package's metadata takes 5 ms, so it is cached.
+    The version is cached, because every result states it and reading it from the package's metadata takes 5 ms.
     """
     return version("mip")
 
 
 def problem_arrays(conditioned: ScaledForm) -> dict[str, bytes]:
-    """Return the arrays of a scaled form, with its matrix by columns, as buffers for the worker to load.
+    """Return the arrays of a scaled form as buffers for the worker, with the matrix stored by columns.
 
     "start", "index" and "value" describe the matrix, "integers" contains the indices of the integer columns, and the
     other buffers are named as in the form.
 
-    Rows without entries are dropped from integer models, because CBC's preprocessing aborts on such rows. Linear
-    programs keep them, because otherwise the multipliers would be assigned to the wrong rows; integer models have no
-    multipliers.
+    Rows without entries are dropped from integer models, because CBC's preprocessing aborts on such rows. They are kept
+    in linear programs, where dropping them would assign the multipliers to the wrong rows.
     """
     form = conditioned.form
     entries = np.diff(conditioned.A.tocsr().indptr)
@@ -135,7 +134,7 @@ class Cbc(Backend):
 
 
 def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) -> dict[str, Any]:
-    """Return the worker's options for an attempt, which is counted from 0.
+    """Return the worker's options for an attempt; the first attempt is 0.
 
     A scaled privacy row with exponent L has an entry of ``e^(L/2)``. For L = 20, an error of 1e-9 in a column therefore
     becomes an error of 1e-5 in the row, and models with such rows need the tightest tolerance that CBC supports. In
@@ -165,7 +164,7 @@ def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) 
 
 
 def start_buffers(start: Floats | None) -> tuple[bytes, bytes] | None:
-    """Return the indices and values of the non-NaN entries of a starting point, or None if there is no point."""
+    """Return the indices and the values of a starting point's non-NaN entries, or None if ``start`` is None."""
     if start is None:
         return None
     columns = np.flatnonzero(np.isfinite(start))

@@ -1,4 +1,4 @@
-"""Check a solver's answer in the units of the model: its vector, rows, objective, bound and status."""
+"""Check a solver's answer (its point, row values, objective, bound and status) in the units of the model."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def check_answer(conditioned: ScaledForm, raw: Raw, solver: str, gap: float = 1e
 
 
 def _check_integer_bound(conditioned: ScaledForm, result: Result, bound: float | None, gap: float) -> Result:
-    """Check that a bound from a search over integers does not contradict the objective and is within the requested gap.
+    """Check an integer program's bound: it must not contradict the objective, and must be within the requested gap.
 
     Args:
         conditioned: The scaled model.
@@ -124,7 +124,7 @@ def _check_integer_bound(conditioned: ScaledForm, result: Result, bound: float |
 
 
 def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Result:
-    """Check that the multipliers of a linear program prove its optimum; return the result with multipliers and bound.
+    """Check that a linear program's multipliers prove optimality, and add them to the result.
 
     Args:
         conditioned: The scaled model.
@@ -132,7 +132,7 @@ def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Res
         raw: The solver's answer, which contains the multipliers.
 
     Returns:
-        The result with its multipliers and the bound that they prove; the unchanged result if there are no multipliers.
+        The result with its multipliers and the bound they prove, or the result unchanged if there are none.
 
     Raises:
         FailedCheckError: The multipliers are not finite, or do not prove that the point is optimal.
@@ -189,18 +189,18 @@ def cost_magnitude(form: StandardForm, x: Floats | None) -> float:
 def fix_expensive_columns(conditioned: ScaledForm, objective: float) -> StandardForm:
     """Fix very expensive columns at their cheaper bounds.
 
-    A column is fixed if its cost is so high that moving it off this bound would make any point worse than a known point
-    (given by its objective). For example, a penalty of 1e11 next to costs of 1e-3 leaves no digits for the small costs
-    in a solver's multipliers. If a point with an objective of 0.05 is known, the penalised columns are 0 in every
-    better point, up to a solver's tolerance.
+    A column is fixed if moving it off this bound would make the objective worse than that of a known feasible point.
+    This improves precision: next to a penalty of 1e11, a solver's multipliers have no digits left for costs of 1e-3.
+    For example, if a point with an objective of 0.05 is known, the penalised columns are 0 in every better point, up to
+    the solver's tolerance.
 
     Args:
         conditioned: The scaled model.
         objective: The objective value at a feasible point, in the form's units.
 
     Returns:
-        The form with these columns fixed, and with their costs moved to its constant; the unchanged form if there are
-        no such columns.
+        The form with these columns fixed and their costs moved to the constant of the objective, or the form unchanged
+        if there are no such columns.
     """
     form = conditioned.form
     flip = 1.0 if form.sense == "min" else -1.0
@@ -237,10 +237,10 @@ def can_be_unbounded(form: StandardForm) -> bool:
 
 
 def recession_form(form: StandardForm) -> StandardForm:
-    """Return the linear program that optimises over the directions in which a feasible point can move without limit.
+    """Return the linear program that seeks a direction in which the objective of a form improves without limit.
 
-    Its optimum is 0 unless the objective improves along one of these directions. If it does, the form is unbounded or
-    infeasible.
+    Its feasible points are the directions in which a feasible point of the form can move without limit, cut to a box.
+    Its optimum is 0 unless the objective improves along one of them; in that case, the form is unbounded or infeasible.
     """
 
     def replace_finite(sides: Floats, missing_side: float) -> Floats:
@@ -277,8 +277,8 @@ def check_vector(conditioned: ScaledForm, vector: Floats) -> tuple[Floats, float
         vector: The point, shape (n,).
 
     Returns:
-        The vector, moved exactly within its bounds and onto integers where required; and the largest violation of a
-        scaled row.
+        The vector, with values moved onto bounds and integers where they missed them by less than the tolerance, and
+        the largest violation of a scaled row.
 
     Raises:
         SolverError: The vector violates a bound, the integrality of a column or a row by more than the tolerance. The

@@ -1,4 +1,4 @@
-"""Look up solver backends by name. Any class registered under the role ``"solver"`` is a backend."""
+"""Look up solver backends by name. Every class that is registered under the role ``"solver"`` is a backend."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ class Clash:
             no such rows in time, or if only the integer program is infeasible.
         bounds: Names of columns whose bounds contribute to the clash.
         irreducible: Whether all unnecessary families were removed within the time limit.
-        confirmed: Whether HiGHS also finds the model infeasible (without costs and within the time limit).
-        contradicted: Whether HiGHS finds a feasible point.
+        confirmed: Whether HiGHS, too, found the model infeasible within the time limit, when solving it without costs.
+        contradicted: Whether HiGHS found a feasible point.
     """
 
     families: tuple[str, ...]
@@ -51,7 +51,7 @@ class Clash:
     contradicted: bool = False
 
     def __str__(self) -> str:
-        """Return a sentence that names the clashing families, rows and bounds, for the error about the model."""
+        """Return a sentence that names the clashing families, rows and bounds, for use in error messages."""
         if not self.confirmed:
             return "the solver finds no point that satisfies all rows (a second solver does not confirm it)"
         names = " and ".join(self.families) if self.families else "the bounds of the variables alone"
@@ -130,7 +130,7 @@ class _Probe:
 
     @property
     def remaining_seconds(self) -> float:
-        """Seconds that the enclosing time limits leave for the next solve; at least 0.1."""
+        """The seconds left for the next solve within the enclosing time limits; at least 0.1."""
         return max(clock().left, 0.1)
 
     def load_solver(self) -> None:
@@ -143,7 +143,7 @@ class _Probe:
         self.solver.changeRowsBounds(len(rows), rows, lower, upper)
 
     def find_outcome(self) -> Outcome | None:
-        """Solve the model in its current state, and return HiGHS's outcome; None if it gave up."""
+        """Solve the model in its current state, and return HiGHS's outcome, or None if HiGHS gave up."""
         # HiGHS's clock runs on over all solves of an instance.
         self.solver.setOptionValue("time_limit", self.solver.getRunTime() + self.remaining_seconds)
         run_solver(self.solver)
@@ -161,7 +161,7 @@ class _IntegerProbe(_Probe):
         self.arrays["row_lower"][rows], self.arrays["row_upper"][rows] = lower, upper
 
     def find_outcome(self) -> Outcome | None:
-        """Solve the model in its current state, and return HiGHS's outcome; None if it gave up."""
+        """Solve the model in its current state, and return HiGHS's outcome, or None if HiGHS gave up."""
         settings = settings_of(tolerance=ROW_TOLERANCE, threads=1, seed=0) | {"time_limit": self.remaining_seconds}
         return solve_arrays(self.arrays, settings).outcome
 

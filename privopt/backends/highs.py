@@ -46,7 +46,10 @@ SMALL_REGULARISATION = 1e-10
 
 
 class Highs(Backend):
-    """The HiGHS backend. LPs run in this process, integer programs in a worker (:mod:`privopt.backends.workers`)."""
+    """The HiGHS backend.
+
+    It solves LPs in this process and integer programs in a worker process (:mod:`privopt.backends.workers`).
+    """
 
     name = "highs"
     substitute = "cbc"
@@ -88,8 +91,8 @@ class Highs(Backend):
             attempt: The number of previous attempts, from 0 to 2, which selects the settings.
 
         Raises:
-            RejectedAnswerError: HiGHS reported a linear program as infeasible in the first attempt. The next attempt
-                checks this.
+            RejectedAnswerError: HiGHS reported a linear program as infeasible in the first attempt, which the next
+                attempt must confirm.
         """
         started = time.monotonic()
         # The second attempt has no presolve, which calls some models infeasible or wrong points optimal. The third one
@@ -144,7 +147,7 @@ class Highs(Backend):
 
 
 def _highs_limit(seconds: float | None, started: float) -> float:
-    """Return the seconds left of a time limit that began at ``started``, or infinity if there is no limit."""
+    """Return the seconds left of a time limit that is counted from ``started``, or infinity if there is no limit."""
     return np.inf if seconds is None else max(seconds - (time.monotonic() - started), 0.0)
 
 
@@ -296,8 +299,8 @@ class HighsSession(Session):
         If HiGHS gives up, the model is reloaded. As a last resort, the tolerance is loosened.
 
         Args:
-            time_limit: Seconds for all attempts together; None for the time that the enclosing time limits leave.
-            basis: The basis to start from after HiGHS's state is cleared; None to continue from that state.
+            time_limit: Time limit in seconds for all attempts together; None if only the enclosing limits apply.
+            basis: The basis to start from, which replaces HiGHS's current state; None to continue from that state.
         """
         time_limit, started = cap_time_limit(time_limit), time.monotonic()
         if self._is_stale:
@@ -318,7 +321,7 @@ class HighsSession(Session):
             return self._solve_once(time_limit, started)
 
     def _solve_once(self, time_limit: float | None, started: float) -> Answer:
-        """Run HiGHS once, and again without presolve if it gives up or reports infeasibility without a Farkas ray.
+        """Run HiGHS, and rerun it without presolve if it gives up or reports infeasibility without a Farkas ray.
 
         Args:
             time_limit: Seconds since ``started``; None for no limit.
@@ -341,7 +344,7 @@ class HighsSession(Session):
         return self._read_answer(outcome, time.monotonic() - started)
 
     def _read_answer(self, outcome: Outcome, seconds: float) -> Answer:
-        """Return HiGHS's answer in the rows, sense and units of the form; ``seconds`` is the duration of the solve."""
+        """Return HiGHS's answer, converted to the form's rows, sense and units; ``seconds`` is the solve's duration."""
         info = self._solver.getInfo()
         # HiGHS gives -1 for a count that it does not have.
         iterations = max(info.simplex_iteration_count, 0) + max(info.ipm_iteration_count, 0)
@@ -371,7 +374,7 @@ class HighsSession(Session):
         check_status(self._solver.setOptionValue("presolve", "choose"), "set presolve")
 
     def _read_ray(self) -> Floats | None:
-        """Return Farkas multipliers that prove that the form is infeasible; None if HiGHS has no such multipliers."""
+        """Return Farkas multipliers that prove the form infeasible, or None if HiGHS provides none."""
         _, has_ray, ray = self._solver.getDualRay()
         return np.array(ray, dtype=np.float64) * self._row_scale if has_ray else None
 
@@ -380,8 +383,8 @@ def _sparse_arrays(matrix: Any) -> tuple[int, Any, Any, Floats]:
     """Return the arrays of a CSR or CSC matrix in the types that HiGHS expects.
 
     Returns:
-        The number of entries, the position of the first entry in each row, the column of each entry, and the value of
-        each entry. For a CSC matrix, rows and columns are exchanged.
+        The number of entries, the index of each row's first entry, the column of each entry, and the value of each
+        entry. For a CSC matrix, "row" and "column" are exchanged.
     """
     return (
         matrix.nnz,

@@ -22,7 +22,7 @@ METHODS = ("auto", "simplex", "ipm")
 
 @frozen(kw_only=True)
 class Options:
-    """The checked options for one solve, which :meth:`Backend.solve` takes as keyword arguments.
+    """The checked options for one solve. Callers pass them to :meth:`Backend.solve` as keyword arguments.
 
     Attributes:
         time_limit: Time limit in seconds of wall time, which enclosing limits may shorten; None for no limit.

@@ -1,4 +1,4 @@
-"""Ranging at a linear program's optimum, which HiGHS computes from the optimal basis."""
+"""Ranging (sensitivity analysis) at a linear program's optimum, computed by HiGHS from the optimal basis."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def compute_ranging(form: StandardForm, basis: Basis) -> Ranging:
     n = form.shape[1]
 
     def read_records(record: object, count: int) -> tuple[Floats, Floats]:
-        """Return the values in one of HiGHS's ranging records, and its objectives converted to the form's units."""
+        """Return the values in a HiGHS ranging record, and the objectives in it converted to the form's units."""
         values = np.array(record.value_, dtype=np.float64)[:count]  # type: ignore[attr-defined]
         objectives = np.array(record.objective_, dtype=np.float64)[:count]  # type: ignore[attr-defined]
         return values, objectives / conditioned.cost_scale + form.c0

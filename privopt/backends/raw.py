@@ -24,7 +24,7 @@ class Raw:
         message: A message from the solver, such as the name of its status.
         interrupted: Whether an interrupt ended the solve.
         basis: The basis of an optimal linear program, or None.
-        either: Whether the solver found that the model is infeasible or unbounded, without determining which.
+        either: Whether the solver found the model to be either infeasible or unbounded, without determining which.
     """
 
     outcome: Outcome | None
@@ -48,7 +48,7 @@ class FailedCheckError(RejectedAnswerError):
     """A solver's answer contradicts itself or the model.
 
     Attributes:
-        point: The answer's vector as a feasible result, if it satisfies rows, bounds and integrality; else None.
+        point: The answer's vector as a feasible result, or None if it violates a row, a bound or integrality.
     """
 
     def __init__(self, message: str, point: Result | None = None) -> None:

@@ -41,7 +41,7 @@ LARGEST_COST = 2.0**40
 
 
 class Backend(Protocol):
-    """The part of :class:`privopt.backends.Backend` that a search uses; its attributes are explained there."""
+    """The part of :class:`privopt.backends.Backend` that a search uses. See there for the attributes."""
 
     name: str
     capabilities: Any
@@ -59,13 +59,13 @@ class Backend(Protocol):
 
 
 def _load_prover() -> Backend:
-    """Create the HiGHS backend, which proves that the answers of other backends are optimal."""
+    """Create the HiGHS backend, whose multipliers prove that answers from other backends are optimal."""
     prover: Backend = registry().kind("solver", PROVER).load()()
     return prover
 
 
 class Search:
-    """One solve, which tries a backend and then its substitute until an answer passes its checks.
+    """The search for a checked answer in one solve: a backend and then its substitute are tried.
 
     Attributes:
         backend: The backend that was chosen for the solve.
@@ -73,7 +73,7 @@ class Search:
         options: The options, with the time limit of the whole search.
         flip: 1 if the form minimises, -1 if it maximises; ``flip * objective`` is always minimised.
         started: Clock reading at the start, for the time limit.
-        points: Known feasible points: the start, and the points of answers whose other claims failed their checks.
+        points: Known feasible points: the starting point, and the points of answers that failed other checks.
     """
 
     def __init__(self, backend: Backend, form: StandardForm, options: Options) -> None:
@@ -158,7 +158,7 @@ class Search:
         return None if limit is None else max(limit - (time.monotonic() - self.started), 0.0)
 
     def _list_attempts(self) -> Iterator[tuple[Backend, int]]:
-        """Yield each attempt as a backend and an index of its settings, from 0. The substitute's attempts come last."""
+        """Yield each attempt as a backend and the index of its settings. The substitute's attempts come last."""
         for attempt in range(self.backend.attempts):
             yield self.backend, attempt
         substitute = self._load_substitute()
@@ -172,15 +172,15 @@ class Search:
         return None if name is None else registry().kind("solver", name).load()()
 
     def _remaining_options(self) -> Options:
-        """Return the options with the remaining time as limit.
+        """Return the options, with the remaining time as the time limit.
 
-        The limit is at least 0.1 s, because solvers refuse a limit of 0.
+        The time limit is at least 0.1 s, because solvers refuse a limit of 0.
         """
         remaining = self.remaining
         return self.options if remaining is None else evolve(self.options, time_limit=max(remaining, 0.1))
 
     def _run_attempt(self, backend: Backend, attempt: int) -> Result:
-        """Solve once with one of a backend's settings, and check the answer's claims about the model.
+        """Solve once with a backend's settings for one attempt, and check the answer's claims about the model.
 
         Args:
             backend: The chosen backend, or its substitute.
@@ -265,9 +265,9 @@ class Search:
         return result
 
     def _polish_answer(self, backend: Backend, conditioned: ScaledForm, raw: Raw) -> Raw:
-        """Return an answer with its integer columns rounded and fixed, and its continuous columns solved again.
+        """Round and fix an answer's integer columns, and solve for its continuous columns again.
 
-        This matters because an error of 1e-6 in an integer column changes a row with a coefficient of 1e6 by 1.
+        Without this, an error of 1e-6 in an integer column would change a row with a coefficient of 1e6 by 1.
 
         Args:
             backend: The backend that gave the answer, which also solves again.
@@ -302,10 +302,10 @@ class Search:
         return math.inf if result.objective is None else self.flip * result.objective
 
     def _scale_costs_up(self, backend: Backend, conditioned: ScaledForm, result: Result) -> ScaledForm:
-        """Return the form with larger scaled costs if the solver cannot resolve the requested gap at this objective.
+        """Scale the costs of a form up if they are too small for the solver to resolve the requested gap.
 
-        Solvers stop once point and bound differ by less than a fixed amount in scaled costs. With larger costs, this
-        amount is a smaller fraction of the objective.
+        Solvers stop once the objective and the bound differ by less than a fixed amount in scaled costs. With larger
+        costs, this amount is a smaller fraction of the objective.
 
         Args:
             backend: The backend that will solve the form, for its range of coefficients.
@@ -348,8 +348,8 @@ class Search:
             attempt: The number of earlier attempts with this backend, which selects the settings.
 
         Returns:
-            The better of the two points. If the second solve is not optimal, the result has the bound of the first
-            solve, weakened by the difference that the solver may have missed.
+            The result with the better of the two points. If the second solve is not optimal, the bound is that of the
+            first solve, weakened by the smallest difference that the solver could resolve.
 
         Raises:
             FailedCheckError: The second solve contradicts the first.
@@ -383,17 +383,17 @@ class Search:
         return evolve(best, bound=bound, seconds=seconds)
 
     def _is_beyond(self, bound: float | None, objective: float | None) -> bool:
-        """Return whether a bound contradicts an objective by lying above it (below it if the form maximises)."""
+        """Return whether a bound contradicts an objective: it lies above it, or below it if the form maximises."""
         return bound is not None and objective is not None and self.flip * (bound - objective) > 0
 
     def _gap_tolerance(self, result: Result) -> float:
-        """Return the requested gap as an absolute difference, which depends on a result's objective."""
+        """Convert the requested relative gap to an absolute difference at a result's objective."""
         return max(self.options.gap, MIN_GAP) * abs(float(result.objective or 0.0))
 
     def _weaken_bound(self, result: Result, resolution: float) -> Result:
-        """Return a result with a weaker bound, and the outcome "feasible" if the gap is then larger than requested.
+        """Weaken a result's bound. If the gap is then larger than requested, the outcome becomes "feasible".
 
-        ``resolution`` is the difference in the objective, in its units, that the solver cannot resolve. The bound is
+        ``resolution`` is the largest difference in the objective, in its units, that the solver may miss. The bound is
         moved by this amount.
         """
         bound = float(result.bound or 0.0) - self.flip * resolution
@@ -480,8 +480,8 @@ class Search:
     def _check_infeasible(self, backend: Backend, result: Result) -> None:
         """Check the claim that the model is infeasible, by searching for a feasible point with another solver.
 
-        A backend with a substitute is checked by the substitute, but only for integer programs. A backend without a
-        substitute is checked by HiGHS, unless it is HiGHS. Answers from the substitute itself are not checked.
+        If the backend has a substitute, the substitute checks the claim, but only for integer programs. Otherwise HiGHS
+        checks it, unless the backend is HiGHS itself. Answers from the substitute are not checked.
 
         Args:
             backend: The backend that gave the answer.

@@ -29,9 +29,9 @@ class Answer:
         duals: Multipliers of the rows, shape (m,), if the outcome is optimal.
         reduced: Reduced costs, shape (n,), if the outcome is optimal.
         ray: Farkas multipliers y of the rows ``A x``, shape (m,), if the model is infeasible and the solver provides
-            them. Let b contain the lower bounds of rows with positive multipliers and the upper bounds of rows with
-            negative ones. Every x within the column bounds has ``y A x < y b``, but a feasible point would have
-            ``y A x >= y b``.
+            them. They prove infeasibility as follows. Let b contain the lower bounds of rows with positive multipliers
+            and the upper bounds of rows with negative ones. A feasible point would satisfy ``y A x >= y b``, but
+            ``y A x < y b`` for every x within the column bounds.
         iterations: Number of simplex and interior-point iterations of this solve.
         seconds: Seconds that this solve took.
     """
@@ -106,9 +106,9 @@ class Session(ABC):
 
 
 class ColdSession(Session):
-    """A session for backends without warm starts: every solve starts from scratch.
+    """A session for backends without warm starts, in which every solve starts from scratch.
 
-    The Farkas ray of an infeasible model comes from its elastic form, in which rows may be violated at a cost.
+    If a model is infeasible, its Farkas ray is computed from its elastic form, in which rows may be violated at a cost.
 
     Attributes:
         form: The model in its current state.
@@ -116,7 +116,7 @@ class ColdSession(Session):
     """
 
     def __init__(self, solver: Solver, form: StandardForm) -> None:
-        """Create a session that solves ``form``, and later versions of it, with ``solver``."""
+        """Create a session in which ``solver`` solves ``form`` and the models that it is changed to."""
         self._solver, self.form = solver, form
 
     def change_costs(self, columns: Ints, values: Floats) -> None:
@@ -245,10 +245,10 @@ def check_continuous(form: StandardForm, subject: str) -> None:
 
 
 def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = None) -> Floats | None:
-    """Return Farkas multipliers for an infeasible model's rows, shape (m,); None if its rows can all be satisfied.
+    """Return Farkas multipliers of the rows of an infeasible model, shape (m,).
 
-    The multipliers come from the elastic form, which minimises the sum of all rows' violations. The result is also None
-    if the elastic form is not solved to optimality.
+    The multipliers come from the elastic form, which minimises the sum of all violations of rows. The result is None if
+    all rows can be satisfied, or if the elastic form is not solved to optimality.
 
     Args:
         form: The model, whose costs are ignored.
@@ -279,5 +279,5 @@ def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = N
 
 
 def _positive_limit(seconds: float | None) -> float | None:
-    """Return a time limit of at least 0.01 s, because backends refuse a limit of 0."""
+    """Raise a time limit to at least 0.01 s, because backends refuse a limit of 0. None is returned unchanged."""
     return None if seconds is None else max(seconds, 0.01)

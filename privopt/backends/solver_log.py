@@ -23,7 +23,7 @@ SECONDS_BETWEEN_CHECKS = 0.2
 
 @contextmanager
 def show_log() -> Iterator[str]:
-    """Yield the path of a log file. Until the block ends, copy text that is appended to the file to standard error."""
+    """Yield the path of a log file, whose contents are copied to standard error until the ``with`` block ends."""
     with tempfile.TemporaryDirectory(prefix="privopt-log-") as folder:
         path = os.path.join(folder, "solver.log")
         has_ended = threading.Event()

@@ -22,7 +22,7 @@ TINY: Final = 2.0**-900
 
 
 def cost_exponent(form: StandardForm) -> int:
-    """Return the exponent of the power of two that scales the largest cost to about 1; 0 unless all costs are tiny."""
+    """Return an exponent, such that 2**exponent scales the largest cost to about 1, or 0 if that cost is not tiny."""
     coefficients = [form.c, np.array([form.c0]), *([] if form.Q is None else [form.Q.data])]
     largest = max(float(np.abs(values).max(initial=0.0)) for values in coefficients)
     return 0 if largest == 0.0 or largest >= TINY else -math.frexp(largest)[1]
@@ -64,7 +64,7 @@ def shrink_result(form: StandardForm, result: Result, exponent: int) -> Result:
 
 
 def _shrink(value: float, exponent: int, *, towards: float) -> float:
-    """Return value / 2**exponent. An inexact result is rounded towards ``towards``, so that bounds stay valid."""
+    """Return value / 2**exponent, rounded in the direction of ``towards`` if inexact, so that bounds stay valid."""
     nearest = math.ldexp(value, -exponent)
     back = math.ldexp(nearest, exponent)
     is_beyond = back > value if towards < 0 else back < value

@@ -65,7 +65,7 @@ class _IdleWorkers:
             return any(worker.alive() for worker in self.workers.get(solver, []))
 
     def take_worker(self, solver: str, module: str) -> Worker:
-        """Return an idle worker for a solver, or start one that imports ``module`` while it receives its problem."""
+        """Return an idle worker for a solver, or start one. A new worker imports ``module`` in the background."""
         with self.lock:
             waiting = self.workers.get(solver, [])
             while waiting:
@@ -106,9 +106,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def start_worker(solver: str, module: str) -> None:
-    """Start a worker for a solver unless one is idle, and have it import the solver's module in the background.
+    """Start a worker for a solver, unless one is idle already.
 
-    The worker then loads its libraries on another processor while the caller compiles its model.
+    The worker imports the solver's module in the background, while the caller compiles its model.
     """
     if not idle.has_worker(solver):
         idle.give_back(solver, Worker(quiet=True, module=module))
@@ -118,7 +118,7 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
     """Solve a problem in a worker process, and kill the process if it overruns its time limit.
 
     Args:
-        solver: The solver's name. Each solver has separate workers, because solvers do not share a process.
+        solver: The solver's name. Each solver has its own workers, so that two solvers never share a process.
         problem: The problem's arrays by name. The key ``solver`` names the module whose ``answer(problem)`` solves it.
             Only the worker imports this module. The module can report better points with
             :func:`privopt.execution.child.send_progress`.

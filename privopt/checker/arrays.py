@@ -1,8 +1,8 @@
 """Read NumPy's ``.npy`` and ``.npz`` files with the standard library alone.
 
 The formats are those of NEP 1 (``.npy``) and of ZIP archives without encryption (``.npz``). The reader is stricter than
-NumPy: it refuses whatever two programs could read differently, because a checker and a user might otherwise see
-different releases.
+NumPy: it refuses any file that two programs could read differently. Otherwise, the checker and a user might see
+different releases in the same file.
 """
 
 from __future__ import annotations
@@ -120,14 +120,14 @@ def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Ar
     Args:
         path: The archive.
         wanted: Regular expressions separated by blanks, one for each required array. Each must match the array's
-            ``name:type:dimensions``. No other array may be in the archive.
-        maybe: The same for arrays that may be absent.
+            ``name:type:dimensions``.
+        maybe: The same for optional arrays. No other array may be in the archive.
         more: If positive, the arrays may take eight times the size of the archive plus this number of bytes. If 0,
             they may take at most the size of the archive.
 
     Raises:
-        RefusedError: The file is not an archive of intact arrays, has bytes outside its members, contains a name twice,
-            unpacks to too many bytes, or does not contain exactly the expected arrays.
+        RefusedError: The file is not an archive of intact arrays, has bytes outside its members, contains a name twice
+            or an unexpected array, lacks a required array, or unpacks to too many bytes.
     """
     try:
         arrays_by_name = _read_arrays(path, more)

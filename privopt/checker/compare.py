@@ -1,7 +1,7 @@
 """Compare the claims in result.json with what the checker computed from the folder's files.
 
-Every value must be equal bit for bit, unless the checker's part for the guarantee (a plugin's code) declares that the
-solver computed the value in doubles.
+Every value must be equal bit for bit. The only exceptions are values that were computed in doubles by the solver, as
+declared by the part of the checker (a plugin's code) for this kind of guarantee.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def compare(
 
     Args:
         result: The contents of result.json.
-        promise: The required contents of ``guarantee``, except for the statement. Without an epsilon, ``epsilon`` and
-            ``epsilon_text`` are None.
+        promise: The required contents of ``guarantee``, except for the statement. If the guarantee has no epsilon,
+            ``epsilon`` and ``epsilon_text`` are None.
         measured: The required contents of ``certificate``, except for kind, holds, evidence and arithmetic.
         value: The required ``objective.value``.
         unit: The required ``objective.unit``.

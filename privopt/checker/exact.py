@@ -56,14 +56,14 @@ TINY = Fraction(1, 10**110)
 
 
 class RefusedError(Exception):
-    """A claim does not hold, or has a form that the checker does not know.
+    """Raised if a claim does not hold, or cannot be checked because its form is unknown to the checker.
 
     Attributes:
         code: The exit code: 1 if a claim does not hold, 2 if it cannot be checked.
     """
 
     def __init__(self, why: str, code: int) -> None:
-        """Create the error; ``why`` tells the user the reason."""
+        """Create the error; ``why`` is the reason that the user reads."""
         super().__init__(why)
         self.code = code
 
@@ -196,9 +196,9 @@ def arcsine_of_root(h: int) -> int:
 
     ``h`` and the result are in units of 2**-256.
 
-    The formula sin(t / 2)^2 = sin(t)^2 / (2 (1 + cos t)) halves the angle 8 times, after which the power series
-    converges fast. An error in h has the largest effect at 0 and 1, where the angle's error is the square root of the
-    error in h.
+    The angle is halved 8 times by the formula sin(t / 2)^2 = sin(t)^2 / (2 (1 + cos t)), so that the power series
+    converges fast. An error in h has the largest effect at h = 0 and h = 1, where the angle's error is the square root
+    of the error in h.
     """
     # ``square`` is sin(t)^2 in 2**-512ths, which leaves digits for the roots. h may lie slightly outside [0, 1] by
     # rounding.

@@ -43,7 +43,7 @@ def check_sums(folder: Path) -> list[str]:
         The names of all files, relative to the folder, including files without a checksum (:func:`describe_sums`).
 
     Raises:
-        RefusedError: A file is missing, is not listed or differs, or a name contains line ends or backslashes.
+        RefusedError: A file is missing, unlisted or different, or a name contains line breaks or backslashes.
     """
     need(folder.is_dir(), f"{folder}: not a folder", 2)
     names: list[str] = []
@@ -65,7 +65,7 @@ def check_sums(folder: Path) -> list[str]:
 
 
 def describe_sums(names: list[str]) -> str:
-    """Return a phrase that counts the files that :func:`check_sums` compared and names those that it did not.
+    """Return a phrase that counts the files compared by :func:`check_sums` and names the other files.
 
     >>> describe_sums(["SHA256SUMS", "result.json", "report.html"])
     '1 as SHA256SUMS lists it; not compared, because never listed: report.html'
@@ -122,8 +122,8 @@ class Problem:
         names: Names of all files in the release's folder.
         tables: The contents of the problem file, with decimals as :class:`~decimal.Decimal`.
         used: Names of the files that were read. Any other file in ``problem/`` is refused.
-        most_weights: The largest number of weights that fits into mechanism.npz, given its size. Sizes stated in the
-            problem are compared with this number before anything of that size is built.
+        most_weights: The largest number of weights that a mechanism.npz of this size can contain. Sizes stated in the
+            problem are compared with this number before any array of that size is allocated.
     """
 
     def __init__(self, folder: Path, stated: Mapping[str, Any], names: list[str]) -> None:
@@ -161,9 +161,8 @@ class Problem:
     def set_aside(self, tables: Set[str]) -> None:
         """Accept tables on which no claim depends, and the files that they name.
 
-        Such a table belongs to one mechanism, and records how a release was found, for example the matrix from which
-        the search started. The checker does not read these tables, so its findings are valid regardless of their
-        contents. Any string in them can be a file's name.
+        Such a table belongs to one mechanism and records how the release was found, for example from which matrix the
+        search started. No check uses its contents. Any string in it may be the name of a file.
 
         Args:
             tables: Names of tables in the problem. They may include ``title`` and ``purpose``, which are strings.
@@ -252,6 +251,6 @@ def is_line(text: object) -> bool:
 
 
 def _strip_blanks(cell: str) -> str:
-    """Strip a cell of a CSV file as privopt does: remove surrounding blanks, but keep the characters 0x1C to 0x1F."""
+    """Strip surrounding blanks from a cell of a CSV file, as privopt does. The characters 0x1C to 0x1F are kept."""
     # str.strip would remove these separators too, because Python counts them as blanks.
     return re.sub(r"^[^\S\x1c-\x1f]+|[^\S\x1c-\x1f]+\Z", "", cell)

@@ -1,11 +1,12 @@
-"""Find the installed part of the checker for each kind of guarantee, without importing any part.
+"""Find the installed part of the checker for each kind of guarantee, without importing the parts.
 
 A part is the code that a plugin supplies to check releases with one kind of guarantee. The plugin's distribution (its
 installed package) registers the part with an entry point. The entry point's name is a kind of guarantee, or
-``KIND.MECHANISM`` for a mechanism that has a part of its own. Its value is ``module:Part``. If two entry points have
-the same name, no part is chosen, because a distribution that is installed later must not be able to replace another
-one's part. A mechanism's own part takes precedence over the part for the kind, but only if the mechanism and its part
-are from the same distribution.
+``KIND.MECHANISM`` for a mechanism that has a part of its own. Its value is ``module:Part``.
+
+If two entry points have the same name, neither is chosen. Otherwise, installing another distribution could replace a
+part. A mechanism's own part takes precedence over the part for the kind, but only if the mechanism and its part are
+from the same distribution.
 """
 
 from __future__ import annotations
@@ -49,15 +50,15 @@ def describe(point: EntryPoint) -> str:
 
 
 def normal_name(distribution: object) -> str:
-    """Return a distribution's name in the normal form for packages (PEP 503), in which two names can be compared."""
+    """Normalise a distribution's name (PEP 503), so that it can be compared with other names."""
     return re.sub(r"[-_.]+", "-", str(distribution)).lower()
 
 
 def part_name(parts: Mapping[str, object], kind: str, mechanism: object) -> str:
     """Return the name under which the part for a release is registered.
 
-    result.json names the mechanism, but the name may be wrong. Each part must therefore prove the claims of a kind from
-    the folder alone, regardless of the named mechanism, and refuse a folder without the files that it reads.
+    The name of the mechanism comes from result.json and may be wrong. Each part must therefore prove all claims from
+    the folder's files regardless of this name, and refuse a folder in which these files are missing.
     """
     mechanism_part = f"{kind}.{mechanism}"
     return mechanism_part if mechanism_part in parts else kind

@@ -1,7 +1,7 @@
 """Check a folder with the part for its kind of guarantee, and print whether each claim holds.
 
-A part is the code that a plugin supplies to check one kind of guarantee. This module is the checker's entry point. The
-checker relies only on the folder and the installed parts.
+This module is the checker's entry point. A part is the code that a plugin supplies to check one kind of guarantee. The
+result depends only on the folder and the installed parts.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _plugin_name(result: dict[str, Any]) -> object:
 
 
 def _read_result(file: Path) -> dict[str, Any]:
-    """Return the contents of result.json. A name must not occur twice in an object, and all numbers must be finite.
+    """Read result.json. No object may contain a name twice, and all numbers must be finite.
 
     Raises:
         RefusedError: A name occurs twice, or a number is not finite.

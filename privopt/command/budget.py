@@ -175,7 +175,7 @@ def _list_accounts(book: Ledger, subject: str, hours: str | None, unit: str) -> 
     Args:
         book: The ledger.
         subject: The subject's id.
-        hours: The length in hours of the window whose charges count as spent, as a string. None means all time.
+        hours: The length in hours, as a string, of the window whose charges count as spent. None means all time.
         unit: The unit of the accounts, one of :data:`privopt.interfaces.cost.UNITS`.
     """
     account = book.account(subject, hours=hours, unit=unit)
@@ -199,9 +199,9 @@ def _forget_subject(book: Ledger, subject: str) -> None:
 
 
 def _erase_subject(book: Ledger, subject: str, *, as_json: bool) -> None:
-    """Erase a subject's data as far as possible (``--erase``), and print what was erased, what stays and why.
+    """Erase a subject's data as far as possible (``--erase``), and print what was erased, what was kept and why.
 
-    Prints a JSON document instead of text if ``as_json`` is set.
+    The output is text, or a JSON document if ``as_json`` is set.
     """
     from privopt.ledger.erasure import erase_subject
 
@@ -249,7 +249,8 @@ def _say_rotation(book: Ledger, rotation: Rotation, *, as_json: bool) -> None:
 def _forget_batch(book: Ledger, name: str) -> None:
     """Delete the key of an unfinished batch (``--forget-batch``), so that it can no longer be continued.
 
-    A batch is one named run of ``apply``. After an interruption, it can be run again and gives the same reports.
+    A batch is one named run of ``apply``. While its key exists, an interrupted batch can be run again and gives the
+    same reports.
     """
     from privopt.ledger.batches import Batch
 

@@ -83,12 +83,13 @@ def show_accounts(
     Args:
         book: The ledger. Its head is the number and hash of the last entry.
         units: The accounts to print, by unit (:data:`privopt.interfaces.cost.UNITS`).
-        hours: The length in hours of the window whose charges count as spent, as a string. None means all time.
+        hours: The length in hours, as a string, of the window whose charges count as spent. None means all time.
         delta: The delta at which all accounts of a subject are converted to one epsilon. None means no conversion.
         as_json: Whether to print a JSON document instead of text.
 
     Raises:
-        UsageError: ``delta`` is given, but some charges are under a notion whose amounts cannot be converted.
+        UsageError: ``delta`` is given, but some charges belong to a notion of privacy whose amounts cannot be
+            converted.
     """
     checked = "every entry is intact"
     if book.checked_from != 1:
@@ -151,7 +152,7 @@ def _say_unit(
         book: The ledger.
         unit: The unit of the accounts.
         accounts: The accounts.
-        hours: The length in hours of the window whose charges count as spent, as a string. None means all time.
+        hours: The length in hours, as a string, of the window whose charges count as spent. None means all time.
         totals: For each subject, the epsilon at ``delta`` over all accounts.
         delta: The delta at which amounts are converted to an epsilon. None means no conversion.
         is_only_unit: Whether the ledger has no other unit, so that the unit need not be named.
@@ -217,7 +218,7 @@ def _in_json(
 
 
 def _limits_together(book: Ledger, units: Iterable[str], delta: Fraction) -> dict[str, Any]:
-    """Return the JSON members for all units' limits combined: one epsilon at ``delta``, and their common period.
+    """Return the JSON members for the limits of all units combined: one epsilon at ``delta``, and the common period.
 
     The epsilon is null if a unit has no limit, or if the limits have different periods.
     """
@@ -244,7 +245,7 @@ def _period_of(limit: Limit | None) -> dict[str, Any]:
 
 
 def _add_up_totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: Fraction) -> dict[str, Fraction | None]:
-    """Return each subject's total epsilon at a delta, over all accounts and periods that are shown.
+    """Return each subject's total epsilon at ``delta``, over the given accounts in all units and periods.
 
     Args:
         book: The ledger.

@@ -59,8 +59,8 @@ def checker_file(name: str) -> tuple[bytes, Mapping[str, str]]:
         The file's bytes, which are reproducible, and the parts by the kind of guarantee that they check.
 
     Raises:
-        RegistryError: Two entry points claim the same kind of guarantee, a part is for another distribution's mechanism
-            or notion, or a part has no readable source.
+        RegistryError: Two entry points claim the same kind of guarantee, a part belongs to a mechanism or notion of
+            another distribution, or a part has no readable source.
     """
     points = choose_points(entry_points(group=GROUP))
     for point in points.values():
@@ -128,7 +128,7 @@ def _check_owner(point: EntryPoint) -> None:
 
 
 def _match_target(point: EntryPoint) -> re.Match[str]:
-    """Return the match of an entry point's value, with the groups ``module`` and ``attribute``."""
+    """Parse an entry point's value, and return a match with the groups ``module`` and ``attribute``."""
     match = TARGET.fullmatch(point.value)
     assert match is not None  # choose_points has refused any other
     return match

@@ -66,10 +66,10 @@ class _Commands(click.Group):
             return sorted({*super().list_commands(ctx), *registry().of("command")})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command called ``cmd_name``, with the example from its spec below its help.
+        """Return the command called ``cmd_name``, with the example from its spec as the epilog of its help.
 
-        Returns None if there is no such command. If plugins are broken or missing, raises click's usage error instead,
-        and the message names them, since one of them may provide the command.
+        If there is no such command, returns None. If plugins are broken or missing, raises click's usage error instead,
+        whose message names these plugins, because one of them may provide the command.
         """
         from privopt.registry import registry
 
@@ -107,7 +107,7 @@ class _Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands into the text of ``--help``, under the headings of their groups.
 
-        Names and summaries come from the specs, so that no command of a plugin has to be imported.
+        Names and summaries come from the specs, so that plugins' commands need not be imported.
         """
         from privopt.registry import registry
 

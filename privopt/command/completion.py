@@ -56,7 +56,7 @@ class _MethodName(click.ParamType[str]):
 
 
 class _FolderPath(click.Path):
-    """A path for which the shell suggests only folders. A file is not refused here, but when it is opened."""
+    """A path for which the shell suggests only folders. The path of a file is refused later, when it is opened."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return an item that tells the shell to complete the typed text with folder names."""

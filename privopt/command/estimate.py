@@ -156,7 +156,7 @@ def estimate(
 
 
 def _print_notes(folder: Path, reports: Path, result: Estimate | Flows, required: str, line: str | None) -> None:
-    """Print an estimate's notes, and a line that says what was written, to standard error.
+    """Print an estimate's notes to standard error, and then a line that says what was written.
 
     Call this after the table has been written.
 
@@ -185,7 +185,7 @@ def _check_flow_options(
     geo: Path | None,
     intervals: str | None,
 ) -> tuple[str, str, Path]:
-    """Check the options for flows, and return ``start``, ``end`` and ``groups``, none of which is None.
+    """Check the options for flows, and return the required ones: ``start``, ``end`` and ``groups``.
 
     Args:
         start, end, groups: The options ``--from``, ``--to`` and ``--by``, which are required; None if omitted.

@@ -1,4 +1,4 @@
-"""Exit codes, the conversion of errors into messages and exit codes, and options that several commands share.
+"""Exit codes, the conversion of errors to messages and exit codes, and options that several commands share.
 
 docs/reference/files.md lists the codes. The code 1 is reserved for a claim that does not hold.
 """
@@ -99,7 +99,7 @@ def positive(context: click.Context, parameter: click.Parameter, value: float | 
 def check_fraction(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
     """Return an option's value unchanged, or refuse it if it is not between 0 and 1.
 
-    This callback checks ``--gap``: with a gap of 1, every release would be optimal.
+    This callback checks ``--gap``. A gap of 1 is refused, because every release would then count as optimal.
     """
     if value is not None and not 0 < value < 1:
         raise click.BadParameter(f"{value:g} is not a number above 0 and below 1")
@@ -125,9 +125,9 @@ TIME_LIMIT: Final = click.option(
 def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
     """Decorate a command so that it ends the process with an exit code, and prints errors to standard error.
 
-    privopt's errors have their own codes. Interrupts and nearly all other exceptions have code 5, so that 1 always
-    means a claim that does not hold. Only text that the command prints through :mod:`privopt.command.terminal` reaches
-    standard output.
+    privopt's errors have their own codes. Interrupts and nearly all other exceptions have code 5, so that code 1 always
+    means that a claim does not hold. Standard output receives only text that the command prints through
+    :mod:`privopt.command.terminal`.
     """
 
     @wraps(command)
@@ -168,7 +168,7 @@ def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
 
 
 def _end(message: str, code: int) -> NoReturn:
-    """Print a message to standard error, and end the process with an exit code even if nothing can be printed there."""
+    """Print a message to standard error if possible, and end the process with an exit code in any case."""
     try:
         complain(message)
     except OSError:
@@ -180,15 +180,15 @@ def _end(message: str, code: int) -> NoReturn:
 
 
 def _read_notes(error: BaseException) -> list[str]:
-    """Return the notes attached to an error, such as one that says what had been charged to a ledger by then."""
+    """Return the notes attached to an error, such as a note about what has already been charged to a ledger."""
     return getattr(error, "__notes__", [])
 
 
 def utf8(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Return an argument decoded as UTF-8 regardless of the locale, because ids and column names in files are UTF-8.
+    """Decode an argument as UTF-8 regardless of the locale, because ids and column names in files are UTF-8.
 
-    Python decodes arguments by the locale, and turns bytes that it cannot decode into lone surrogates. An argument with
-    such surrogates is converted back to bytes and decoded again.
+    Python decodes arguments with the locale's encoding, and maps bytes that it cannot decode to lone surrogates. An
+    argument with such surrogates is converted back to bytes and decoded again.
     """
     if value is None:
         return None

@@ -30,7 +30,7 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
     Args:
         name: The name of the distribution and mechanism, from which the package's name is derived.
         into: An existing folder.
-        kind: The name of a registered template. Templates are named after what the mechanism releases.
+        kind: The name of a registered template. Templates are named after what their mechanisms release.
 
     Returns:
         The project's folder.

@@ -23,10 +23,10 @@ JSON: Final = click.option("--json", "as_json", is_flag=True, help="One JSON doc
 
 
 class SecretCommand(click.Command):
-    """A command whose arguments are secrets, so its error messages never repeat an argument.
+    """A command whose arguments are secrets. Its error messages never repeat an argument.
 
-    Arguments are not repeated because messages stay in the logs of terminals and jobs. A secret that contains a space,
-    or follows a misspelt option, is parsed as an extra argument, so unknown arguments may be secrets too.
+    Messages can end up in the logs of terminals and jobs. Unexpected arguments may be secrets too: a secret that
+    contains a space, or follows a misspelt option, is parsed as an extra argument.
     """
 
     allow_extra_args = True  # parse_args() refuses them itself, because click would quote them
@@ -56,7 +56,7 @@ class SecretCommand(click.Command):
 
 
 def _describe_type(kind: click.ParamType[Any]) -> str:
-    """Describe the values that a parameter of this type takes, for an error that does not quote the value."""
+    """Describe the values that a parameter type accepts, for an error message that does not quote the value."""
     if isinstance(kind, click.Choice):
         return f"one of {', '.join(map(str, kind.choices))}"
     minimum = kind.min if isinstance(kind, click.IntRange) else None
@@ -64,11 +64,11 @@ def _describe_type(kind: click.ParamType[Any]) -> str:
 
 
 class Program(click.Group):
-    """The command group of a plugin's program, whose errors are handled like those of ``privopt``.
+    """The command group of a plugin's program, in which errors are handled as in ``privopt``.
 
-    A command returns its exit code, or None for 0. privopt's own errors become messages and exit codes (2 for faults in
-    the input, 3 for infeasible problems, 5 if the run stopped without a result). Interrupts also have code 5, and so do
-    all other exceptions, which print a traceback. Code 1 always means that a claim does not hold.
+    A command returns its exit code, or None for 0. privopt's own errors become messages and exit codes: 2 for faults in
+    the input, 3 for infeasible problems, 5 if the run stopped without a result. Interrupts have code 5. All other
+    exceptions print a traceback and also have code 5. Code 1 always means that a claim does not hold.
     """
 
     def command(self, *args: str, **options: object) -> Callable[[Callable[..., int | None]], click.Command]:  # type: ignore[override]

@@ -1,7 +1,7 @@
-"""Terminal output: messages, progress, and a short table at the end. No other module prints.
+"""Terminal output: messages, progress, and the summary table after a solve. No other module prints.
 
-Ids, file names and messages may contain control characters, which are escaped before they reach a terminal. Results go
-to standard output and everything else to standard error, so that a pipe receives only results.
+Control characters in ids, file names and messages are escaped before they reach a terminal. Results go to standard
+output and everything else to standard error, so that a pipe receives only results.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ QUIET_KEY: Final = "privopt.quiet"
 def reserve_standard_output() -> None:
     """Reserve standard output for Python, and discard what native libraries such as solvers print there.
 
-    From then on descriptor 1 leads to the null device in every thread, and ``sys.stdout`` writes to a copy of the
+    After the call, descriptor 1 points to the null device in every thread, and ``sys.stdout`` writes to a copy of the
     original descriptor. Call this once, when a program begins.
     """
     original_stdout = sys.stdout
@@ -99,9 +99,10 @@ _result_streams: Final[list[IO[str]]] = []
 
 @contextmanager
 def divert_prints() -> Iterator[None]:
-    """Redirect everything that plugins and libraries print during the block to standard error.
+    """Redirect everything that plugins and libraries print inside a ``with`` block to standard error.
 
-    In all threads, only :func:`print_result`, :func:`say_json` and :func:`say_ids` still write to standard output.
+    This applies to all threads. Only :func:`print_result`, :func:`say_json` and :func:`say_ids` still write to standard
+    output.
     """
     # A nested block changes nothing: its sys.stdout is already standard error.
     if _result_streams or sys.stdout is None:  # None if standard output is closed
@@ -149,9 +150,9 @@ def is_quiet() -> bool:
 
 
 def line_width() -> int | None:
-    """Return the width in characters to which text is wrapped: COLUMNS if set, otherwise the terminal's width.
+    """Return the width in characters at which text is wrapped: COLUMNS if set, otherwise the terminal's width.
 
-    None means that output goes elsewhere, such as to a file, and is not wrapped.
+    Return None if the output does not go to a terminal and is therefore not wrapped.
     """
     if "COLUMNS" in os.environ or _result_stream().isatty():
         return shutil.get_terminal_size().columns
@@ -161,7 +162,7 @@ def line_width() -> int | None:
 def align_columns(rows: Sequence[Sequence[str]], *, indent: int = 0) -> str:
     """Return rows as text in aligned columns.
 
-    On a terminal the last column is wrapped between words, and its lines are aligned.
+    On a terminal, the last column is wrapped between words, and the wrapped lines start at the column's left edge.
 
     Args:
         rows: The cells of each row. All rows must have the same number of cells.
@@ -197,8 +198,8 @@ def say_json(document: str) -> None:
 def say_ids(ids: Sequence[str]) -> None:
     """Print ids to standard output, one per line. Control characters are escaped only on a terminal.
 
-    A line break inside an id is always escaped, so that one id never looks like two. Lines are written in batches small
-    enough that an interrupt does not cut a line.
+    A line break inside an id is always escaped, so that one id never looks like two. Lines are written in batches that
+    are small enough not to be cut off in the middle of a line by an interrupt.
     """
     stream = _result_stream()
     # Lines per write: as many as fit into one atomic write to a pipe even if all were as long as the longest.
@@ -222,7 +223,7 @@ Report = tuple[str, int, float | None, float | None]
 
 
 def _describe_step(report: Report, seconds: float, limit: float | None) -> str:
-    """Return the first part of a progress message: the time, the current step, and how much of the limit is left.
+    """Return the first part of a progress message: the elapsed time, the current step and the time left.
 
     Args:
         report: The latest report of the search.
@@ -241,7 +242,7 @@ def _describe_step(report: Report, seconds: float, limit: float | None) -> str:
 
 
 def _describe_best(report: Report) -> str:
-    """Return the second part of a progress message, which describes the best release so far; empty if none is known."""
+    """Return the second part of a progress message: a description of the best release so far, or an empty string."""
     _, _, lower, upper = report
     parts = []
     if upper is not None:
@@ -279,13 +280,13 @@ class _Display:
         self.thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
     def update(self, phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
-        """Store the latest progress of a search for the thread to draw; see :data:`privopt.interfaces.Progress`."""
+        """Store a search's latest progress, which the thread draws; see :data:`privopt.interfaces.Progress`."""
         # A single assignment of a tuple needs no lock: the thread never sees parts of two reports.
         self.last = phase, iteration, lower, upper
         self.has_report = True
 
     def _run(self) -> None:
-        """Show progress until :attr:`ended` is set: live on a terminal, or else as a line every few seconds."""
+        """Show progress until :attr:`ended` is set: live on a terminal, elsewhere as a new line every few seconds."""
         if self.ended.wait(SECONDS_BEFORE_PROGRESS):
             return
         # Imported here: short commands never need it.
@@ -335,7 +336,7 @@ class _Display:
             self.ended.wait()
 
     def _step(self, report: Report, seconds: float) -> str:
-        """Return a string that names the current step or, after an interrupt, says that the work is ending."""
+        """Return the name of the current step or, after an interrupt, a message that the work is ending."""
         if asked_to_end():
             return f"{seconds:6.1f} s  interrupted: ending with what was found"
         return _describe_step(report, seconds, self.limit)
@@ -357,9 +358,9 @@ def show_step(progress: Progress | None, step: str) -> None:
 def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Progress | None]:
     """Yield a callable that shows progress after two seconds of work; None if ``quiet``.
 
-    A terminal shows two lines that are updated. Elsewhere, a line is printed every five seconds. With ``limit``
-    (seconds), the remaining time is shown. While code is being compiled, a line says so and adds that later runs reuse
-    the compiled code.
+    A terminal shows two lines, which are updated in place. Elsewhere, a line is printed every five seconds. If
+    ``limit`` (in seconds) is given, the remaining time is shown. While code is being compiled, a line says so and adds
+    that later runs reuse the compiled code.
     """
     if quiet:
         yield None
@@ -376,7 +377,7 @@ def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Pro
 
 
 def _describe_published_files(solved: SolveOutcome, problem_folder: Path) -> tuple[str, str]:
-    """Return the summary's row (label and text) that says which of the problem's files are published with the release.
+    """Return a row of the summary, as label and text, that says which of the problem's files are published.
 
     Args:
         solved: The outcome of the solve.
@@ -403,7 +404,7 @@ def summary(solved: SolveOutcome) -> None:
     from privopt.files.release_folder import PROBLEM
 
     def escape(text: str) -> str:
-        """Escape control characters, and square brackets (in ids, for example), which rich would take for markup."""
+        """Escape control characters and square brackets. Rich would interpret the brackets, in an id say, as markup."""
         return markup.escape(printable(text))
 
     result = solved.result
@@ -412,7 +413,7 @@ def summary(solved: SolveOutcome) -> None:
     table = Table(show_header=False, box=None, pad_edge=False)
 
     def amount(value: float) -> str:
-        """Return a value of the objective with its unit."""
+        """Format a value of the objective with its unit."""
         return f"{value:.9g} {escape(objective.unit_after(value))}"
 
     table.add_row(objective.measured_quantity, amount(objective.value))

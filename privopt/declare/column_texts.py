@@ -47,9 +47,9 @@ def prefix_name(prefix: str | None, name: str) -> str:
 
 @contextmanager
 def naming(file: str) -> Iterator[None]:
-    """Catch errors raised in a ``with`` block, and raise them again with a file name in their faults.
+    """Put a file name into the faults of errors that are raised in a ``with`` block.
 
-    Code that receives only columns does not know the name of the table's file, and uses :data:`TABLE` instead.
+    Faults about columns contain :data:`TABLE` instead of a file name if the code that finds them has only the columns.
     """
     try:
         yield
@@ -94,12 +94,12 @@ def texts_of(column: nw.Series[Any]) -> Series:
 
 
 def number_ids(texts: Series, numbers: Mapping[str, int]) -> Ints:
-    """Return the index of each id in a column of strings, shape (B,); -1 for strings that are not ids.
+    """Return the index of each id in a column of strings, shape (B,), or -1 for strings that are not ids.
 
     ``numbers`` maps each id to its index.
 
-    pandas writes the whole number 132 as 132.0 in a column with missing cells. Such a string is read as the id 132,
-    unless ``numbers`` contains the id 132.0.
+    In a column with missing cells, pandas writes the whole number 132 as 132.0. This string is therefore read as the id
+    132, unless ``numbers`` contains the id 132.0.
 
     >>> import polars as pl
     >>> number_ids(pl.Series(["132.0", "7", None, "7.5"]), {"132": 0, "7": 1}).tolist()
@@ -116,7 +116,7 @@ def number_ids(texts: Series, numbers: Mapping[str, int]) -> Ints:
 
 
 def subjects_of(column: nw.Series[Any]) -> Series:
-    """Return the subjects' names in a column, in normal form (:func:`fold_subject_name`); null for missing names.
+    """Return the subjects' names in a column, in normal form (:func:`fold_subject_name`). Missing names are null.
 
     Raises:
         InputError: Some names are too long or contain invisible characters. The message does not quote them.

@@ -17,7 +17,7 @@ __all__ = ["read_columns", "write_columns"]
 
 
 def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
-    """Write a CSV table (UTF-8, line feeds) from columns. :func:`read_columns` recovers every bit of its numbers.
+    """Write columns as a CSV table (UTF-8, line feeds), from which :func:`read_columns` recovers the exact numbers.
 
     Args:
         path: The path of the file to create.
@@ -38,7 +38,7 @@ def read_columns(path: Path, columns: Sequence[Column]) -> DataFrame:
         columns: The declarations of the table's columns; optional columns may be missing from the file.
 
     Returns:
-        A frame of the columns that the file contains, in order, as strings, doubles or int64.
+        A frame with the columns that the file contains, in order, as strings, doubles or int64.
 
     Raises:
         InputError: The file is missing, or is not a table with these columns. The error lists the first faults by row

@@ -48,7 +48,7 @@ def _type_name(type_: Any) -> str:
 
 
 def _is_composite(default: Any) -> bool:
-    """Return whether a default cannot be shown as one value: it is created by a factory, or is a table with keys."""
+    """Return whether a default cannot be shown as one value, because a factory creates it or it is a table."""
     return isinstance(default, attrs.Factory) or attrs.has(type(default))  # type: ignore[arg-type]
 
 
@@ -63,13 +63,13 @@ Takes = Callable[[str, str], bool]
 
 
 def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, name: True) -> list[KeyRow]:
-    """Return one row for each key in a problem class, in order. A table has a row of its own, followed by its keys.
+    """Return one row for each key in a problem class, in order. The row of a table is followed by those of its keys.
 
     Args:
         cls: The problem class.
         prefix: The prefix of every key.
-        takes: A function that takes a role and the name of a kind (a registered way to fill the role), and returns
-            whether the mechanism accepts the kind. Kinds that are not accepted are omitted, together with their keys.
+        takes: A function that returns whether the mechanism accepts a kind, given the role and the kind's name. (A kind
+            is a registered way to fill a role.) Other kinds are omitted, together with their keys.
 
     Raises:
         UsageError: The class is not an attrs class.
@@ -114,7 +114,7 @@ def _kind_rows(declared: Key, prefix: str, takes: Takes) -> list[KeyRow]:
     Args:
         declared: The declaration of the table.
         prefix: The prefix of the table's keys, such as ``distance.``.
-        takes: A function that takes a role and the name of a kind, and returns whether the mechanism accepts the kind.
+        takes: A function that returns whether the mechanism accepts a kind, given the role and the kind's name.
     """
     kinds = {
         name: kind for name, kind in list_kind_classes(declared).items() if kind is None or takes(declared.kinds, name)

@@ -1,4 +1,4 @@
-"""Functions that read CSV and Parquet files (told apart by their first bytes) as polars frames, and write CSV."""
+"""Read CSV and Parquet files as polars frames, and write CSV. The two formats are told apart by their first bytes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ _DATA: Final = re.compile(r'\d[.,]\d{2}|\d{6}|^\s*[\[{<#]|"')
 
 
 def describe_binary_format(head: bytes) -> str | None:
-    """Describe a binary format that users often mistake for text, from a file's first bytes; None for other formats.
+    """Describe a file's binary format, judging from its first bytes, if users often mistake this format for text.
+
+    Return None for all other formats.
 
     >>> describe_binary_format(b"PK\x03\x04..."), describe_binary_format(b"id,lat,lon")
     ("a ZIP archive, such as a spreadsheet's .xlsx or .ods", None)
@@ -86,7 +88,7 @@ def describe_binary_format(head: bytes) -> str | None:
 
 
 def find_header_fault(head: bytes, file: str) -> Fault | None:
-    """Return a fault if the first line of a file cannot be the header of a CSV table; otherwise None.
+    """Return a fault if the first line of a file cannot be the header of a CSV table, or else None.
 
     The fault quotes no column name, because the line may be a row of secrets.
 
@@ -221,7 +223,9 @@ _cached_cells = lru_cache(maxsize=32)(_read_cells)
 
 
 def find_repeated_names(file: File) -> frozenset[str]:
-    """Return the names, in normal form, that occur more than once in a CSV header. polars would rename the duplicates.
+    """Return the names that occur more than once in a CSV header, in normal form.
+
+    The bytes of the header are read for this, because polars renames duplicates.
 
     Args:
         file: A file that :func:`table_of` has read.
@@ -240,7 +244,7 @@ def find_repeated_names(file: File) -> frozenset[str]:
 
 
 def read_parquet(file: File, expectation: str = "a table") -> DataFrame:
-    """Read a Parquet file, except columns of unreadable types, whose names are recorded in ``file.seen``.
+    """Read a Parquet file. Columns of unreadable types are skipped, and their names are recorded in ``file.seen``.
 
     Args:
         file: The file.
@@ -261,7 +265,7 @@ def read_parquet(file: File, expectation: str = "a table") -> DataFrame:
 
 
 def find_unreadable_columns(lazy: LazyFrame) -> tuple[str, ...]:
-    """Return the columns in a Parquet file whose type polars cannot read, such as decimals of 76 digits.
+    """Return the columns of a Parquet file that have types polars cannot read, such as decimals of 76 digits.
 
     Raises:
         pl.exceptions.PolarsError: No column can be read, so the file itself is invalid.
@@ -283,7 +287,7 @@ def find_unreadable_columns(lazy: LazyFrame) -> tuple[str, ...]:
 def _has_wide_decimal(dtype: DataType) -> bool:
     """Return whether a type is, or contains, a decimal with more digits than polars supports.
 
-    For lists of such decimals, polars panics only when the values are used, so reading a row does not detect them.
+    For a list of such decimals, polars panics only when the values are used. Reading a row would not detect the list.
     """
     import polars as pl
 
@@ -298,7 +302,7 @@ def _has_wide_decimal(dtype: DataType) -> bool:
 def _is_readable(lazy: LazyFrame) -> bool:
     """Return whether the first row of a lazy frame can be read.
 
-    The schema alone does not suffice, because it may contain types that polars cannot read.
+    Checking the schema is not enough, because it may contain types that polars cannot read.
     """
     import polars as pl
 
@@ -318,9 +322,9 @@ def as_csv(file: File) -> bytes | None:
 
 
 def csv_bytes(frame: DataFrame) -> bytes:
-    """Return a table as CSV text, in a form that all readers interpret alike and that a round trip preserves.
+    """Return a table as CSV text that all readers interpret alike, and that does not change if it is read and written.
 
-    Text is in normal form; each number has the fewest digits from which its double can be recovered
+    Text is in normal form, and each number has the fewest digits from which its double can be recovered
     (:func:`plain_texts`). Columns that cannot be written as text are omitted.
     """
     import polars as pl
@@ -336,7 +340,7 @@ def csv_bytes(frame: DataFrame) -> bytes:
 def plain_texts(series: Series) -> Series:
     """Return a column as strings in :func:`normal_form`, with whole numbers written without a decimal point.
 
-    This includes whole doubles, because pandas stores a column of whole numbers with missing cells as doubles.
+    Whole doubles are included, because pandas stores whole numbers as doubles in a column with missing cells.
 
     >>> import polars as pl
     >>> plain_texts(pl.Series([7.0, None, 3.5, 1e17, float("nan")])).to_list()
@@ -363,7 +367,7 @@ def plain_texts(series: Series) -> Series:
 
 
 def without_far_dates(series: Series) -> Series:
-    """Return a column in which dates too far in the past or future for polars to write are replaced by null."""
+    """Replace dates by null if they are too far in the past or future for polars to write."""
     import polars as pl
 
     if series.dtype not in (pl.Date, pl.Datetime):
@@ -377,7 +381,7 @@ def without_far_dates(series: Series) -> Series:
 
 
 def _date_texts(series: Series) -> Series:
-    """Return a column of dates or times as strings, with :data:`FAR_DATE` for those that polars cannot write."""
+    """Convert a column of dates or times to strings. Those that polars cannot write become :data:`FAR_DATE`."""
     import polars as pl
 
     near_dates = without_far_dates(series)
@@ -387,7 +391,7 @@ def _date_texts(series: Series) -> Series:
 
 
 def _uneven_row(file: File) -> Fault | None:
-    """Return a fault for the first row of a CSV file with too few or too many fields; None if there is no such row."""
+    """Return a fault for the first row of a CSV file that has too few or too many fields, or None if no row does."""
     # Only a line feed ends a row, as for polars. A carriage return inside a name is part of the name.
     rows = csv.reader(io.StringIO(table_text(file).decode("utf-8"), newline="\n"))
     with suppress(csv.Error):  # a cell that is too long, or a carriage return outside quotes
@@ -409,7 +413,8 @@ def find_ragged_row(file: File) -> Fault:
 def list_columns(names: Sequence[str]) -> str:
     """Return the first names in a header as a string for messages, unless one of the names looks like data.
 
-    A file without a header begins with a row of data, which may be secret; in that case :data:`NO_HEADER` is returned.
+    A file without a header begins with a row of data, which may be secret. For such a row, :data:`NO_HEADER` is
+    returned.
 
     >>> list_columns(["id", "lat"]), list_columns(["ann", "45.01"])
     ('id, lat', 'a first row that looks like data, not like a header')

@@ -1,4 +1,4 @@
-"""The normal forms in which names, including subjects' names, are compared, and a search for names that look alike.
+"""Normal forms for comparing names, including subjects' names, and a search for names that look alike.
 
 A subject is the person (or device) that a row is about.
 """
@@ -57,7 +57,7 @@ def normal_column(name: Any) -> Any:
 
 
 def check_distinct_columns(columns: Mapping[str, str | None]) -> None:
-    """Check that no two options name the same column, because each needs a column of its own.
+    """Check that no two options name the same column. Each option needs a column of its own.
 
     Args:
         columns: The column that each option names; None for options that are not given.
@@ -77,10 +77,10 @@ def check_distinct_columns(columns: Mapping[str, str | None]) -> None:
 def fold_subject_name(name: str) -> str:
     r"""Return the normal form of a subject's name, which is the same for all spellings of the name.
 
-    Names that differ only invisibly, or only because a program rewrote them, get the same form, so that each person
-    has a single budget. The form is NFKC without invisible characters and surrounding blanks, with single blanks
-    inside; whole numbers are reduced to their digits. Two people whose names have the same form share a budget, so they
-    are charged more, never less.
+    Names that differ only invisibly, or only because a program rewrote them, get the same form, so that each person has
+    a single budget. The form is NFKC without invisible characters or surrounding blanks. Inner blanks are reduced to
+    single ones, and whole numbers to their digits. If two people's names have the same form, they share a budget, so
+    each is charged more, never less.
 
     >>> [fold_subject_name(name) for name in ("Zoe\u0308 \ufb01eld\u200b", "007", "7.0", "7.5")]
     ['Zoë field', '7', '7', '7.5']
@@ -99,7 +99,7 @@ def fold_subject_name(name: str) -> str:
 
 
 def fault_of(name: str) -> str | None:
-    """Return the reason why a name is not allowed as a subject's name; None if it is allowed.
+    """Return the reason why a name is not allowed as a subject's name, or None if it is allowed.
 
     ``name`` must be in the form that :func:`fold_subject_name` returns.
     """
@@ -112,8 +112,8 @@ def fault_of(name: str) -> str | None:
 def find_look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
     r"""Return groups of names that differ only in invisible characters or blanks, each in the order of ``names``.
 
-    Such names look alike, because a reader cannot see zero-width characters, direction marks or soft hyphens, and
-    cannot tell the kind and number of blanks.
+    To a reader, such names look alike: zero-width characters, direction marks and soft hyphens are invisible, and
+    different kinds and numbers of blanks are hard to tell apart.
 
     >>> find_look_alikes(["Bern", "Zug\u200b", "Zug", "St Gallen", "St\u00a0Gallen"])
     [('Zug\u200b', 'Zug'), ('St Gallen', 'St\xa0Gallen')]
@@ -140,7 +140,7 @@ def show_invisible(name: str) -> str:
 
 
 def warn_of_look_alikes(names: Iterable[str], noun: str) -> list[str]:
-    """Return warnings about the first few groups of names that look alike, one for each group.
+    """Return one warning for each of the first few groups of names that look alike.
 
     Args:
         names: The names, which must be public, because the warnings quote them.

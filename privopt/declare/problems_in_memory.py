@@ -42,7 +42,7 @@ NAME: Final = "problem.toml"
 
 @frozen(kw_only=True, eq=False)
 class Part:
-    """A table in a problem file, together with the files that the table names.
+    """A table for a problem file, together with the files that the table names.
 
     Attributes:
         values: The values by key. If a key names a file, its value is the file's name.
@@ -136,7 +136,7 @@ def read_problem(path: Path | str) -> Problem:
 
 
 def _list_named_files(source: File) -> list[str]:
-    """Return the names of all files that a problem file mentions, in alphabetical order."""
+    """Return the names of all files that a problem file refers to, in alphabetical order."""
     assert source.path is not None
     try:
         values = tomllib.loads(source.contents.decode("utf-8-sig"))
@@ -148,7 +148,7 @@ def _list_named_files(source: File) -> list[str]:
 
 
 def _is_file(folder: Path, name: str) -> bool:
-    """Return whether an arbitrary string is the name of a file in a folder."""
+    """Return whether a string, which need not be a valid file name, is the name of a file in a folder."""
     try:
         return (folder / name).is_file()
     except (OSError, ValueError):  # a text too long for a name, or with a zero byte
@@ -168,7 +168,7 @@ def _iter_texts(value: object) -> Iterator[str]:
 
 
 def problem(*, title: str | None = None, purpose: str | None = None, **tables: object) -> Problem:
-    """Return a problem for any mechanism, built from tables and top-level keys, with data in place of file names.
+    """Build a problem for any mechanism from tables and top-level keys, with data in place of file names.
 
     ``title`` and ``purpose`` are public and appear at the top of the report.
 
@@ -213,7 +213,7 @@ def _store_value(where: str, value: object, files: dict[str, bytes]) -> object:
     A table, an array or bytes become a new file in ``files``, and the result is the file's name.
 
     Args:
-        where: The key, preceded by the tables that contain it, from which file names are derived.
+        where: The key, preceded by the names of the tables that contain it. File names are derived from it.
         value: The value to store.
         files: A mapping to which the contents of each new file are added under the file's name.
     """
@@ -290,7 +290,7 @@ def frame_of(data: object, what: str) -> nw.DataFrame[Any]:
 
 
 def values_of(data: object) -> object:
-    """Return a single column, such as a pandas Series, as a list. Other values are returned unchanged."""
+    """Convert a single column, such as a pandas Series, to a list. Other values are returned unchanged."""
     column = nw.from_native(data, series_only=True, pass_through=True)
     return column.to_list() if isinstance(column, nw.Series) else data
 

@@ -39,7 +39,7 @@ KEY: Final = "privopt.key"
 
 
 class RefusedValueError(ValueError):
-    """Raised if the value of a key is invalid. The table's reader turns it into a fault that states file and key.
+    """Raised if the value of a key is invalid. The reader of the table converts it to a fault with file and key.
 
     Attributes:
         actual: The value, in words.
@@ -47,7 +47,7 @@ class RefusedValueError(ValueError):
     """
 
     def __init__(self, value: object, expectation: str, *, words: str = "") -> None:
-        """Create the error. The value is described by ``words`` if given, and otherwise shown as it was written."""
+        """Create the error. ``words``, if given, describe the value; otherwise it is shown as it was written."""
         self.actual = words or show(value)
         self.expectation = expectation
         super().__init__(f"expected {expectation}, got {self.actual}")
@@ -75,8 +75,8 @@ class FileUse:
 
     Attributes:
         columns: The columns that were read from a table, as named in its header; empty for files of other kinds.
-        instead: The contents to publish in place of the file, for example because the reader converted the file. None
-            to publish the file itself or, for a table, the columns that were read.
+        instead: The contents to publish in place of the file, for example because the reader converted the file. If
+            None, the file itself is published or, for a table, the columns that were read.
         unreadable: The columns in a Parquet file whose types cannot be read, such as decimals of 76 digits.
     """
 
@@ -92,9 +92,9 @@ class File:
     Attributes:
         name: The name in the problem file.
         path: The path of the file; None if the file was never on disk, or is a secret file that was not published.
-        secret: Whether the file is written to ``private/`` only.
-        kept: The bytes of the file at the time when the problem was read; None if they were not read. Computing,
-            hashing and writing all use these bytes, even if the file is edited in the meantime.
+        secret: Whether the file is secret. A secret file is written only to ``private/``.
+        kept: The bytes of the file at the time when the problem was read; None if they were not read. All later steps
+            use these bytes, even if the file is edited in the meantime.
         in_memory: Contents, by name, of files that this file may name. These files take precedence over files on disk.
         seen: The parts of the file that have been read so far.
     """
@@ -188,14 +188,14 @@ def key(
         default: The value if the key is omitted. A key without a default is required.
         help: A one-line explanation for ``describe``.
         unit: The unit of the value, shown by ``describe`` and in faults.
-        secret: Whether the file that the key names is secret, and so written to ``private/`` only.
-        name: The key as written in files, if that is not a valid Python name (``"lr-geo"``).
+        secret: Whether the file that the key names is secret. A secret file is written only to ``private/``.
+        name: The key as it is written in files, if it is not a valid Python name (``"lr-geo"``).
         check: A further condition; see :func:`positive` and the functions after it.
         factory: A function that creates the default, called anew each time.
-        kinds: For a table with a ``kind`` key, the role (:class:`privopt.specs.RoleSpec`) whose kinds can be selected.
-            The selected kind determines the table's other keys.
+        kinds: For a table with a ``kind`` key, the role (:class:`privopt.specs.RoleSpec`) under which the possible
+            kinds are registered. The kind determines the table's other keys.
         kind: The default for the ``kind`` key. None means that the ``kind`` key is required.
-        rest: Whether the field is a mapping that collects all keys in its table that belong to no other field.
+        rest: Whether the field is a mapping that collects all keys of the table that belong to no other field.
         infinite: Whether the strings ``"inf"`` and ``"-inf"``, which stand for infinite numbers in JSON, are accepted.
         omit: Whether :func:`document` omits the key if its value is the default.
     """
@@ -318,7 +318,7 @@ def folders_of(problem: AttrsInstance) -> list[Folder]:
 
 
 def _collect_parts(problem: AttrsInstance, kind: type[T]) -> list[T]:
-    """Return the files or the folders, depending on ``kind``, that a problem and its tables name, in field order."""
+    """Return all values of type ``kind`` (files or folders) in a problem and its tables, in the order of the fields."""
     parts: list[T] = []
     for attribute in attrs.fields(type(problem)):
         value = getattr(problem, attribute.name)

@@ -159,7 +159,7 @@ def _is_small(path: Path, ending: str) -> bool:
 
 
 def _stream_batches(lazy: pl.LazyFrame) -> Iterator[pl.DataFrame]:
-    """Return an iterator over a large table in batches of about :data:`BATCH_BYTES` bytes."""
+    """Return an iterator over the rows of a large table, in batches of about :data:`BATCH_BYTES` bytes."""
     # The size of a row is estimated from the first rows. It gives the number of rows in a batch.
     sample = lazy.head(SAMPLE_ROWS).collect(engine="in-memory")
     row_bytes = sample.estimated_size() / max(1, len(sample))
@@ -188,15 +188,16 @@ def _scan_file(path: Path, ending: str, columns: tuple[str, ...], unreadable: tu
 
 
 def _scan_parquet(path: Path) -> pl.LazyFrame:
-    """Return a lazy frame of the file with exactly this name, in which ``*``, ``[`` and ``~`` are not expanded."""
+    """Return a lazy frame of the Parquet file at a path, in which ``*``, ``[`` and ``~`` are taken literally."""
     return pl.scan_parquet(path.absolute(), glob=False, hive_partitioning=False)
 
 
 def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Yield the batches of a CSV file without its blank lines, which polars reads as rows of empty cells (``,,``).
+    """Remove the rows from a CSV file's batches that are blank lines in the file.
 
-    To distinguish blank lines from rows of empty cells, a second reader parses the file alongside the batches. It skips
-    batches in which no row has an empty last cell. Lines that cannot be classified remain rows.
+    polars reads a blank line as a row of empty cells (``,,``). To tell the two apart, a second reader parses the file
+    alongside the batches, except for batches in which no row has an empty last cell. Lines that cannot be classified
+    remain rows.
 
     Raises:
         InputError: A row has fewer fields than the header. (polars would fill the row with empty cells.)
@@ -232,7 +233,7 @@ def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.D
 
 
 def refuse_table(path: Path, got: str, expectation: str) -> NoReturn:
-    """Raise an InputError about the whole table: the file contains ``got``, but ``expectation`` was expected."""
+    """Raise an InputError about a file as a whole, which contains ``got`` instead of ``expectation``."""
     raise InputError([Fault(path.name, "", got, expectation)])
 
 
@@ -270,7 +271,8 @@ def _read_header(path: Path, head: bytes) -> tuple[str, ...]:
 def _csv_fault(path: Path) -> Fault:
     """Return a fault for the first invalid row of a CSV file, found by reading the file again with a slower parser.
 
-    The search looks first for bytes that are not UTF-8, then for rows with too many fields, then for unclosed quotes.
+    The function searches first for bytes that are not UTF-8, then for rows with too many fields, and then for unclosed
+    quotes.
     """
     with path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):

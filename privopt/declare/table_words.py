@@ -25,7 +25,7 @@ _CAMEL_CASE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def is_total_name(name: str) -> bool:
-    """Return whether ``name`` is a name for a total in any of the known languages.
+    """Return whether ``name`` means "total" in any of the known languages.
 
     >>> [is_total_name(name) for name in ("Total", "_T", "Both sexes", "Iš viso", "Ogółem", "North", "18-64")]
     [True, True, True, True, True, False, False]
@@ -38,9 +38,9 @@ def is_total_name(name: str) -> bool:
 
 
 def may_be_totals(names: Series) -> Series:
-    """Return a mask of the names that may be names of totals; :func:`is_total_name` makes the final decision.
+    """Return a mask of the names that may denote totals, for :func:`is_total_name` to decide.
 
-    This fast test excludes most names: those with digits, and ASCII names without any of the words for totals.
+    This fast test excludes most names: names with digits, and ASCII names that contain no word for a total.
     """
     words = sorted({word for name in _words_of("totals") for word in name.split() if word.isascii()})
     # Names with non-ASCII letters may become known words when their accents are removed.
@@ -52,7 +52,8 @@ def may_be_totals(names: Series) -> Series:
 def find_total_names(siblings: Collection[str], *, allow_letters: bool = True) -> list[str]:
     """Return the values whose names mark them as totals of the other values.
 
-    A total needs values to sum over, so the list is empty if there is only one value, or if all values have such names.
+    A total needs other values to sum over. The list is therefore empty if all values have such names, or if there is
+    only one value.
 
     Args:
         siblings: All values of an attribute, or all regions with the same parent.

@@ -1,4 +1,4 @@
-"""Functions that read the tables and arrays that a problem file names. Faults give row and column.
+"""Functions that read the tables and arrays named in a problem file. Faults give row and column.
 
 Rows are numbered like lines in an editor: the header is row 1, even in a Parquet file.
 """
@@ -68,7 +68,7 @@ _COMMA: Final = re.compile(r"[+-]?\d*,\d+")
 
 
 def _to_tuple(values: Iterable[str | float]) -> tuple[str | float, ...]:
-    """Convert values to a tuple. This is a typed function for use as an attrs converter."""
+    """Convert values to a tuple. Unlike ``tuple``, this attrs converter has type annotations."""
     return tuple(values)
 
 
@@ -86,8 +86,8 @@ class Column:
         one_of: The allowed strings or numbers, if they can be listed.
         whole: Whether numbers must be whole. If so, they are returned as int64, like kind ``"count"``.
         unit: The unit, shown in faults.
-        rests: For numbers, whether to return two further columns, shape (rows,). ``NAME written`` contains the decimals
-            as text, and ``NAME rest`` contains each decimal minus the nearest double, rounded to a double.
+        rests: For numbers, whether to return two further columns. ``NAME written`` contains the decimals as text, and
+            ``NAME rest`` contains the difference between each decimal and its nearest double, rounded to a double.
         label: The name in the header, if it differs from ``name``.
         blank: The value of an empty cell; None if an empty cell is a fault.
     """
@@ -217,7 +217,7 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
         name: The name of the file, for faults.
         series: The cells as they were read.
         column: The declaration of the column.
-        faults: The collection to which faults are added. The caller checks it once all columns are read.
+        faults: The collection to which faults are added. The caller checks it after all columns have been read.
 
     Returns:
         The values, (rows,). Values for invalid cells are meaningless.
@@ -271,7 +271,7 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
 def _cell_fault(name: str, column: Column, row: int, text: str, expectation: str) -> Fault:
     """Return a fault that states a cell's position and contents, and what was expected.
 
-    ``row`` counts from 0 below the header; faults count the header as row 1.
+    ``row`` is counted from 0, without the header. In the fault, the header is row 1.
     """
     hint = point_hint(text) if column.kind in ("number", "count") else ""
     where = f"row {row + 2}, column {column.label}"
@@ -284,7 +284,10 @@ def _decimal_texts(series: Series) -> NDArray[np.str_]:
 
 
 def _decimal_rests(written: NDArray[np.str_], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return each written decimal minus its double, shape (rows,), computed with 60 digits and rounded to a double."""
+    """Subtract from each written decimal its double, shape (rows,).
+
+    The difference is computed with 60 digits and rounded to a double.
+    """
     digits = Context(prec=60)
     pairs = zip(written.tolist(), values.tolist(), strict=True)
     return np.array([float(digits.subtract(Decimal(text), Decimal(value))) for text, value in pairs])
@@ -305,7 +308,7 @@ def _to_integers(text: Expr) -> Expr:
 
 
 def point_hint(text: str) -> str:
-    """Return a hint to use a decimal point if ``text`` is a number with a decimal comma; otherwise an empty string."""
+    """Return a hint to use a decimal point if ``text`` is a number with a decimal comma, or else an empty string."""
     return POINT if _COMMA.fullmatch(text) else ""
 
 
@@ -443,7 +446,9 @@ def read_array(
 
 
 def each_once(file: File, table_ids: NDArray[Any], ids: Sequence[str]) -> Ints:
-    """Return the index in ``ids`` of each id in a table, (rows,). The table must contain each of ``ids`` exactly once.
+    """Return the position in ``ids`` of each id in a table, shape (rows,).
+
+    The table must contain each of ``ids`` exactly once.
 
     Args:
         file: The file, for faults.
@@ -467,8 +472,8 @@ def each_once(file: File, table_ids: NDArray[Any], ids: Sequence[str]) -> Ints:
 def _osmnx_roads(edges: File) -> File:
     """Return a table of roads with the columns ``from``, ``to`` and ``km``.
 
-    A table written by OSMnx, with the columns ``u``, ``v`` and ``length`` (in metres), is converted. Each of its rows
-    is one direction of a street, so a two-way street has two rows. Any other table is returned unchanged.
+    A table written by OSMnx, with the columns ``u``, ``v`` and ``length`` (in metres), is converted. In such a table,
+    each row is one direction of a street. Any other table is returned unchanged.
     """
     from polars import Series as PolarsSeries
 

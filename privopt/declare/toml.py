@@ -37,7 +37,7 @@ UNKNOWN_KEY: Final = "an unknown key"
 
 @frozen
 class _Scope:
-    """The rules for resolving the file names in one problem and for opening its files.
+    """The rules by which file names in one problem are resolved and its files are opened.
 
     Attributes:
         base: The folder of the problem file.
@@ -97,7 +97,7 @@ def _read_float(value: Any) -> float:
 
 
 def _read_fraction(value: object) -> Fraction:
-    """Return a number as an exact rational that remembers how its decimal was written."""
+    """Return a number as an exact rational that keeps the decimal string in which it was written."""
     number = value if isinstance(value, Fraction) else _read_number(value)
     # Checked before the conversion, because a decimal such as 1e999999999 would become a rational of that many digits.
     if isinstance(number, Decimal):
@@ -127,7 +127,7 @@ def _read_bool(value: Any) -> bool:
 
 
 def _read_text(value: Any) -> str:
-    """Return a string in Unicode's normal form C, which is used to compare names, and refuse any other value."""
+    """Return a string in Unicode's normal form C, in which names are compared. Refuse any other value."""
     return normal_form(_read_path_text(value))
 
 
@@ -184,7 +184,7 @@ def _read_folder(value: Any) -> Folder:
 
 
 def _is_within(base: Path, name: str) -> bool:
-    """Return whether a name leads to a path inside the ``base`` folder once links are resolved."""
+    """Return whether a name refers to a path inside the ``base`` folder after links are resolved."""
     # Absolute names and ".." are refused even if they would lead back into the folder.
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
@@ -193,7 +193,7 @@ def _is_within(base: Path, name: str) -> bool:
 
 
 def _read_secret_file(value: Any) -> File:
-    """Return the secret file that a key names. In a published copy the file may be absent and then has no contents."""
+    """Return the secret file that a key names. In a published copy the file may be absent, without causing an error."""
     name = _read_path_text(value)
     scope = _scope.get()
     if scope.closed or (scope.public and not os.path.lexists(scope.base / name.replace("\0", ""))):
@@ -219,8 +219,8 @@ def _read_value(value: Any, type_: Any) -> Any:
 
     Raises:
         RefusedValueError: The value does not have the type.
-        InputError: Keys inside the value are invalid. The faults call the file "problem", because its name is not known
-            here.
+        InputError: Keys inside the value are invalid. The faults refer to the file as "problem", because its name is
+            not known here.
     """
     if type_ in _PLAIN:
         return _PLAIN[type_](value)
@@ -302,15 +302,16 @@ def _read_table(value: Any, cls: Any) -> Any:
 
 
 def _suggest(name: str, key_names: Sequence[str]) -> str:
-    """Return a question that suggests the key most similar to an unknown key, or "" if no key is similar."""
+    """Return a suggestion, as a question, of the key most similar to an unknown key, or "" if no key is similar."""
     nearest = get_close_matches(name, key_names, n=1)
     return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
 def _add_line(fault: Fault, text: str) -> Fault:
-    """Add the line number to a fault in a problem file if the fault is about an unknown key.
+    """Add the line number to a fault about an unknown key in a problem file.
 
-    ``text`` is the text of the problem file. The fault is unchanged if the line cannot be determined.
+    ``text`` is the text of the problem file. Other faults are returned unchanged, as are faults whose line cannot be
+    determined.
     """
     line = find_line(text, fault.where) if fault.actual.startswith(UNKNOWN_KEY) else None
     if line is None:
@@ -390,10 +391,10 @@ def _read_mapping(value: object, member: Any) -> Mapping[str, Any]:
 
 
 def find_kind_class(declared: Key, name: str) -> type | None:
-    """Return the class for a table whose ``kind`` key is ``name``; None if there is no such kind.
+    """Return the class for a table whose ``kind`` key is ``name``, or None if there is no such kind.
 
-    Kinds are registered under a role, here ``declared.kinds`` (for example, "distance"). Only the plugin that registers
-    the named kind is loaded.
+    The kind must be registered under the role ``declared.kinds``, such as "distance". Only the plugin that registers
+    this kind is loaded.
     """
     kinds = registry()
     is_known = declared.kinds and name in kinds.names(declared.kinds)
@@ -401,7 +402,7 @@ def find_kind_class(declared: Key, name: str) -> type | None:
 
 
 def list_kind_classes(declared: Key) -> dict[str, type | None]:
-    """Return the classes that a table with a ``kind`` key can have, by kind; None for kinds that cannot be loaded."""
+    """Return the possible classes of a table with a ``kind`` key, by kind. Kinds that cannot be loaded map to None."""
     classes: dict[str, type | None] = {}
     for name in registry().names(declared.kinds) if declared.kinds else ():
         try:
@@ -415,7 +416,7 @@ def list_kind_classes(declared: Key) -> dict[str, type | None]:
 
 
 def _read_kind(declared: Key, value: Any) -> Any:
-    """Return a table as an instance of the class that its ``kind`` key selects. The class declares the other keys.
+    """Return a table as an instance of the class selected by its ``kind`` key, which declares the table's other keys.
 
     Raises:
         RefusedValueError: The value is not a table.
@@ -462,8 +463,8 @@ def load_problem(
     Args:
         cls: An attrs class declared with :func:`key`.
         source: The TOML file. File names in a problem in memory are relative to the working folder.
-        public: Whether the problem is a published copy, in which secret files may be absent and all files must lie in
-            the folder of the problem file.
+        public: Whether the problem is a published copy. In a published copy, secret files may be absent, and all files
+            must lie in the folder of the problem file.
         closed: Whether secret files must not be opened, even if they exist.
         ignore: The names of tables to skip because they belong to other mechanisms.
 

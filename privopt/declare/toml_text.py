@@ -1,6 +1,6 @@
 """Functions that read and write TOML problem files, with exact decimals of limited length.
 
-:class:`StatedFraction` is a rational that remembers the decimal string in which it was written.
+:class:`StatedFraction` is a rational that keeps the decimal string in which it was written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from privopt.errors import Fault, InputError, UsageError, reason_of
 
 
 class StatedFraction(Fraction):
-    """A rational that remembers how a problem file states it. Arithmetic returns plain fractions.
+    """A rational that keeps the decimal string in which a problem file states it. Arithmetic returns plain fractions.
 
     >>> stated = StatedFraction("0.10")
     >>> stated == Fraction(1, 10), stated.text, type(stated + 1).__name__
@@ -33,7 +33,7 @@ class StatedFraction(Fraction):
     def __new__(cls, written: Any, denominator: int | None = None) -> Any:
         """Create an instance from a decimal string.
 
-        Fraction's methods pass numbers instead, from which a plain Fraction is created.
+        If called with numbers, as the methods of Fraction do, create a plain Fraction instead.
         """
         if not isinstance(written, str):
             return Fraction(written, denominator)
@@ -86,7 +86,7 @@ def _read_decimal(text: str) -> Decimal:
 def _check_lengths(tables: dict[str, Any]) -> dict[str, Any]:
     """Return the tables unchanged, and refuse integers with too many digits.
 
-    Python can parse hexadecimal integers of any length, but prints no integer of more than a few thousand digits.
+    Python parses hexadecimal integers of any length, but does not print integers of more than a few thousand digits.
     """
     # A loop instead of recursion, since tables may be nested deeply.
     pending: list[Any] = [tables]
@@ -132,11 +132,11 @@ _ASSIGNMENT: Final = re.compile(r"^\s*([^=#\s\[][^=#]*?)\s*=")
 
 
 def find_line(text: str, key: str) -> int | None:
-    """Return the number of the line on which a TOML text assigns a key or opens a table; None if this is uncertain.
+    """Return the number of the line in a TOML text that assigns a key or opens a table, or None if it is uncertain.
 
-    ``tomllib`` keeps no positions, so this function searches the lines of the text. Text inside a multi-line string
-    could be mistaken for the key, so a line is returned only if it is the only match. A key in an inline table is
-    located by the table's line.
+    ``tomllib`` does not record positions, so this function searches the lines of the text. A line is returned only if
+    it is the only match, because text inside a multi-line string could look like the key. For a key in an inline table,
+    the line of the table is returned.
 
     >>> find_line("[privacy]\\nepsilom = 1", "privacy.epsilom")
     2
@@ -168,7 +168,7 @@ def _plain_key(text: str) -> str:
 
 
 def to_toml(tables: Mapping[str, object]) -> str:
-    """Format nested mappings as TOML 1.0. Rationals become the decimals that they equal.
+    """Format nested mappings as TOML 1.0. Rationals are written as exact decimals.
 
     >>> print(to_toml({"privacy": {"epsilon": 0.5}, "records": {"grid": {"rows": 2}}}), end="")
     [privacy]

@@ -1,9 +1,9 @@
 """Benders decomposition of a compiled model whose columns are split into |Y| complicating columns and several blocks.
 
 Each round solves the master, then every block at a query point, and adds one cut per block (the multi-cut variant). An
-infeasible block gives a feasibility cut from its dual ray (multipliers that prove its infeasibility). The method
-is stabilised by in-out steps, whose query points lie between the best known point and the master's (Ben-Ameur and Neto
-2007). Cuts are moved towards a core point (Magnanti and Wong 1981), which is the best known point here.
+infeasible block gives a feasibility cut from its dual ray (multipliers that prove its infeasibility). In-out steps
+stabilise the method: query points lie between the best known point and the master's point (Ben-Ameur and Neto 2007).
+Cuts are moved towards a core point (Magnanti and Wong 1981), which is the best known point here.
 
 Every lower bound is computed from the whole form, using the combined multipliers of the master and the cuts, so it is
 valid regardless of the solver's tolerance. Every upper bound is the cost of a known point. A dual vector of the whole
@@ -69,13 +69,12 @@ class Benders(Decomposer):
     2.5
 
     Attributes:
-        solver: "highs", whose solves start from the last basis; "cbc", which starts from scratch each time and obtains
-            dual rays from a second solve that penalises violated rows; or "" for the context's solver.
+        solver: "highs", "cbc", or "" for the context's solver. HiGHS starts each solve from the last basis. CBC starts
+            from scratch each time, and needs a second solve, which penalises violated rows, to find a dual ray.
         rounds: The largest number of rounds.
         checkpoint_every: Seconds between checkpoints, if the context has a folder for them.
-        clean_after: A row is dropped once its multiplier has been 0 in this many successive solves of the master, as
-            long as the master has more than ``keep`` rows per block on average.
-        keep: The average number of rows per block up to which no row is dropped.
+        clean_after: The number of successive solves of the master with a multiplier of 0 after which a row is dropped.
+        keep: No row is dropped while the master has at most this many rows per block on average.
     """
 
     solver: str = ""
@@ -101,11 +100,11 @@ class Benders(Decomposer):
             blocks: The column indices of each block. No row may contain columns from two blocks.
             context: The gap, limits on time and memory, executor, progress callback and checkpoint settings.
             start: A feasible point and multipliers to begin with; ignored if the run resumes from a checkpoint.
-            valid: Called with the master's values for the |Y| complicating columns, shape (|Y|,). Returns valid rows
-                that these values violate, with their proof, or None. A row over these columns is valid if the form
-                implies it.
-            improve: Called once per round with the multipliers that prove the best bound and with the best point. The
-                point and multipliers that it returns are checked and used.
+            valid: A function that is called with the master's values for the complicating columns, shape (|Y|,). It
+                returns valid rows that these values violate, with their proof, or None if it finds no such rows. A row
+                over the complicating columns is valid if the form implies it.
+            improve: A function that is called once per round with the multipliers that prove the best bound and with
+                the best point. The point and multipliers that it returns are checked and used.
 
         Returns:
             The best point with its objective, the proved bound with its multipliers, and the run's counts and times.
@@ -131,7 +130,7 @@ class _Run:
 
     Attributes:
         options: The settings, with the solver's name.
-        split: The form, split into complicating columns and blocks. It is minimised, with costs scaled so that the
+        split: The form, split into complicating columns and blocks. It minimises costs that are scaled so that the
             largest is 1.
         context: The run's gap, executor, progress, limits and checkpoint folder.
         valid: The caller's function that finds valid rows violated by the master's point; None if there is none.
@@ -183,7 +182,7 @@ class _Run:
         return bool(state.upper - state.lower <= self.context.gap * size)
 
     def use_start(self, start: Start, *, cuts: bool = True) -> bool:
-        """Use a point and multipliers of the whole form that a start or a hook supplies.
+        """Use a feasible point and multipliers of the whole form, as supplied by a start or a hook.
 
         Args:
             start: A feasible point, and multipliers in the user's units.
@@ -254,8 +253,8 @@ class _Run:
     def run_rounds(self) -> str:
         """Run rounds until a stopping condition is met, and return the status: "optimal", "feasible" or "stopped".
 
-        "Feasible" means that the gap was not reached although time is left, because the rounds make no progress or the
-        limit on rounds or memory was reached.
+        "Feasible" means that the run ended before the gap or the time limit was reached, because the rounds made no
+        progress or because the limit on rounds or memory was reached.
         """
         # Rounds in a row without any progress. In self.stalled_rounds, by contrast, new cuts do not count as progress.
         stalled_rounds = 0
@@ -304,7 +303,7 @@ class _Run:
         return self.state.seconds + time.monotonic() - self.start_time
 
     def to_user_units(self, value: float) -> float:
-        """Convert a scaled cost, which excludes the objective's constant, to a value of the user's objective."""
+        """Convert a scaled cost without the objective's constant to a value of the user's objective."""
         return float((value + self.split.form.c0) / self.split.scale)
 
     def run_round(self) -> bool | None:
@@ -315,8 +314,8 @@ class _Run:
         raise the master's estimates or exclude its point.
 
         Returns:
-            Whether the round made progress: it improved a bound, moved the query or the box, or cut off the master's
-            point. None if time ran out.
+            Whether the round made progress, that is, improved a bound, moved the query or the box, or cut off the
+            master's point. None if time ran out.
         """
         state = self.state
         answer = self.solve_master()
@@ -399,8 +398,8 @@ class _Run:
     def solve_master(self) -> MasterAnswer | None:
         """Solve the master until no valid row is violated, and return its minimum, or None if time ran out.
 
-        Valid rows are rows over the complicating columns that the whole form implies. The caller's ``valid`` finds
-        those that the master's point violates.
+        Valid rows are rows over the complicating columns that the whole form implies. The caller's function ``valid``
+        finds valid rows that the master's point violates.
 
         Raises:
             InfeasibleError: The master is infeasible, and therefore the whole form is too.
@@ -438,10 +437,9 @@ class _Run:
         return answer
 
     def widen_box(self, z: Floats) -> bool:
-        """Widen the box if the master's optimum lies on it.
+        """Widen the box if the master's optimum lies on its boundary.
 
-        The box limits the absolute values of unbounded complicating columns, because the master could be unbounded
-        without it.
+        The box limits the absolute values of unbounded complicating columns. Without it, the master could be unbounded.
 
         Args:
             z: The master's values for the complicating columns, shape (|Y|,).
@@ -461,7 +459,7 @@ class _Run:
         return True
 
     def raise_unbounded(self, part: str) -> NoReturn:
-        """Determine the whole form's status, given that one part of it is unbounded, and raise the matching error.
+        """Raise the error that states the whole form's status, given that one part of the form is unbounded.
 
         ``part`` names that part in the message: "the master", or a block.
 
@@ -475,9 +473,9 @@ class _Run:
     # --- checkpoints and the end --------------------------------------------------------------------
 
     def save_checkpoint(self, *, always: bool = False) -> None:
-        """Write a checkpoint if the context has a folder for it and the last one is old enough.
+        """Write a checkpoint if the context has a folder for it and it is time for a new one.
 
-        If ``always`` is set, the age of the last checkpoint does not matter.
+        If ``always`` is set, a checkpoint is written regardless of the time since the last one.
         """
         folder = self.context.checkpoint
         if folder is None or (not always and time.monotonic() - self.last_save_time < self.options.checkpoint_every):

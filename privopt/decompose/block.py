@@ -1,4 +1,4 @@
-"""Functions that solve one Benders subproblem (block) at a point, on the worker whose solver has loaded it.
+"""Solve one Benders subproblem (block) at a point, on the worker that keeps the block loaded in its solver.
 
 A block is an independent linear program once the complicating columns z, which join the blocks, have fixed values. |Y|
 is the number of these columns. Block l has n_l columns and m_l rows.
@@ -62,7 +62,7 @@ def _session_of(token: str, piece: Piece, solver: str) -> Session:
 
 
 def _set_row_sides(session: Session, piece: Piece, z: Floats) -> None:
-    """Set the lower and upper sides of the session's rows for complicating columns fixed at ``z``, shape (|Y|,)."""
+    """Set the bounds of the session's rows for complicating columns fixed at ``z``, shape (|Y|,)."""
     lower, upper = piece.sides(z)
     session.change_row_bounds(np.arange(len(lower)), lower, upper)
 
@@ -82,9 +82,9 @@ def solve_block(
         piece: The block's rows and columns.
         solver: The solver's name.
         z: The values of the complicating columns, shape (|Y|,).
-        core: A feasible point, shape (|Y|,). The cut is computed at a point moved slightly towards it (Magnanti and
-            Wong 1981, in the form of Sherali and Lunday 2013). If the core is in the interior of the feasible region,
-            no other cut dominates this cut. None to compute the cut at ``z`` itself.
+        core: A feasible point, shape (|Y|,). The cut is computed at ``z`` moved slightly towards this point (Magnanti
+            and Wong 1981, in the form of Sherali and Lunday 2013). If the core is in the interior of the feasible
+            region, no other cut dominates this cut. None to compute the cut at ``z`` itself.
         basis: The basis to start from; None to continue from the session's last one.
 
     Raises:
@@ -134,7 +134,7 @@ def solve_block(
 
 
 def _feasibility_cut(piece: Piece, ray: Any, z: Floats) -> Cut | None:
-    """Return the feasibility cut that a dual ray of the block proves at ``z``, or None if it proves no cut.
+    """Return the feasibility cut at ``z`` that follows from a dual ray of the block, or None if no cut follows.
 
     Args:
         piece: The block.
@@ -165,10 +165,10 @@ def _elastic_cut(piece: Piece, solver: str, z: Floats) -> Cut | None:
 
 
 def relax_block(token: str, piece: Piece, solver: str) -> BlockAnswer:
-    """Solve a block without the rows that contain complicating columns, to get a constant lower bound on its cost.
+    """Solve a block without the rows that contain complicating columns, for a constant lower bound on its cost.
 
-    The bound is the block's first cut. If the remaining rows have no solution, the block is infeasible for all values
-    of the complicating columns, and there is no cut.
+    The bound becomes the block's first cut. If the remaining rows have no solution, the block is infeasible for all
+    values of the complicating columns, and there is no cut.
 
     Args:
         token: The run's identifier, which separates the worker's sessions for different runs.

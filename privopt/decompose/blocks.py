@@ -61,10 +61,10 @@ class Blocks:
         return [future.result() for future in futures]
 
     def relax_all(self, state: State) -> list[Cut]:
-        """Return a constant cut for every block: a lower bound on the block's cost.
+        """Return a constant cut for every block, that is, a lower bound on the block's cost.
 
-        The cut is derived from the block's rows without complicating columns. The blocks' solve times are added to
-        ``state``.
+        The cut is derived from those rows of the block that contain no complicating columns. The solve times are added
+        to ``state``.
 
         Raises:
             InfeasibleError: A block has no solution for any values of the complicating columns.

@@ -1,4 +1,4 @@
-"""Functions that explain why a form is infeasible or unbounded, given that a part of it is."""
+"""Functions that explain why a form is infeasible or unbounded, given that its master or one of its blocks is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from privopt.errors import SolverError, UnboundedError
 
 
 def raise_unbounded_form(split: Split, solver: str, part: str, largest: float) -> NoReturn:
-    """Determine the whole form's status, given that the master or a block is unbounded, and raise the matching error.
+    """Raise the error that states the whole form's status, given that the master or a block is unbounded.
 
     Args:
         split: The whole form and its blocks.
@@ -43,5 +43,5 @@ def raise_unbounded_form(split: Split, solver: str, part: str, largest: float) -
 
 
 def explain_clash(split: Split) -> str:
-    """Return an explanation that names row families of the whole form that cannot be satisfied together."""
+    """Explain why the whole form is infeasible, by naming families of rows that cannot be satisfied together."""
     return get("highs").explain(split.form)

@@ -33,12 +33,12 @@ class ValidRows:
     """Rows over the complicating columns that the whole form implies: ``matrix z <= upper``.
 
     Attributes:
-        matrix: CSR matrix of shape (rows, |Y|), the rows' coefficients.
-        upper: Array of shape (rows,), the rows' right-hand sides.
-        proof: CSR matrix of shape (rows, m), where m is the number of rows of the form. Row i contains multipliers for
-            the form's rows, and the combination of the form's rows with these multipliers is valid row i, negated. The
-            signs are those of a minimum, so no multiplier of a ``<=`` row is above 0. Bounds are computed from these
-            multipliers instead of relying on the caller's claim.
+        matrix: The coefficients of the valid rows, a CSR matrix of shape (rows, |Y|).
+        upper: The right-hand sides of the valid rows, shape (rows,).
+        proof: A CSR matrix of shape (rows, m), where m is the number of rows of the form. Row i contains multipliers
+            with which the form's rows combine to the negative of valid row i. Multipliers have the signs for
+            minimisation: those of ``<=`` rows are at most 0. Bounds are computed from these multipliers and do not rely
+            on the caller's claim that the rows are valid.
     """
 
     matrix: Any
@@ -97,9 +97,10 @@ class MasterAnswer:
 def prove_bound(split: Split, duals: Floats) -> tuple[float, Floats]:
     """Return the lower bound that multipliers prove, and the multipliers used for the proof.
 
-    The bound excludes the objective's constant c0, and is -inf if nothing is proved. Before a solve, privacy rows
-    z_i <= exp(L) z_j with an exponent L beyond the solver's range are tightened. The multipliers of tightened rows are
-    therefore inexact for the form, and are omitted if that gives a better bound.
+    The bound excludes the objective's constant c0, and is -inf if nothing is proved.
+
+    Privacy rows z_i <= exp(L) z_j whose exponent L is beyond the solver's range are tightened before a solve. Their
+    multipliers are therefore inexact for the original form, and are omitted if that gives a better bound.
 
     Args:
         split: The whole form; its costs are scaled and minimised.
@@ -129,7 +130,7 @@ def prove_bound(split: Split, duals: Floats) -> tuple[float, Floats]:
 def is_implied(split: Split, places: Ints, slope: Floats, upper: float, duals: Floats) -> bool:
     """Return whether ``slope z <= upper`` over the complicating columns follows from the form's rows.
 
-    The proof combines the form's rows with the given multipliers. The combination may differ from ``slope z``, or have
+    The proof combines the form's rows with the given multipliers. The combination may differ from ``slope z``, even by
     nonzero coefficients for other columns, because the column bounds limit the effect of any difference.
 
     Args:
@@ -186,7 +187,7 @@ class Master:
         return bool(self._has_cut.all())
 
     def _make_form(self) -> StandardForm:
-        """Return the master without cuts, which has the complicating columns followed by a column ``w`` per block.
+        """Return the master without cuts. Its columns are the complicating columns and then one column ``w`` per block.
 
         A column ``w`` is fixed at 0 until its block has a cut.
         """
@@ -206,7 +207,7 @@ class Master:
     def set_box(self, size: float) -> None:
         """Limit the absolute values of columns without bounds to ``size``.
 
-        This box only keeps the master bounded. It is not part of the form, so proofs of bounds do not use it.
+        This box only keeps the master bounded. Proofs of bounds do not use it, because it is not part of the form.
         """
         self.box = size
         inner = self.split.outer_form
@@ -257,7 +258,7 @@ class Master:
         self._append_rows([_Row(places=places, slope=slope, upper=upper, proof_rows=rows, proof=proof)])
 
     def _append_rows(self, rows: Sequence[_Row]) -> None:
-        """Append rows to the solver's model, and free the column ``w`` of each block that gets its first cut."""
+        """Append rows to the solver's model. The column ``w`` of a block that gets its first cut is no longer fixed."""
         if not rows:
             return
         cut_blocks = {row.cut.block for row in rows if row.cut is not None and not row.cut.feasibility}
@@ -290,7 +291,7 @@ class Master:
         return (scales @ sparse.hstack([slopes, negated_w])).tocsr()
 
     def solve(self) -> MasterAnswer:
-        """Minimise the master, and return the point and a lower bound that is computed from the multipliers."""
+        """Minimise the master, and return its optimal point and the lower bound that its multipliers prove."""
         answer = self._engine.solve(basis=self.basis)
         if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
             return MasterAnswer(outcome=answer.outcome, seconds=answer.seconds)
@@ -315,8 +316,8 @@ class Master:
 
         The result is None if the master's multipliers prove no bound.
 
-        Each cut is a combination of block rows. If the weights of the cuts sum to 1 for each block, the weighted cuts
-        therefore give multipliers of all rows.
+        Each cut is a combination of rows of one block. If the weights of each block's cuts sum to 1, the weighted sum
+        of their multipliers gives the multipliers of the block's rows.
 
         Args:
             outer: The multipliers of the rows that contain only complicating columns.

@@ -1,8 +1,8 @@
 """A compiled model split into complicating columns and blocks, and the cuts that a block's multipliers prove.
 
-Once the complicating columns ``z`` are fixed, the blocks are independent linear programs. Weak duality turns any
-multipliers of a block's rows into a cut over ``z``. The model has n columns and m rows, of which |Y| columns are
-complicating, and block l has n_l columns and m_l rows.
+Once the complicating columns ``z`` are fixed, the blocks are independent linear programs. By weak duality, any
+multipliers of a block's rows give a cut over ``z``. The model has m rows and n columns, |Y| of which are complicating.
+Block l has m_l rows and n_l columns.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ REDUCED_COST_TOLERANCE = 1e-9
 class Piece:
     """One block, which is a linear program once the complicating columns z have fixed values.
 
-    It minimises ``form.c x`` subject to the rows of ``form``, after ``coupling z`` is subtracted from the rows' sides.
-    Block l has n_l columns x and m_l rows, and there are |Y| complicating columns.
+    It minimises ``form.c x`` subject to the rows of ``form``, from whose bounds ``coupling z`` is subtracted. Block l
+    has n_l columns x and m_l rows, and there are |Y| complicating columns.
 
     Attributes:
         number: The block's index.
         columns: The indices of the block's columns in the whole form, shape (n_l,).
         rows: The indices of the block's rows in the whole form, shape (m_l,).
-        form: The block's rows over its columns, with the sides for z = 0.
-        coupling: CSR matrix of shape (m_l, |Y|), the rows' coefficients for the complicating columns z.
+        form: The block's rows over its columns, with the row bounds for z = 0.
+        coupling: The rows' coefficients for the complicating columns z, a CSR matrix of shape (m_l, |Y|).
         lower, upper: The bounds on the block's columns that the whole form implies, shape (n_l,).
         outer_lower, outer_upper: The bounds on the complicating columns that the whole form implies, shape (|Y|,).
     """
@@ -65,7 +65,7 @@ class Piece:
     outer_upper: Floats
 
     def sides(self, z: Floats) -> tuple[Floats, Floats]:
-        """Return the lower and upper sides of the block's rows for complicating columns ``z``, shape (|Y|,)."""
+        """Return the lower and upper bounds of the block's rows, shape (m_l,) each, for complicating columns ``z``."""
         shift = self.coupling @ z
         return self.form.row_lower - shift, self.form.row_upper - shift
 
@@ -96,7 +96,10 @@ class Split:
 
 @frozen(eq=False, kw_only=True)
 class Cut:
-    """A cut ``w_block >= constant + slope z``, or ``0 >= constant + slope z`` for feasibility, with its multipliers.
+    """A cut proved by the multipliers of a block's rows.
+
+    An optimality cut is ``w_block >= constant + slope z``, where w_block is the block's cost. A feasibility cut is
+    ``0 >= constant + slope z``. The complicating columns are z.
 
     Attributes:
         block: The index of the block.
@@ -130,8 +133,8 @@ def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardFor
         rows, columns: The indices of the rows and columns to select.
 
     Returns:
-        The new form, and the selected rows' indices in the new form's order: plain rows first, then the privacy rows
-        family by family.
+        The new form, and the indices of the selected rows in the order of the new form, in which plain rows come before
+        the privacy rows of each family.
     """
     # The new index of each column, -1 for a column that is left out.
     new_columns = np.full(form.shape[1], -1, dtype=np.int64)
@@ -187,7 +190,7 @@ def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardFor
 def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
     """Split a form into the given blocks of columns and the complicating columns, which are all other columns.
 
-    With fixed complicating columns, each block is a separate linear program.
+    Once the complicating columns are fixed, each block is a separate linear program.
 
     Args:
         form: The model, without integer columns.
@@ -290,7 +293,7 @@ def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | N
         piece: The block.
         duals: The multipliers of the block's m_l rows, shape (m_l,).
         feasibility: Whether to make a feasibility cut, for which the block's costs are treated as 0. The block has no
-            solution at points at which the cut's value is above 0.
+            solution at any point where the cut's value is above 0.
     """
     form = piece.form
     cost = np.zeros_like(form.c) if feasibility else form.c
@@ -325,16 +328,16 @@ def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | N
 
 
 def _move_small_terms(slope: Floats, small: Ints, steeper: float, lower: Floats, upper: Floats) -> float:
-    """Remove small coefficients from a slope, in place, and return the amount to add to the cut's constant.
+    """Remove small coefficients from a cut's slope, in place, and return the amount to add to the cut's constant.
 
-    To keep the cut valid, each term is replaced by its minimum over its column's bounds. If the bound at which the
-    minimum lies is infinite, the coefficient is enlarged instead, and the constant is lowered so that the new cut is
-    nowhere higher than the old one within the bounds.
+    To keep the cut valid, each term is replaced by its minimum over the column's bounds. If that minimum is infinite,
+    the coefficient is enlarged instead, and the constant is lowered. Within the bounds, the new cut is then nowhere
+    higher than the old one.
 
     Args:
         slope: The coefficients of the complicating columns, shape (|Y|,), which are changed in place.
         small: The positions of the coefficients to remove.
-        steeper: The absolute value for a coefficient that cannot be removed, large enough that solvers keep it.
+        steeper: The absolute value, large enough that solvers keep it, for coefficients that cannot be removed.
         lower, upper: The bounds of the complicating columns, shape (|Y|,).
 
     Returns:
@@ -368,9 +371,9 @@ def row_scale(largest: float) -> float:
 
 
 def sparse_rows(cuts: Sequence[Cut], width: int) -> csr_array:
-    """Return the slopes of cuts as a CSR matrix, shape (cuts, width); ``width`` is the number of complicating columns.
+    """Return the slopes of cuts as a CSR matrix of shape (cuts, width).
 
-    Only the cuts' attributes ``places`` and ``slope`` are used.
+    ``width`` is the number of complicating columns. Only the attributes ``places`` and ``slope`` of each cut are used.
     """
     lengths = [len(cut.places) for cut in cuts]
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

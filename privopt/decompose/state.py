@@ -34,10 +34,10 @@ class State:
         rounds: The number of rounds so far.
         bases: The basis from which each block's next solve starts; None before its first solve.
         trajectory: Tuples (seconds, lower, upper) in the user's units.
-        seconds: The time that the run had taken before it was resumed, in seconds.
+        seconds: The time spent before the run was resumed, in seconds; 0 for a run that was not resumed.
         master_times: The time spent in the master in each round, in seconds.
         block_times: The time spent in each block over all rounds, in seconds, shape (blocks,).
-        first_feasible: The first round in which each block was feasible, shape (blocks,); 0 if there was none so far.
+        first_feasible: The first round in which each block was feasible, shape (blocks,); 0 if there was no such round.
         cuts: The number of added cuts.
         dropped: The number of idle rows that were dropped from the master.
     """

@@ -1,7 +1,7 @@
 """The modelling language: models are written as sympy formulas and compiled to arrays.
 
-Names are imported on first use. Solver processes, which need only compiled forms and row scaling, therefore do not load
-sympy.
+Names are imported on first use. Solver processes therefore do not load sympy: they need only compiled forms and row
+scaling.
 """
 
 from __future__ import annotations

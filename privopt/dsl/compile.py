@@ -38,8 +38,8 @@ class CompiledParts:
         coefficients: The NumPy functions to which the model's symbolic coefficients were converted.
         form: The last compiled form; None before the first compilation.
         objective: The terms of the compiled objective.
-        keys: For each family name, the compiled family and a cache key for its rows, derived from all their inputs
-            except variable bounds. The key is None if the rows must be compiled every time.
+        keys: For each family name, the compiled family and a cache key for its rows. The key is derived from all inputs
+            to the rows except variable bounds, and is None if the rows must be compiled every time.
     """
 
     coefficients: Coefficients = field(factory=Coefficients)
@@ -160,7 +160,7 @@ def _domain_code(variable: Variable) -> int:
 def _rows_key(family: Family | Block, n: int) -> RowsKey | None:
     """Return a key for a family's compiled rows in a model of ``n`` columns.
 
-    The key covers all inputs to the rows except variable bounds. The rows can be reused while the key is unchanged. The
+    The key depends on all inputs to the rows except variable bounds. The rows can be reused while it is unchanged. The
     result is None if the rows must be compiled every time.
     """
     if isinstance(family, Block):
@@ -174,7 +174,7 @@ def _rows_key(family: Family | Block, n: int) -> RowsKey | None:
 
 
 def _depends_on_bounds(family: Family | Block) -> bool:
-    """Return whether a family's rows depend on variable bounds. True for implications and privacy families."""
+    """Return whether a family's rows depend on variable bounds, as those of implications and privacy families do."""
     return isinstance(family, Family) and (family.kind == "indicator" or privacy_terms(family) is not None)
 
 
@@ -238,11 +238,12 @@ def _compile_quadratic(terms: Sequence[QuadraticTerm], n: int, coefficients: Coe
 def _row_positions(family: Family) -> tuple[dict[Index, Ints], int]:
     """Return the index values for each row of a family.
 
-    There is one row for each tuple of index values. Indices restricted by ``where`` take the values in the given
-    tuples; all other indices run over their whole sets.
+    There is one row for each tuple of index values. Indices that are restricted by ``where`` take the values in the
+    given tuples. All other indices run over their whole sets.
 
     Returns:
-        For each index, the positions (from 0) of its values, shape (rows,); and the number of rows.
+        The position of each index's value in each row, as one array of shape (rows,) for each index; and the number of
+        rows.
     """
     places = dict(zip(family.restricted, family.tuples, strict=True))
     size = len(family.tuples[0]) if family.tuples else 1
@@ -270,7 +271,7 @@ def _compile_family(family: Family, n: int, col_lower: Floats, col_upper: Floats
         coefficients: The NumPy functions for the model's coefficients; missing ones are added.
 
     Raises:
-        ModelError: A row's lower side is above its upper side, or a coefficient cannot be used.
+        ModelError: A row's lower bound is above its upper bound, or a coefficient cannot be used.
     """
     places, size = _row_positions(family)
     block = FamilyBlock(

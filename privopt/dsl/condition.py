@@ -1,12 +1,12 @@
-"""Scale a model's rows for a solver. Privacy rows are only ever tightened, and the cost of doing so is bounded.
+"""Scale a model's rows for a solver. Privacy rows are never loosened, and the cost of tightening them is bounded.
 
 A privacy row ``z_i <= exp(L) z_j`` relates two columns of a model, where z_j is at least 0. Its coefficients are
-computed here from the exponent L. A smaller factor exp(L) is stricter, so the factor is rounded down, and an L beyond
-the solver's range is capped. In metric DP, L is the product of epsilon and a distance d. Capping L then amounts to
-replacing d with the smaller distance ``min(d, cap / epsilon)``, so a point that is feasible for the capped rows is also
-private for d.
+computed here from the exponent L. A smaller factor exp(L) is stricter. The factor is therefore rounded down, and an L
+beyond the solver's range is capped. In metric DP, L is the product of epsilon and a distance d. Capping L then amounts
+to replacing d with the smaller distance ``min(d, cap / epsilon)``, so every point that satisfies the capped rows is
+also private for d.
 
-The ranges of coefficients were measured on unit grids (3 x 3 to 8 x 8) whose optimum is known:
+The ranges of coefficients were measured on unit grids (3 x 3 to 8 x 8) with known optima:
 
 - HiGHS drops coefficients below 1e-9 and refuses those of 1e15 or more.
 - With plain rows ``z_i - e^L z_j``, HiGHS finds the exact optimum up to L = 24. At L = 28, it reports a value of 900
@@ -68,8 +68,8 @@ class TightenedRows:
         log_cap: The cap to which their exponents were reduced.
         largest_log: The largest absolute exponent among the tightened rows.
         families: Names of the families with tightened rows.
-        cost: Upper bound on the amount by which tightening worsens the objective, in the objective's units; None before
-            a solve, or if the multipliers prove no bound.
+        cost: Upper bound on the loss in the objective due to tightening, in the objective's units; None before a solve,
+            or if the multipliers prove no bound.
     """
 
     rows: int
@@ -89,12 +89,15 @@ class TightenedRows:
 
 @frozen(eq=False, kw_only=True)
 class ScaledForm:
-    """A form as a solver receives it (minimise ``c x`` over scaled rows), with methods that convert the results back.
+    """A form scaled for a solver, which minimises ``c x`` over the scaled rows.
+
+    The methods convert the solver's results back to the units of the form.
 
     Attributes:
         form: The form before scaling.
         c: The scaled costs, which are to be minimised, shape (n,).
-        A, row_lower, row_upper: The scaled rows as a CSR matrix (m, n), and their sides, shape (m,).
+        A: The scaled rows as a CSR matrix, shape (m, n).
+        row_lower, row_upper: Lower and upper bounds of the scaled rows, shape (m,).
         row_scale: Factor by which each row was multiplied, shape (m,). A multiplier y of a scaled row corresponds to
             the multiplier ``y * row_scale`` of the unscaled row, apart from the scale of the costs.
         cost_scale: Factor by which the costs were multiplied, negative if the form maximises.
@@ -126,7 +129,7 @@ class ScaledForm:
     def duals(self, scaled: Floats) -> Floats:
         """Convert multipliers of the scaled rows, shape (m,), to multipliers of the form's own rows.
 
-        A row's multiplier is the change in the form's objective per unit change in the row's side.
+        A row's multiplier is the change in the form's objective per unit change in the bound of the row.
         """
         return scaled * self.row_scale / self.cost_scale
 
@@ -256,7 +259,7 @@ def _privacy_coefficients(log_ratio: Floats, bearing: CoefficientRange) -> tuple
 
 
 def _replace_privacy_rows(matrix: Any, is_privacy_entry: Any, parts: Any) -> Any:
-    """Return the matrix with its privacy rows replaced by rows computed from their exponents.
+    """Return a matrix in which privacy rows are replaced by rows with the coefficients computed from their exponents.
 
     Args:
         matrix: CSR (m, n), in which all other rows are scaled.
@@ -283,9 +286,9 @@ def _replace_privacy_rows(matrix: Any, is_privacy_entry: Any, parts: Any) -> Any
 def _scale_general_rows(
     form: StandardForm, bearing: CoefficientRange, data: Floats, scale: Floats, is_privacy: Bools, row_of: Ints
 ) -> Bools:
-    """Scale rows with very large or very small coefficients, except privacy rows, by powers of two.
+    """Scale rows that have very large or very small coefficients by powers of two.
 
-    Entries that are too small to matter are dropped.
+    Privacy rows are not scaled here. Entries that are too small to matter are dropped.
 
     Args:
         form: The form, whose column bounds decide which entries can matter.
@@ -296,7 +299,7 @@ def _scale_general_rows(
         row_of: Row index of each entry, shape (nnz,).
 
     Returns:
-        Mask of the rows whose coefficients differ by a factor above 1e7, shape (m,). It is all False for a linear
+        Mask of the rows whose coefficients differ by a factor above 1e7, shape (m,). All entries are False for a linear
         program whose rows need no scaling.
     """
     size = np.abs(data)
@@ -366,7 +369,7 @@ def _drop_harmless_entries(
 
 
 def tightening_cost(conditioned: ScaledForm, duals: Floats, objective: float) -> float | None:
-    """Return an upper bound on the amount by which tightening worsened the objective; None if no bound is proved.
+    """Return an upper bound on the loss in the objective due to tightening, or None if no bound is proved.
 
     The result is the difference between the objective and a dual bound on the optimum of the untightened problem. Two
     sets of multipliers are tried, and the better bound is used. In the first set, the multipliers of the tightened rows

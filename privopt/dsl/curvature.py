@@ -1,7 +1,7 @@
-"""Check that a model's objective and rows push the variables of convex and concave terms onto their lines.
+"""Check that a model's objective and rows push the variables of convex and concave terms onto the terms' lines.
 
-A convex (concave) term is the maximum (minimum) of linear functions, which are called its lines. The model has rows
-that keep the term's variable above (below) them.
+A convex term is the maximum of linear functions, which are called its lines. Rows of the model keep the term's variable
+above the lines. A concave term is the minimum of its lines, and its variable is kept below them.
 """
 
 from __future__ import annotations

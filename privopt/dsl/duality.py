@@ -1,7 +1,7 @@
 """Bounds on a linear program's optimum by weak duality, from arbitrary row multipliers, in double precision.
 
-For multipliers y with reduced costs ``r = c - A'y``, ``c x`` equals ``y (A x) + r x``. The smallest value of this sum
-within the row sides and column bounds is therefore a lower bound on ``c x``.
+For multipliers y with reduced costs ``r = c - A'y``, ``c x`` equals ``y (A x) + r x``. Therefore the smallest value of
+this sum within the row and column bounds is a lower bound on ``c x``.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def weak_duality(
         duals: Multipliers of the rows, of any sign and size, shape (m,).
         lower, upper: Column bounds, shape (n,).
         slack: Tolerance for reduced costs that would be multiplied by an infinite bound. Such a reduced cost is treated
-            as 0 if it is at most ``slack`` (times the largest multiplier, if that is above 1).
+            as 0 if it is at most ``slack * max(1, largest multiplier)`` in absolute value.
 
     Returns:
-        The lower bound, or -inf if the multipliers prove no bound; and the multipliers, with those of the wrong sign
-        set to 0.
+        The lower bound, which is -inf if the multipliers prove no bound, and the multipliers with those of the wrong
+        sign set to 0.
     """
     y = _drop_wrong_signs(form, duals)
     active = np.flatnonzero(y)
@@ -53,20 +53,20 @@ def weak_duality(
 
 
 def _drop_wrong_signs(form: StandardForm, duals: Floats) -> Floats:
-    """Return multipliers of a minimised form's rows, shape (m,), with those of the wrong sign set to 0.
+    """Return a copy of the multipliers of a minimised form's rows, shape (m,), with those of the wrong sign set to 0.
 
-    A positive multiplier is valid only for a row with a lower side, and a negative one only for a row with an upper
-    side.
+    A positive multiplier is valid only for a row with a lower bound, and a negative one only for a row with an upper
+    bound.
     """
     is_wrong = ((duals > 0) & ~np.isfinite(form.row_lower)) | ((duals < 0) & ~np.isfinite(form.row_upper))
     return np.where(is_wrong, 0.0, duals)
 
 
 def dual_bound(form: StandardForm, duals: Floats) -> float:
-    """Return the bound that multipliers prove on the optimum, in the form's sense; infinite if they prove no bound.
+    """Return the bound on the optimum that multipliers prove, in the form's sense. It is infinite if they prove none.
 
-    ``duals`` contains a multiplier for each row, shape (m,). If a column has no upper bound, one is derived, where
-    possible, from rows with non-negative entries (such as "each record's probabilities sum to 1").
+    ``duals`` contains a multiplier for each row, shape (m,). If a column has no upper bound, one is derived from a row
+    with non-negative entries (such as "each record's probabilities sum to 1"), if there is such a row.
 
     Raises:
         ModelError: The objective is quadratic.
@@ -81,10 +81,10 @@ def dual_bound(form: StandardForm, duals: Floats) -> float:
 def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, tolerance: float) -> float:
     """Return the bound on a linear program's optimum that a solver's multipliers prove, up to rounding.
 
-    Unlike :func:`dual_bound`, this function allows unbounded columns to have reduced costs that are small enough to be
-    explained by rounding and the solver's tolerance. It assumes that the absolute value of such a column is at most 10,
-    or ten times its value in the solver's point if that is larger. The bound is weakened by the largest amount that the
-    reduced costs can then contribute.
+    Unlike :func:`dual_bound`, this function allows unbounded columns to have small reduced costs, within rounding and
+    the solver's tolerance. It assumes that the absolute value of such a column is at most ten times the larger of 1 and
+    its value in the solver's point. The bound is weakened by the largest amount that these reduced costs can then
+    contribute.
 
     Args:
         form: The linear program.
@@ -134,11 +134,11 @@ For larger exponents, the matrix contains exp of this value, which is a smaller 
 def rigorous_bound(form: StandardForm, duals: Floats) -> float:
     """Return a bound on a linear program's optimum that holds despite all rounding errors.
 
-    The bound is infinite if the multipliers prove nothing.
+    The bound is infinite if the multipliers prove nothing. They can be any numbers.
 
-    The result is the bound of :func:`dual_bound`, weakened by bounds on the rounding errors of each step. Costs, and
-    entries of privacy rows (doubles near ``exp(eps d)``), may differ from their true values by a few units in the last
-    place. Row sides and column bounds are taken as exact. The multipliers can be any numbers.
+    The result is the bound of :func:`dual_bound`, weakened by upper bounds on the rounding errors of all steps. Costs
+    and the entries of privacy rows (doubles near ``exp(eps d)``) are assumed to differ from their true values by at
+    most a few units in the last place. Bounds of rows and columns are taken as exact.
 
     Args:
         form: The linear program. The bound also holds if some of its columns must be integers.
@@ -193,10 +193,10 @@ def rigorous_bound(form: StandardForm, duals: Floats) -> float:
 
 
 def implied_bounds(form: StandardForm) -> tuple[Floats, Floats]:
-    """Return the lower and upper column bounds, shape (n,), with missing upper bounds derived from rows if possible.
+    """Return the lower and upper column bounds, shape (n,) each, with missing upper bounds derived from rows.
 
-    If all coefficients a and all columns x of a row ``sum a x <= b`` are non-negative, each of its columns satisfies
-    ``x <= b / a``.
+    If a row ``sum a x <= b`` has only non-negative coefficients a and non-negative columns x, each of its columns
+    satisfies ``x <= b / a``. An upper bound remains infinite if no such row exists.
     """
     lower, upper = form.col_lower, form.col_upper.copy()
     matrix = form.A

@@ -1,8 +1,9 @@
 """Absolute values, maxima and minima of linear expressions, modelled by variables and linear rows.
 
-A variable stands for each such function. ``abs(e)`` and ``maximum(...)`` are convex: they are the maximum of several
-linear expressions, called their lines, and rows keep the variable above each line. The variable equals the function if
-the rest of the model pushes it down. ``minimum(...)`` is concave, so its variable must be pushed up.
+Each such function is represented by a variable. ``abs(e)`` and ``maximum(...)`` are convex: they are the maximum of
+several linear expressions, called their lines. Rows keep the variable above each line, and the variable equals the
+function if the rest of the model pushes it down. ``minimum(...)`` is concave: its variable is kept below the lines, and
+must be pushed up.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ def maximum(
     >>> maximum(x[i], over=i)
     max(x[i] for i in X)
 
-    The result may be minimised or bounded from above, which linear rows can express. Any other use is an error when the
-    model is compiled.
+    The result may be minimised or bounded from above, because linear rows can express this. Any other use causes an
+    error when the model is compiled.
 
     Args:
         expressions: One or more linear expressions.
@@ -100,8 +101,8 @@ def minimum(
 ) -> sympy.Expr:
     """Return the smallest of several expressions, or their smallest value over some indices.
 
-    The result may be maximised or bounded from below, which linear rows can express. Any other use is an error when the
-    model is compiled.
+    The result may be maximised or bounded from below, because linear rows can express this. Any other use causes an
+    error when the model is compiled.
 
     Args:
         expressions: One or more linear expressions.
@@ -155,9 +156,9 @@ def _extremum(
 
 @frozen(eq=False)
 class Line:
-    """One of the linear expressions whose maximum (minimum) is a convex (concave) function.
+    """One of the linear expressions whose maximum is a convex function, or whose minimum is a concave function.
 
-    Its rows keep the function's variable above (below) it.
+    Rows keep the function's variable above the line if the function is convex, and below it if it is concave.
 
     Attributes:
         body: The expression.
@@ -195,7 +196,7 @@ class Epigraph:
 
     @property
     def advice(self) -> str:
-        """The prefix of error messages: how the function may be used, and what to write instead for other uses."""
+        """The prefix of error messages, which says how the function may be used and what to write in other cases."""
         use = "minimised or bounded from above" if self.is_convex else "maximised or bounded from below"
         if isinstance(self.statement, sympy.Abs):
             body = self.statement.args[0]
@@ -299,8 +300,8 @@ class FunctionReplacer:
     def _tuples_of(self, indices: tuple[Index, ...], restrictions: tuple[Any, ...]) -> Any:
         """Return the tuples to which the given indices are restricted, as a ``where`` argument; None if unrestricted.
 
-        The enclosing sums' ``restrictions`` are searched first, then the family's. Only a restriction on exactly these
-        indices counts. If there is none, every tuple gets a row. Rows for unused tuples do no harm.
+        ``restrictions``, those of the enclosing sums, are searched before those of the family. Only a restriction on
+        exactly these indices counts. Without one, every tuple gets a row; rows for unused tuples do no harm.
         """
         for restricted, positions in (*restrictions, *self.restricted):
             if indices and set(restricted) == set(indices):
@@ -311,13 +312,13 @@ class FunctionReplacer:
 def _restrictions_inside(restrictions: tuple[Any, ...], over: tuple[Index, ...]) -> tuple[Any, ...]:
     """Return the restrictions that still apply inside a sum or extremum over the indices ``over``.
 
-    A restriction on any of these indices does not apply inside, where they have a new meaning.
+    A restriction on any of these indices does not apply inside, because there the index is bound by the inner sum.
     """
     return tuple(restriction for restriction in restrictions if not set(restriction[0]) & set(over))
 
 
 def _are_same_restrictions(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    """Return whether two sequences of restrictions have equal indices and identical (``is``) position objects."""
+    """Return whether two sequences of restrictions have equal indices and the same position objects (by ``is``)."""
     return len(a) == len(b) and all(x[0] == y[0] and x[1] is y[1] for x, y in zip(a, b, strict=True))
 
 

@@ -1,6 +1,6 @@
-"""The standard form of a compiled model: arrays, together with the names and labels from its formula.
+"""The standard form of a compiled model: arrays, together with the names and labels from the model's formulas.
 
-Solvers and their processes receive this form, and results are reported under its names.
+Solvers receive this form, also in other processes. Results are reported under its names.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class FamilyBlock:
 
     Attributes:
         name: The family's name.
-        start, stop: Index of the family's first row, and of the row after its last one.
+        start: Index of the family's first row.
+        stop: Index of the row after the family's last row.
         indices: Names of the indices, in the order of ``forall``.
         sets: The set that each index runs over.
         positions: For each index, the position (from 0) of its value in every row, shape (stop - start,).
@@ -91,7 +92,7 @@ class FamilyBlock:
         return self.stop - self.start
 
     def label(self, row: int) -> tuple[Hashable, ...]:
-        """Return the labels of a row, one for each index. ``row`` counts from the start of the family."""
+        """Return the labels of a row, one for each index. ``row`` is counted from the start of the family."""
         # The rows of a ready block (given as arrays, not as a formula) have no indices, so they are labelled by
         # position.
         if not self.indices and len(self) > 1:
@@ -202,7 +203,7 @@ class VariableBlock:
         return offset
 
     def column_name(self, offset: int) -> str:
-        """Return the name of a column, such as ``z['a', 'b']``. ``offset`` counts from the start of the block."""
+        """Return the name of a column, such as ``z['a', 'b']``. ``offset`` is counted from the start of the block."""
         if not self.sets:
             return self.name
         places = np.unravel_index(offset, self.shape)
@@ -223,10 +224,11 @@ class StandardForm:
         sense: Whether ``c x + c0`` is minimised ("min") or maximised ("max").
         A: scipy CSR matrix, shape (m, n). Privacy rows are ``z_i - exp(L) z_j <= 0``, with L capped at
             ``MAX_LOG_RATIO`` so that the matrix is finite (a smaller factor is stricter).
-        row_lower, row_upper: Lower and upper sides of the rows, shape (m,); infinite if a row has no such side.
-        col_lower, col_upper: Lower and upper bounds of the columns, shape (n,); infinite if a column has no such bound.
-        integrality: 1 for columns that take only integers, 2 for semicontinuous columns (0 or within their bounds) and
-            0 for others, shape (n,), uint8.
+        row_lower, row_upper: Lower and upper bounds of the rows, shape (m,); infinite where a row is unbounded on that
+            side.
+        col_lower, col_upper: Lower and upper bounds of the columns, shape (n,); infinite where there is no bound.
+        integrality: The kind of each column, shape (n,), uint8: 1 for columns that take only integers, 2 for
+            semicontinuous columns (0 or within their bounds), 0 for others.
         families: The row families, in the order of their rows.
         variables: The variables, in the order of their columns.
         Q: Symmetric CSR matrix (n, n) for the objective's quadratic part; None for a linear objective.
@@ -287,7 +289,7 @@ class StandardForm:
             raise ModelError(f"objective: Q at {left} and {right} must be finite, got {self.Q.data[entry]}")
 
     def _check_infinite_sides(self) -> None:
-        """Raise a ModelError for a lower side or bound of +inf, or an upper side or bound of -inf."""
+        """Raise a ModelError if a lower bound of a row or column is +inf, or if an upper bound is -inf."""
         for kind, side in (("row", "lower"), ("row", "upper"), ("col", "lower"), ("col", "upper")):
             name_of = self.row_name if kind == "row" else self.column_name
             values = getattr(self, f"{kind}_{side}")
@@ -317,10 +319,10 @@ class StandardForm:
         return value if self.Q is None else value + 0.5 * sum_products(point, self.Q @ point)
 
     def linearised_at(self, point: Floats) -> StandardForm:
-        """Return this form with its objective replaced by the (linear) tangent at a point, shape (n,).
+        """Return this form with its objective replaced by the objective's tangent at a point, shape (n,).
 
-        The tangent lies below a convex objective and above a concave one. Any bound on the returned form's optimum is
-        therefore also a bound on this form's optimum.
+        The tangent is linear and lies below a convex objective or above a concave one. A bound on the optimum of the
+        returned form is therefore also a bound on the optimum of this form.
         """
         if self.Q is None:
             return self
@@ -379,7 +381,7 @@ class StandardForm:
 
 
 def has_crossed_bounds(form: StandardForm) -> bool:
-    """Return whether any lower side or bound is above the corresponding upper one, so that no point is feasible."""
+    """Return whether any lower bound of a row or column is above its upper bound, so that no point is feasible."""
     return bool((form.row_lower > form.row_upper).any() or (form.col_lower > form.col_upper).any())
 
 

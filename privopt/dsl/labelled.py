@@ -1,4 +1,4 @@
-"""Functions that match labelled numbers (dicts, pandas, polars) to index sets, by label and never by position."""
+"""Match labelled numbers (from dicts, pandas or polars) to index sets, by label and never by position."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def as_double_matrix(matrix: Any) -> Any:
 
 
 def refuse_masked(values: Any, name: str) -> None:
-    """Raise a ModelError, prefixed with ``name``, for a masked array, in which numbers may be missing."""
+    """Raise a ModelError, prefixed with ``name``, if ``values`` is a masked array, because numbers may be missing."""
     if isinstance(values, np.ma.MaskedArray):
         raise ModelError(f"{name}: {MASKED_ADVICE}")
 
 
 def match_labels(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> Any:
-    """Return labelled numbers as an array in the order of the index sets, and any other value unchanged.
+    """Convert labelled numbers to an array in the order of the index sets. Other values are returned unchanged.
 
     Args:
         source: A dict from labels (tuples of labels, if there are several sets) to numbers; a pandas Series; a pandas

@@ -40,7 +40,7 @@ Where: TypeAlias = Ints | Iterable[object]
 def as_expression(value: Expression) -> sympy.Expr:
     """Convert a number or expression to an expression in sympy's own classes.
 
-    If the outermost operation is one of the subclasses in :mod:`.operators`, it is converted to sympy's own class.
+    If the outermost operation is an instance of a subclass in :mod:`.operators`, it is converted to sympy's own class.
     Strings are refused, because sympy would parse them as formulas.
 
     Raises:
@@ -66,8 +66,8 @@ def as_expression(value: Expression) -> sympy.Expr:
 def exp(exponent: Expression) -> sympy.Expr:
     """Return e to the power of an expression or a number, as an unevaluated exponential.
 
-    sympy would evaluate ``exp(1.0)`` to 2.718, and ``z_i <= exp(1.0) z_j`` would no longer be recognised as a privacy
-    row.
+    sympy itself would evaluate ``exp(1.0)`` to 2.718. A row ``z_i <= exp(1.0) z_j`` would then no longer be recognised
+    as a privacy row.
 
     >>> exp(1.5)
     exp(1.5)
@@ -126,9 +126,9 @@ def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ..
     """Read the index tuples to which a family or sum is restricted, in any form that users may write.
 
     Args:
-        indices: Indices that can be restricted; tuples of m entries restrict the first m of them.
-        where: One of three forms: an integer array (P, m) of positions in the sets; a sequence of tuples of labels
-            (plain labels if m is 1); or a pair ``(indices, tuples)`` that names the restricted indices.
+        indices: Indices that can be restricted. Tuples of m entries restrict the first m of them.
+        where: An integer array (P, m) of positions in the sets; a sequence of tuples of labels (plain labels if m is
+            1); or a pair ``(indices, tuples)`` that names the restricted indices.
 
     Returns:
         The restricted indices, and for each of them the positions of its values, shape (P,).
@@ -194,9 +194,9 @@ def total(expression: Expression, *, over: Index | Sequence[Index], where: Where
     Args:
         expression: The expression that is summed.
         over: The indices that are summed over.
-        where: The tuples of index values to sum over, as labels or positions; None for all. The form
-            ``((i, k), tuples)`` may also name indices that are not summed over. Each row then sums only over the tuples
-            that match its own values of these indices.
+        where: The tuples of index values to sum over, as labels or positions; None for all. In the form
+            ``((i, k), tuples)``, some of the named indices need not be summed over. Each row then sums only over the
+            tuples that match the row's values of these indices.
 
     Raises:
         ModelError: An argument cannot be used, or an index occurs twice in ``over``.
@@ -238,7 +238,7 @@ class SummedIndices:
 
 @frozen(eq=False)
 class Term:
-    """One linear term: ``coefficient * variable[indices]`` summed over ``bindings``; a constant has no variable.
+    """A linear term ``coefficient * variable[indices]``, summed over ``bindings``, or a constant term.
 
     Attributes:
         coefficient: Expression in params, indices and numbers.
@@ -312,7 +312,7 @@ def _variable_names(expression: sympy.Expr) -> str:
 
 
 def _multiply_factors(expression: sympy.Expr, where: str) -> list[Term]:
-    """Expand the product ``expression``, in which only one factor may have variables, and return its terms.
+    """Expand the product ``expression`` and return its terms. Only one factor may contain variables.
 
     ``where`` is the part of the model to name in error messages: a family or "objective".
     """
@@ -341,7 +341,7 @@ def _multiply_factors(expression: sympy.Expr, where: str) -> list[Term]:
 
 
 def _merge_bindings(a: Term, b: Term, expression: sympy.Expr, where: str) -> tuple[SummedIndices, ...]:
-    """Return the sums that enclose the product of two terms, by nesting the sums of both terms.
+    """Return the sums that enclose the product of two terms, with the sums of both terms nested in each other.
 
     Args:
         a, b: A term from each factor.
@@ -387,7 +387,7 @@ def _numpy_function(arguments: list[sympy.Dummy], body: sympy.Expr) -> Callable[
 class Coefficient:
     """A coefficient expression as a NumPy function of index arrays, compiled once for all rows of a family.
 
-    Numbers are passed as arguments to the function, because sympy would write only 15 of their digits into its code.
+    Numbers are passed to the function as arguments. sympy would write only 15 of their digits into generated code.
 
     Attributes:
         expression: The coefficient, in params, indices and numbers.
@@ -453,7 +453,7 @@ class Coefficient:
 
 
 class Coefficients:
-    """A cache of a model's coefficients as NumPy functions, so that recompiling with new parameters needs no sympy.
+    """A cache of NumPy functions for a model's coefficients. With it, recompiling for new parameters needs no sympy.
 
     Attributes:
         _functions: The functions, keyed by the location that uses them (a family or "objective"), then by expression.
@@ -499,7 +499,7 @@ def param_values(access: Param | Access, places: Places, size: int, where: str) 
 
 
 def index_values(expression: sympy.Expr, index_set: IndexSet, places: Places, size: int, where: str) -> Ints:
-    """Return the positions that an index expression (``i``, ``i + 1``, a constant) takes, shape (size,).
+    """Return the positions that an index expression (such as ``i``, ``i + 1`` or a constant) takes, shape (size,).
 
     Args:
         expression: The index expression.
@@ -530,9 +530,9 @@ def index_values(expression: sympy.Expr, index_set: IndexSet, places: Places, si
 
 
 def split_exponential(coefficient: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
-    """Split a coefficient ``factor * exp(log)`` into factor and log; the log is 0 if there is no exponential.
+    """Split a coefficient ``factor * exp(log)`` into ``factor`` and ``log``, which is 0 if there is no exponential.
 
-    Privacy rows store the log itself, because its exponential may be too large for a double.
+    Privacy rows store the logarithm, because its exponential may be too large for a double.
     """
     factors = sympy.Mul.make_args(coefficient)
     logs = [x.args[0] for x in factors if isinstance(x, sympy.exp)]
@@ -540,5 +540,5 @@ def split_exponential(coefficient: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
 
 
 def free_indices(terms: Iterable[Term]) -> set[Index]:
-    """Return the indices that are free, that is, not summed over, in at least one of the terms."""
+    """Return the indices that are free (not summed over) in at least one of the terms."""
     return set().union(*(t.free_indices() for t in terms))

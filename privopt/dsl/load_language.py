@@ -14,10 +14,10 @@ def load_language() -> None:
     Importing sympy and SciPy creates about 10^5 objects that live as long as the program. Collections during the import
     would examine all of them repeatedly.
 
-    Python also collects garbage at exit. With these objects, that takes about 0.1 s of CPU time and mostly frees memory
+    Python also collects garbage at exit. With these objects, this takes about 0.1 s of CPU time, mostly to free memory
     that the operating system would reclaim anyway. All objects that exist at exit, including the program's own, are
     therefore exempted from these last collections (``gc.freeze``). As a result, finalizers of objects in reference
-    cycles may not run at exit. Python does not guarantee that they do.
+    cycles may not run at exit. Python does not guarantee that they run in any case.
     """
     if "sympy" in sys.modules:
         return

@@ -37,7 +37,7 @@ from privopt.errors import ModelError
 
 @frozen(eq=False)
 class Range:
-    """A relation ``lower <= expression <= upper`` without variables in its bounds. Created by :func:`between`."""
+    """A relation ``lower <= expression <= upper``, whose bounds contain no variables. Created by :func:`between`."""
 
     lower: sympy.Expr
     expression: sympy.Expr
@@ -63,7 +63,7 @@ Relation: TypeAlias = sympy.Rel | Range | Implication
 
 
 def broadcast_side(name: str, side_name: str, value: ArrayLike, rows: int) -> Floats:
-    """Return the lower or upper sides of a block's rows, broadcast to shape (rows,).
+    """Return the lower or upper bounds of a block's rows, broadcast to shape (rows,).
 
     Args:
         name: Name of the block, for messages.
@@ -82,7 +82,7 @@ def broadcast_side(name: str, side_name: str, value: ArrayLike, rows: int) -> Fl
 
 
 def between(lower: Expression, expression: Expression, upper: Expression) -> Range:
-    """Return the relation ``lower <= expression <= upper``, which is compiled to rows with two sides.
+    """Return the relation ``lower <= expression <= upper``, which is compiled to rows with two bounds.
 
     Args:
         lower, upper: Numbers or parameters, without variables.
@@ -97,8 +97,8 @@ def between(lower: Expression, expression: Expression, upper: Expression) -> Ran
 def implies(binary: Expression, relation: sympy.Rel | Range) -> Implication:
     """Return an indicator relation, which must hold if the binary is 1 and need not hold if it is 0.
 
-    It is compiled to big-M rows. Each row uses the smallest M that the variables' bounds allow. If a bound that M
-    depends on is missing, compiling raises an error that names the variable.
+    It is compiled to big-M rows. Each row uses the smallest M that the variables' bounds allow. If a variable has no
+    bound that M depends on, compiling raises an error that names the variable.
 
     Args:
         binary: A binary variable ``h[j]`` or its complement ``1 - h[j]``.
@@ -125,12 +125,12 @@ class Family:
         restricted: The indices in ``forall`` whose values are restricted to given tuples.
         tuples: For each restricted index, the positions of its values, shape (number of tuples,).
         kind: The kind of row: "rows", "indicator" (big-M rows with a binary) or "piecewise".
-        privacy: True if the rows must be privacy rows, False if they must not be; None to decide by the form of the
-            relation.
+        privacy: True if the rows must be privacy rows, False if they must not be, None if the form of the relation
+            decides.
         switch: For indicator rows, the terms of ``h`` or ``1 - h``, where h is the binary; empty for other rows.
-        upper_terms: For rows with two sides, the constant terms of ``expression - upper``. For such rows, ``terms``
+        upper_terms: For rows with two bounds, the constant terms of ``expression - upper``. For such rows, ``terms``
             contains all terms of ``expression - lower``, and the operator is ">=".
-        epigraphs: The absolute values and extrema in the relation. Variables stand for them in the terms.
+        epigraphs: The absolute values and extrema in the relation, which variables represent in the terms.
     """
 
     name: str
@@ -159,7 +159,7 @@ class Block:
     Attributes:
         name: The family's name.
         matrix: CSR matrix, shape (rows, number of ``columns``).
-        lower, upper: Sides of the rows, shape (rows,); infinite if a row has no such side.
+        lower, upper: Lower and upper bounds of the rows, shape (rows,); infinite where a row is unbounded on that side.
         columns: For each column of ``matrix``, the index of the corresponding column of the model.
         kind: Always "block".
     """
@@ -176,7 +176,7 @@ _OPERATORS = {sympy.Le: "<=", sympy.Ge: ">=", sympy.Eq: "=="}
 
 
 def relation_operator(relation: sympy.Rel) -> str:
-    """Return the operator of a relation: "<=", ">=" or "=="; for any other relation, the name of its class."""
+    """Return the operator of a relation ("<=", ">=" or "=="), or the class name of any other relation."""
     return next((text for kind, text in _OPERATORS.items() if isinstance(relation, kind)), type(relation).__name__)
 
 
@@ -219,7 +219,7 @@ def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
 
 
 def _read_range(relation: Range, where: str) -> tuple[list[Term], str, list[Term]]:
-    """Return the ``terms``, the operator and the ``upper_terms`` of rows with two sides, as ``Family`` stores them.
+    """Return the ``terms``, the operator and the ``upper_terms`` of rows with two bounds, as ``Family`` stores them.
 
     ``where`` is the part of the model to name in error messages.
     """
@@ -252,8 +252,8 @@ def build_family(
         relation: The relation or implication that each row states.
         forall: The indices of the rows.
         where: The index tuples that get a row, in any form that ``read_tuples`` accepts; None for all.
-        privacy: Whether the rows must be privacy rows ``z_i <= exp(...) z_j``; None to decide by the form of the
-            relation.
+        privacy: Whether the rows must be privacy rows ``z_i <= exp(...) z_j``; None if the form of the relation
+            decides.
         kind: The kind of row. For an implication it is replaced by "indicator".
 
     Raises:
@@ -351,9 +351,9 @@ def line_families(epigraph: Epigraph) -> list[Family]:
 
 
 def _check_indices(location: str, terms: Sequence[Term], indices: tuple[Index, ...]) -> None:
-    """Check that each index of the terms is either in forall or summed over, and that each index of forall is used.
+    """Check that each index of the terms is in ``forall`` or summed over, and that each index in ``forall`` is used.
 
-    ``indices`` are those in forall, and ``location`` is the part of the model to name in error messages.
+    ``indices`` are the indices in ``forall``. ``location`` is the part of the model to name in error messages.
     """
     free = free_indices(terms)
     for term in terms:
@@ -371,8 +371,8 @@ def _check_indices(location: str, terms: Sequence[Term], indices: tuple[Index, .
 def privacy_terms(family: Family) -> tuple[Term, Term] | None:
     """Return the two terms of rows ``z_i <= exp(...) z_j``, or None if the family does not have this form.
 
-    Only the formula is examined here; signs and bounds are checked when the rows are compiled. The result is also None
-    for families that must not be privacy rows.
+    The result is also None for families that must not be privacy rows. Only the formula is examined here; signs and
+    bounds are checked when the rows are compiled.
     """
     if family.kind != "rows" or family.operator == "==" or family.privacy is False or family.upper_terms:
         return None
@@ -392,7 +392,7 @@ def variable_block(variable: Variable) -> VariableBlock:
 
 
 def _read_numbers(subject: str, values: ArrayLike) -> Floats:
-    """Return values as an array of doubles, or raise a ModelError, prefixed with ``subject``, for other values."""
+    """Convert values to an array of doubles. Raise a ModelError, prefixed with ``subject``, if they are not numbers."""
     try:
         return as_doubles(values)
     except (TypeError, ValueError):
@@ -400,7 +400,7 @@ def _read_numbers(subject: str, values: ArrayLike) -> Floats:
 
 
 def _broadcast_numbers(subject: str, values: Floats, shape: tuple[int, ...]) -> Floats:
-    """Return values broadcast to a shape, or raise a ModelError, prefixed with ``subject``, if they do not fit it."""
+    """Broadcast values to a shape. Raise a ModelError, prefixed with ``subject``, if they do not fit the shape."""
     try:
         return np.broadcast_to(values, shape)
     except ValueError:

@@ -1,6 +1,6 @@
 """The container for a model: variables, params, constraint families and the objective.
 
-A model consists of symbols only. Compiling turns it into arrays, which a backend then solves.
+A model consists of symbols only. It is compiled to arrays, which a backend then solves.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Model:
         return self._sense
 
     def _check_name(self, name: str, kind: str) -> None:
-        """Raise an error if a name is empty or taken. ``kind`` describes the named part, such as "variable"."""
+        """Raise an error if a name is empty or taken. ``kind`` is the kind of part it names, such as "variable"."""
         # Names must be distinct, because errors, duals and values are looked up by them.
         if not isinstance(name, str) or not name:
             raise ModelError(f"{kind}: its name must be a text, got {name!r}")
@@ -151,7 +151,7 @@ class Model:
         """Add a decision variable over the product of sets.
 
         Args:
-            name: The name under which the variable is printed, and under which a solution gives its values.
+            name: The name that identifies the variable in printed models and in solutions.
             sets: The sets that the variable is indexed by; none for a scalar.
             lower, upper: Bounds, as numbers or as arrays that broadcast to the variable's shape; None for no bound.
                 They can be changed later: ``z.upper = 2``.
@@ -176,7 +176,7 @@ class Model:
     def _create_variable(
         self, name: str, sets: tuple[IndexSet, ...], lower: ArrayLike | None, upper: ArrayLike | None, kind: Kind
     ) -> Variable:
-        """Create a variable with columns after the model's last column, without adding it to the model."""
+        """Create a variable whose columns follow the model's last column, without adding it to the model."""
         variable = Variable(name, tuple(sets), kind)
         variable.owner, variable.start = self, self._columns
         variable.lower, variable.upper = lower, upper
@@ -201,13 +201,13 @@ class Model:
                 )
 
     def param(self, name: str, source: ArrayLike | Source, *sets: IndexSet) -> Param:
-        """Declare known numbers that formulas may use.
+        """Declare a parameter: known numbers that formulas may use.
 
         Args:
             name: The name under which the parameter is printed.
             source: A number, an array, or a function that takes an integer array of positions for each index and
-                returns an array of values. Numbers with labels (a dict, pandas, a polars table) are matched to the
-                labels of the sets, which must then be given.
+                returns an array of values. Labelled numbers (a dict, pandas, a polars table) are matched to the labels
+                of the sets, which are then required.
             sets: The sets that the parameter is indexed by. If they are omitted, indices over any sets of the right
                 sizes may be used.
 
@@ -224,9 +224,9 @@ class Model:
         return param
 
     def minimize(self, expression: Expression, *, replace: bool = False) -> None:
-        """Set a linear or quadratic objective to minimise; ``replace`` must be True if the model already has one.
+        """Set a linear or quadratic objective to minimise. ``replace`` must be True if the model already has one.
 
-        A quadratic objective must be convex (checked by :meth:`compile`) and needs a solver such as HiGHS.
+        A quadratic objective must be convex, which :meth:`compile` checks, and needs a solver such as HiGHS.
 
         Raises:
             ModelError: The model already has an objective, or the expression cannot be one; the message says why.
@@ -234,11 +234,11 @@ class Model:
         self._set_objective(expression, "min", replace)
 
     def maximize(self, expression: Expression, *, replace: bool = False) -> None:
-        """Set an objective to maximise, which must be concave if it is quadratic; see :meth:`minimize`."""
+        """Set an objective to maximise; see :meth:`minimize`. A quadratic objective must be concave."""
         self._set_objective(expression, "max", replace)
 
     def remove_objective(self) -> None:
-        """Remove the objective; without one, any point that satisfies the rows is a solution."""
+        """Remove the objective. Every point that satisfies the rows is then a solution."""
         self._put_objective(None, "min", [], (), ())
 
     def _put_objective(
@@ -251,7 +251,7 @@ class Model:
     ) -> None:
         """Replace the objective with one that has already been checked.
 
-        In ``terms`` and ``quadratic``, the variables of ``epigraphs`` stand for absolute values and extrema.
+        In ``terms`` and ``quadratic``, absolute values and extrema are represented by the variables of ``epigraphs``.
         """
         self._objective, self._sense, self._objective_terms = formula, sense, terms
         self._quadratic_terms, self._objective_epigraphs = tuple(quadratic), tuple(epigraphs)
@@ -273,7 +273,7 @@ class Model:
         self._put_objective(formula, sense, terms, quadratic, replacer.epigraphs)
 
     def _adopt_epigraphs(self, where: str, epigraphs: Iterable[Epigraph]) -> None:
-        """Make this model own the epigraphs' variables, and refuse lines that use another model's variables."""
+        """Add the variables of epigraphs to this model. Raise an error if a line uses another model's variables."""
         for epigraph in epigraphs:
             epigraph.variable.owner, epigraph.variable.start = self, 0
             for lines in line_families(epigraph):
@@ -297,16 +297,16 @@ class Model:
                 ``implies(binary, relation)``; or a relation between whole variables and arrays, such as ``A @ x <= b``.
             forall: The indices that the rows run over. A relation between whole variables has its own indices.
             where: The index tuples that get a row; None for all. An integer array (P, m) of positions, or a sequence of
-                tuples of labels, restricts the first m indices of forall. ``((i, k), tuples)`` restricts the named
-                indices. All other indices run over their whole sets.
-            privacy: Whether the rows are privacy rows ``z_i <= exp(L) z_j``. Their exponents are stored separately, and
-                scaling for a solver may tighten but never loosen them. By default, a family of this form is a privacy
-                family if a factor is written with ``exp``.
+                tuples of m labels, restricts the first m indices in ``forall``. A pair ``((i, k), tuples)`` restricts
+                the indices that it names. All other indices run over their whole sets.
+            privacy: Whether the rows are privacy rows ``z_i <= exp(L) z_j``. The exponents L of privacy rows are stored
+                separately, and scaling for a solver may tighten but never loosen these rows. By default, rows of this
+                form are privacy rows if the factor is written with ``exp``.
             replace: Whether the family replaces the existing family of the same name.
 
         Raises:
-            ModelError: The relation is not linear, an index is neither in forall nor summed over, a label is not in its
-                set, a variable belongs to another model, or the family to be replaced does not exist.
+            ModelError: The relation is not linear, an index is neither in ``forall`` nor summed over, a label is not in
+                its set, a variable belongs to another model, or the family to be replaced does not exist.
         """
         if isinstance(relation, VectorRelation):
             if forall != ():
@@ -337,7 +337,7 @@ class Model:
         self._names.remove(name)
 
     def _family_number(self, name: str) -> int:
-        """Return the position of the family ``name``. Raise an error if it is unknown or part of a piecewise term."""
+        """Return a family's position. Raise an error if there is no such family or it belongs to a piecewise term."""
         names = [rows.name for rows in self._families]
         if name not in names:
             raise ModelError(f"no family is called {name!r}; there are {', '.join(names) or 'none'}")
@@ -356,23 +356,24 @@ class Model:
         forall: Index | Sequence[Index] = (),
         where: Where | None = None,
     ) -> Variable:
-        """Add a convex (concave) piecewise-linear term, as a variable that lies above (below) all of its lines.
+        """Add a convex or concave piecewise-linear term, represented by a variable.
 
-        The variable equals the function only if the model pushes it onto the lines. So a convex term must be minimised
-        or bounded from above, and a concave term must be maximised or bounded from below; :meth:`compile` checks this.
+        The variable lies above all lines of a convex function, or below all lines of a concave one. It equals the
+        function only if the rest of the model pushes it onto the lines. A convex term must therefore be minimised or
+        bounded from above, and a concave term must be maximised or bounded from below. :meth:`compile` checks this.
 
         Args:
             name: Name of the variable; its rows are called ``<name> lines``.
             expression: The linear expression that the function is applied to.
-            breakpoints: Two or more increasing numbers, shape (B,), or separate breakpoints for each index tuple, shape
-                (sizes of forall ..., B).
+            breakpoints: Two or more increasing numbers, shape (B,); or separate breakpoints for each index tuple, with
+                one axis for each index in ``forall`` followed by an axis of length B.
             values: The function's values at the breakpoints. The first and last pieces extend beyond the breakpoints.
             forall: The term's indices. There is one function for each tuple of their values.
             where: The index tuples that get rows, as an integer array (P, m) of positions or a sequence of tuples of
                 labels; None for all.
 
         Returns:
-            The variable, over the sets of forall, for use in formulas such as ``total(w[i] * t[i], over=i)``.
+            The variable over the sets of ``forall``, for use in formulas such as ``total(w[i] * t[i], over=i)``.
 
         Raises:
             ModelError: A function is neither convex nor concave, a name is taken, or an argument cannot be used.
@@ -420,7 +421,7 @@ class Model:
             matrix: Coefficients, sparse or dense, shape (rows, columns).
             columns: The model's column for each column of ``matrix``: one or more variables (row-major), or column
                 indices from ``Variable.columns``.
-            lower, upper: Sides of the rows: numbers, or arrays with one entry for each row.
+            lower, upper: Lower and upper bounds of the rows: numbers, or arrays with one entry for each row.
             replace: Whether the rows replace the existing family of the same name.
 
         Raises:
@@ -452,7 +453,7 @@ class Model:
         self._insert_rows(block, replace)
 
     def compile(self) -> StandardForm:
-        """Compile the model to arrays, which takes a second or two for 1e6 rows.
+        """Compile the model to arrays. This takes a second or two for 1e6 rows.
 
         Families whose parameters and bounds have not changed since the last call are not compiled again.
 
@@ -493,7 +494,7 @@ class Model:
             taken |= names
 
     def _line_families(self, epigraph: Epigraph) -> list[Family]:
-        """Return the families for a function's lines. They are created only once, and so compiled only once."""
+        """Return the families for a function's lines. Each family is created only once, so it is compiled only once."""
         if epigraph not in self._lines:
             self._lines[epigraph] = line_families(epigraph)
         return self._lines[epigraph]
@@ -526,15 +527,14 @@ class Model:
     ) -> Solution:
         """Compile and solve the model.
 
-        A model can be changed and solved again. Only families whose numbers changed are compiled again, and HiGHS
-        starts from the basis of the last solve. If there are several optimal points, HiGHS may therefore return a
-        different one than it would for a new model.
+        A model can be changed and solved again. Only families whose numbers have changed are then compiled again, and
+        HiGHS starts from the last basis. It may therefore return a different optimal point than for a new model.
 
         Args:
             backend: "cbc", "highs", or a backend object.
             params: New parameter values by name. They remain in effect, as if set by ``param.value = ...``.
-            start: A point from which a search over integers begins: an earlier solution, or values by variable name.
-                Variables can be omitted; the solver then completes the point.
+            start: A point from which a search over integers begins: an earlier solution, or values by variable name. If
+                variables are omitted, the solver completes the point.
             options: Options for ``Backend.solve``, the same for all solvers: time_limit (seconds), gap (the relative
                 gap at which a search over integers may stop), log (True shows the solver's log on standard error),
                 method, threads, seed.
@@ -571,8 +571,8 @@ class Model:
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the model, with its names, to a file. The path's ending (``.mps`` or ``.lp``) determines the format.
 
-        See :func:`privopt.dsl.write_form`. Privacy rows are written with their factors exp(L), rounded down; exponents
-        L above 700 are reduced to 700. The rows in the file are therefore never looser than the model's.
+        See :func:`privopt.dsl.write_form`. Privacy rows are written with their factors exp(L) rounded down, and with
+        exponents L above 700 reduced to 700. The rows in the file are therefore never looser than those of the model.
 
         Raises:
             ModelError, UsageError: As for :meth:`compile` and ``write_form``.

@@ -1,4 +1,4 @@
-"""Write a compiled model as an MPS or LP file, with the names from its formula."""
+"""Write a compiled model as an MPS or LP file, with the names from the model's formulas."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TERMS_IN_LINE = 6
 
 @frozen
 class FileNames:
-    """The names of the rows and columns in a file, which are distinct and valid in its format."""
+    """Names for the rows and columns in a file. They are distinct and valid in the file's format."""
 
     rows: list[str]
     columns: list[str]
@@ -49,12 +49,12 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
     """Write a form to an MPS or LP file, which other solvers can read.
 
     Rows and columns keep their names, such as ``geo-ind(a,b,a)`` and ``z(a,b)``. Characters that the format forbids
-    become ``_``, and numbers are appended to names that are then no longer distinct. Names that readers would mistake
-    for a keyword or a number get the prefix ``row_`` or ``column_``.
+    become ``_``. If this makes names equal, numbers are appended to them. Names that readers would mistake for a
+    keyword or a number get the prefix ``row_`` or ``column_``.
 
-    Numbers are written at full precision, but the factors of privacy rows are rounded down, so that the rows in a file
-    are never looser than the model's. Semicontinuous columns are written as continuous ones with binaries, because
-    solvers disagree on how to represent them in files.
+    Numbers are written at full precision. Only the factors of privacy rows are rounded down, so that the rows in a file
+    are never looser than those of the model. Semicontinuous columns are written as continuous ones with binaries,
+    because solvers disagree on how to represent them in files.
 
     Args:
         form: The model.
@@ -80,10 +80,11 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
 
 
 def _stricter_matrix(form: StandardForm) -> sparse.csr_matrix:
-    """Return a form's matrix with the factors of privacy rows rounded down, so that rows in a file are never looser.
+    """Return a form's matrix with the factors of privacy rows rounded down, so that no row in a file is looser.
 
-    The double nearest to a factor ``exp(L)`` may be above the factor. The exponent is therefore lowered by more than
-    the rounding errors of ``exp`` and of the product that gave L. Rows for solvers are rounded in the same way.
+    The double nearest to a factor ``exp(L)`` may be larger than the factor. Therefore L is lowered by more than the
+    rounding errors of ``exp`` and of the product that L was computed from. Rows for solvers are rounded in the same
+    way.
     """
     matrix = form.A
     data = matrix.data.copy()
@@ -138,7 +139,7 @@ def _avoid_words(names: list[str], kind: str, *, is_lp: bool) -> list[str]:
 
 
 def _make_distinct(names: list[str], forbidden: re.Pattern[str]) -> list[str]:
-    """Replace forbidden characters, cut names to MAX_NAME characters, and append numbers to make names distinct."""
+    """Replace forbidden characters, shorten names to MAX_NAME characters, and append numbers to equal names."""
     taken: set[str] = set()
     # The last number that each cleaned name got, so that counting does not begin again at 2 for every equal name.
     last_numbers: dict[str, int] = {}
@@ -235,7 +236,7 @@ def _mps_bounds(lower: float, upper: float, *, is_integer: bool) -> list[tuple[s
 
 
 def _lp_lines(form: StandardForm, name: str) -> Iterator[str]:
-    """Yield the lines of a form's LP file. A row with two different sides becomes two rows."""
+    """Yield the lines of a form's LP file. A row with two different bounds becomes two rows."""
     names = _file_names(form, is_lp=True)
     yield f"\\ {_NOT_IN_MPS.sub('_', name)}"
     yield "maximize" if form.sense == "max" else "minimize"
@@ -306,7 +307,7 @@ def _lp_quadratic(matrix: sparse.csr_matrix, names: FileNames) -> Iterator[str]:
 
 
 def _lp_bounds(column: str, lower: float, upper: float) -> Iterator[str]:
-    """Yield the line that states a column's bounds. Yield nothing if they are the format's default, 0 to infinity."""
+    """Yield the line that states a column's bounds, or nothing if they are the format's default of 0 to infinity."""
     if lower == upper:
         yield f" {column} = {_number(lower)}"
     elif np.isinf(lower) and np.isinf(upper):

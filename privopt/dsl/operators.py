@@ -1,8 +1,8 @@
 """The operators of expressions: comparisons kept as written, vector arithmetic, and errors for other uses.
 
-sympy's own operators would evaluate or rearrange relations, and its errors do not say what to write instead. All
+sympy's own operators would evaluate or rearrange relations, and their errors do not say what to write instead. All
 expressions that users see therefore inherit from :class:`Operators`. For example, ``0 <= x + y <= 1`` raises the same
-error as ``0 <= x <= 1``.
+helpful error as ``0 <= x <= 1``.
 
 Variables, parameters, accesses, sums over indices and extrema inherit from the mixin in their own modules. This module
 defines subclasses of sympy's sum, product, power, absolute value, exponential and logarithm. :func:`with_operators`
@@ -56,7 +56,7 @@ _NUMPY_ADVICE = {
 
 
 class Operators:
-    """Mixin with the operators of variables, parameters, and expressions built from them.
+    """Mixin with the operators for variables, parameters and expressions.
 
     For a variable z over a set, ``c * z`` multiplies elementwise by an array c, and ``A @ z`` multiplies by a matrix A.
     """
@@ -71,7 +71,7 @@ class Operators:
     _is_expression_of_vectors: ClassVar[bool] = False
 
     def _as_vector(self) -> Any:
-        """Convert a variable, parameter or expression with sets to a ``VectorExpression``; return None for a scalar."""
+        """Return a variable, parameter or expression over sets as a ``VectorExpression``, or None for a scalar."""
         return None
 
     def __le__(self, other: Any) -> Any:
@@ -87,7 +87,7 @@ class Operators:
         return self._compare(Above, other)
 
     def _compare(self, relation: type[sympy.Rel], other: Any) -> Any:
-        """Return a relation as written: between vectors if either side is a vector, and otherwise between scalars.
+        """Return a relation as written, between vectors if either side is a vector, or else between scalars.
 
         Args:
             relation: The class of the relation.
@@ -139,7 +139,7 @@ class Operators:
         return with_operators(getattr(sympy.Expr, method)(as_plain(self), as_plain(other)))
 
     def _combine_with_array(self, operator: Callable[[Any, Any], Any], array: Any) -> Any:
-        """Apply ``operator`` to this scalar and each expression in an array. Raise an error for an array of numbers."""
+        """Apply ``operator`` to this scalar and each expression in an array; raise an error for an array of numbers."""
         refuse_masked(array, str(self))
         if array.dtype != object:
             text = f"({self})" if isinstance(self, sympy.Add) else str(self)
@@ -203,9 +203,9 @@ class Operators:
         return vector.multiply_matrix(matrix, is_left=is_left)
 
     def sum(self, axis: None = None, dtype: None = None, out: None = None) -> sympy.Expr:
-        """Return the sum over all elements of the sets; a scalar is its own sum.
+        """Return the sum over all elements of the sets. A scalar is returned unchanged.
 
-        The arguments exist only because ``numpy.sum`` passes them, and must be None.
+        The arguments must be None. They exist only because ``numpy.sum`` passes them.
         """
         if not axis is dtype is out is None:
             raise ModelError(f"{self}.sum() takes no arguments; total(..., over=...) sums over some of the indices")
@@ -257,7 +257,7 @@ class Operators:
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """Apply an operator that Python passed to NumPy because an operand is an array.
 
-        All other NumPy functions are refused.
+        All other NumPy functions raise an error.
         """
         # NumPy passes its scalars as arrays without axes.
         inputs = tuple(as_number(value) for value in inputs)
@@ -278,7 +278,7 @@ class Operators:
         return getattr(right, methods[1])(left)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
-        """Return ``numpy.sum`` of a whole variable or vector, or ``numpy.where`` of scalars; refuse other functions."""
+        """Support ``numpy.sum`` of a vector or whole variable, and ``numpy.where`` of scalars; refuse all others."""
         if function is np.where and not any(
             isinstance(value, Operators) and value._as_vector() is not None for value in arguments
         ):
@@ -291,7 +291,7 @@ class Operators:
     def _data(self) -> NoReturn:
         """Raise the error for using a masked array as the left operand.
 
-        NumPy reads this attribute only in that case. Without the error, it would multiply entry by entry.
+        NumPy reads this attribute only in that case. Without the error, NumPy would multiply entry by entry.
         """
         raise ModelError(f"{self}: {MASKED_ADVICE}")
 
@@ -304,8 +304,8 @@ class Operators:
 def as_number(value: Any) -> Any:
     """Convert a NumPy scalar or an array without axes to a Python number, and return any other value unchanged.
 
-    Without this conversion, sympy would keep the 24-bit precision of a float32, and round other numbers to this
-    precision when it combines them with the float32.
+    Without this conversion, sympy would keep the 24-bit precision of a float32, and would round any other number to it
+    when combining the two.
     """
     if isinstance(value, np.longdouble | np.clongdouble):
         # Their item() has the same type, because Python has no such numbers.
@@ -329,7 +329,7 @@ def is_vector(value: Any) -> bool:
 
 
 def refuse_array_beside(scalar: Any) -> NoReturn:
-    """Raise the error for comparing a scalar with an array."""
+    """Raise the error for a relation between a scalar expression and an array."""
     raise ModelError(
         f"{scalar} is compared with an array; write the array with indices, as p[i], where p is a param, or compare "
         "it with a whole variable"
@@ -384,9 +384,9 @@ _SYMPY_CLASSES = {subclass: sympy_class for sympy_class, subclass in _SUBCLASSES
 
 
 def with_operators(expression: Any) -> Any:
-    """Convert a sympy operation to its subclass with this module's operators, and return anything else unchanged.
+    """Convert a sympy operation to the subclass with this module's operators. Other values are returned unchanged.
 
-    Only the outermost operation is converted, so that sympy compares and simplifies the operations inside as usual.
+    Only the outermost operation is converted, so that sympy can compare and simplify the inner operations as usual.
     """
     return _rebuild(expression, _SUBCLASSES)
 
@@ -397,7 +397,7 @@ def as_plain(expression: Any) -> Any:
 
 
 def _rebuild(expression: Any, classes: dict[Any, Any]) -> Any:
-    """Rebuild an expression with the same arguments in another class, and return it.
+    """Rebuild an expression in another class with the same arguments.
 
     ``classes`` maps the classes to be replaced to their replacements. An expression of any other class is returned
     unchanged. The arguments are not simplified.

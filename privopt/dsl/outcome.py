@@ -53,7 +53,7 @@ class Basis:
         return len(self.rows), len(self.columns)
 
     def resized(self, rows: int) -> Basis:
-        """Return this basis extended to a model with ``rows`` rows, in which the appended rows are basic."""
+        """Extend this basis to a model with ``rows`` rows. The added rows are basic."""
         extra_count = rows - len(self.rows)
         return (
             Basis(columns=self.columns, rows=np.concatenate([self.rows, np.ones(extra_count, dtype=np.int8)]))
@@ -92,7 +92,7 @@ def _layout(form: StandardForm) -> list[tuple[str, int, int]]:
 
 @frozen(eq=False, kw_only=True)
 class Ranges:
-    """Ranges within which costs or row sides can change, one at a time, while the basis stays optimal.
+    """Ranges within which costs or row bounds can change, one at a time, while the basis stays optimal.
 
     Attributes:
         lower, upper: Ends of each range; infinite if the range is unbounded.
@@ -107,13 +107,15 @@ class Ranges:
 
 @frozen(eq=False, kw_only=True)
 class Ranging:
-    """Ranges in which a linear program's costs and row sides can change, one at a time, while the basis stays optimal.
+    """Ranges within which costs and row bounds of a linear program can change while its basis stays optimal.
+
+    Each range assumes that no other number changes.
 
     Attributes:
-        costs: Ranges for the cost of each column, within which the optimal point stays the same, shape (n,).
-        sides: Ranges for the side at which each row is active, within which the multipliers stay the same, shape (m,).
-        is_tight: Mask of the rows that are active at a side, shape (m,). The ranges for other rows are meaningless.
-        is_at_upper: Mask of the rows that are active at their upper side, shape (m,).
+        costs: Ranges for the cost of each column, shape (n,), within which the optimal point stays the same.
+        sides: Ranges for the bound at which each row is active, shape (m,), within which the multipliers stay the same.
+        is_tight: Mask of the rows that are active at a bound, shape (m,). The ranges for other rows are meaningless.
+        is_at_upper: Mask of the rows that are active at their upper bound, shape (m,).
     """
 
     costs: Ranges
@@ -130,8 +132,8 @@ class Result:
         outcome: Status of the solve. If it is optimal or feasible, x, objective and violation are set.
         x: The point, shape (n,), exactly within its bounds, and exactly integer in integer columns.
         objective: The value of the form's objective at x.
-        bound: A bound on the optimum of the form as it was given (before tightening), or None.
-        duals: Change in the objective per unit change in each row's side, shape (m,), for LPs solved to optimality.
+        bound: A bound on the optimum of the original form, before privacy rows were tightened, or None.
+        duals: Change in the objective per unit change in each row's bound, shape (m,), for LPs solved to optimality.
         reduced: Reduced costs of the columns, shape (n,), for LPs solved to optimality.
         seconds: Seconds that the solver took.
         iterations: Number of simplex and interior-point iterations.
@@ -139,7 +141,7 @@ class Result:
         violation: The largest amount by which x violates a scaled row.
         message: A message from the solver or from the checks.
         tightening: The privacy rows that were tightened; None if there were none.
-        basis: The optimal basis of an LP, from which the solve of a similar form can start; None if the solver
+        basis: The optimal basis of an LP, which can be the start for solving a similar form; None if the solver
             provides no basis.
     """
 

@@ -52,7 +52,7 @@ class QuadraticTerm:
 
 
 def degree(expression: sympy.Expr) -> float:
-    """Return an expression's degree as a polynomial in the variables; infinite if it is not a polynomial."""
+    """Return an expression's degree as a polynomial in the variables, or infinity if it is not a polynomial."""
     if not expression.has(Variable):
         return 0
     if isinstance(expression, Variable):
@@ -123,7 +123,8 @@ class QuadraticPart:
         matrix: Symmetric CSR matrix, shape (n, n).
         linear: Coefficients of the linear part, shape (n,).
         constant: The constant part.
-        square_sign: 1 (-1) if every term is a square and no coefficient is negative (positive); otherwise 0.
+        square_sign: 1 if all terms are squares with coefficients of at least 0, -1 if all terms are squares with
+            coefficients of at most 0, and 0 otherwise.
     """
 
     matrix: sparse.csr_matrix
@@ -135,9 +136,9 @@ class QuadraticPart:
 def check_convexity(part: QuadraticPart, sense: Literal["min", "max"], column_name: Callable[[int], str]) -> None:
     """Check that a quadratic objective is convex if it is minimised, and concave if it is maximised.
 
-    Sums of squares are judged by the signs of their coefficients. For any other objective, the variables are divided
-    into blocks such that no product involves variables from different blocks. The eigenvalues of each block are then
-    computed.
+    The curvature of a sum of squares follows from the signs of its coefficients. For any other objective, the variables
+    are divided into blocks, such that no product involves variables from two blocks, and the eigenvalues of each block
+    are computed.
 
     Args:
         part: The objective's quadratic terms.

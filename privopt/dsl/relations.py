@@ -10,17 +10,17 @@ from privopt.errors import ModelError
 
 
 class MisuseError(ModelError, TypeError):
-    """An expression or relation is used as a number, a condition or a sequence.
+    """Raised if an expression or relation is used as a number, a condition or a sequence.
 
-    This is also a TypeError, because NumPy and sympy attempt such uses and expect a TypeError if the attempt fails.
+    This is also a TypeError, which NumPy and sympy expect when they try such a use and it fails.
     """
 
 
 def refuse_as_condition(relation: object) -> NoReturn:
     """Raise the error for using a relation as a condition.
 
-    Python requests a relation's truth value for ``0 <= x <= 1``, ``x >= 0 and y >= 0``, ``if x <= 1:`` and ``max(x,
-    y)``. It does not reveal which of these it is evaluating, so the message suggests a replacement for each.
+    Python needs a relation's truth value for ``0 <= x <= 1``, ``x >= 0 and y >= 0``, ``if x <= 1:`` and ``max(x, y)``.
+    A relation cannot tell which of these is being evaluated, so the message suggests a replacement for each.
     """
     raise MisuseError(
         f"{relation} is a relation, which is not true or false: write between(0, x, 1) for 0 <= x <= 1, one require "
@@ -30,7 +30,7 @@ def refuse_as_condition(relation: object) -> NoReturn:
 
 
 def refuse_copy(name: str) -> NoReturn:
-    """Raise the error for copying or pickling a model or part of a model, which the message calls ``name``."""
+    """Raise the error for copying or pickling a model or a part of it. The message refers to the object as ``name``."""
     raise MisuseError(
         f"{name} cannot be copied or pickled, because formulas know variables by identity; build the model again, or "
         "pickle the arrays of Model.compile()"

@@ -23,7 +23,7 @@ class Rows:
 
     Attributes:
         matrix: CSR matrix over all columns of the model, shape (rows, n).
-        lower, upper: Sides of the rows, shape (rows,); infinite if a row has no such side.
+        lower, upper: Lower and upper bounds of the rows, shape (rows,); infinite where a row is unbounded on that side.
         block: The name and labels of the rows. Its ``start`` and ``stop`` are counted from this family's first row.
     """
 
@@ -104,8 +104,8 @@ def _ratio_rows(left_columns: Ints, right_columns: Ints, ratio: Floats, n: int, 
 
     Args:
         left_columns, right_columns: The two columns of each row, shape (rows,).
-        ratio: Natural logarithm of each row's factor, shape (rows,). It is capped at ``MAX_LOG_RATIO`` in the matrix,
-            but not in the block.
+        ratio: Exponent of each row's factor, shape (rows,). It is capped at ``MAX_LOG_RATIO`` in the matrix, but not in
+            the block.
         n: Number of columns in the model.
         block: The name and labels of the rows.
     """
@@ -121,16 +121,17 @@ def _ratio_rows(left_columns: Ints, right_columns: Ints, ratio: Floats, n: int, 
 
 
 def activity_bounds(matrix: sparse.csr_matrix, col_lower: Floats, col_upper: Floats) -> tuple[Floats, Floats]:
-    """Return the smallest and the largest value of each row of ``matrix @ x``, shape (rows,), for x within its bounds.
+    """Return the smallest and the largest value of each row of ``matrix @ x`` for x within the column bounds.
 
-    ``col_lower`` and ``col_upper`` are the column bounds, shape (n,), infinite if a column has no bound.
+    ``col_lower`` and ``col_upper``, shape (n,), are infinite where a column has no bound. Both results have shape
+    (rows,).
     """
     positive, negative_part = matrix.maximum(0), matrix.minimum(0)
     positive.eliminate_zeros()
     negative_part.eliminate_zeros()
 
     def product(part: sparse.csr_matrix, vector: Floats) -> Floats:
-        """Return ``part @ vector``, shape (rows,), from the stored entries only, because 0 * inf would give NaN."""
+        """Return ``part @ vector``, shape (rows,), using only stored entries, because 0 * inf would give NaN."""
         weighted = part.copy()
         weighted.data = weighted.data * vector[weighted.indices]
         return np.asarray(weighted.sum(axis=1)).ravel()
@@ -150,9 +151,9 @@ def build_indicator_rows(
     col_upper: Floats,
     coefficients: Coefficients,
 ) -> Rows:
-    """Convert rows to big-M rows, which enforce the original rows only while a binary switch is on.
+    """Convert rows to big-M rows, which enforce the original rows only if a binary switch is on.
 
-    M is the largest amount by which a row can be violated within the column bounds while the switch is off. It is
+    M is the largest amount by which a row can be violated within the column bounds when the switch is off. It is
     computed for each row, because a smaller M gives a tighter relaxation.
 
     Args:
@@ -221,7 +222,7 @@ def build_indicator_rows(
 def _switch_columns(
     switch: Any, offset: Floats, family: Family, col_lower: Floats, col_upper: Floats
 ) -> tuple[Ints, Floats]:
-    """Return the binary column of each row's switch, which must be a binary ``h`` or its complement ``1 - h``.
+    """Find the binary column of each row's switch. A switch must be a binary ``h`` or its complement ``1 - h``.
 
     Args:
         switch, offset: The expression given as the binary, as a CSR matrix (rows, n) and constants (rows,).
@@ -260,7 +261,7 @@ def _refuse_without_big_m(
         family: The indicator family.
         rows: The family's rows.
         other_terms: The matrix of these rows without the switch column.
-        is_lower: Whether the big-M is missing for the row's lower side rather than its upper side.
+        is_lower: Whether the big-M is missing for the row's lower bound rather than its upper bound.
         row: Index of the row within the family.
         col_lower, col_upper: Column bounds, shape (n,).
     """

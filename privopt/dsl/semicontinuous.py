@@ -1,7 +1,7 @@
 """Reformulate semicontinuous columns with binary columns, so that solvers need to support only integer columns.
 
-HiGHS supports semicontinuous columns, and reformulates them in the same way. Doing this here gives all solvers the same
-model, whose answers can be checked like those for any other integer program.
+HiGHS supports semicontinuous columns and reformulates them in the same way. Here, the reformulation is done for all
+solvers. They then receive the same model, and answers can be checked like those for any other integer program.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ __all__ = ["IndexSet", "Ints"]
 
 
 def _read_labels(value: int | Iterable[Hashable]) -> Sequence[Hashable]:
-    """Return the labels of a set: those of a sequence or array, or 0 to n - 1 for an integer n."""
+    """Return the labels of a set: the elements of a sequence or array, or 0 to n - 1 for an integer n."""
     if isinstance(value, int | np.integer):
         if value < 0:
             raise ModelError(f"an index set must have 0 elements or more, got {value}")
@@ -28,7 +28,7 @@ def _read_labels(value: int | Iterable[Hashable]) -> Sequence[Hashable]:
 
 
 def _can_represent(label: object, element: object) -> bool:
-    """Return whether a label may stand for an element that it equals. True equals 1, but must not stand for it."""
+    """Return whether a label may refer to an element that is equal to it. True equals 1, but must not refer to 1."""
     if isinstance(element, bool | np.bool_):
         return isinstance(label, bool | np.bool_)
     return not isinstance(element, Number) or (isinstance(label, Number) and not isinstance(label, bool))
@@ -110,9 +110,9 @@ class IndexSet:
         """Return the positions of many elements, counted from 0.
 
         Args:
-            values: An integer array of positions, or a sequence of labels. The positions in an array are only checked
-                against the size of the set. Integers in a sequence are taken as positions if no label of the set is an
-                integer. Booleans are always labels.
+            values: An integer array of positions, or a sequence of labels. An array is only checked against the size of
+                the set. In a sequence, integers are taken as positions if no label of the set is an integer. Booleans
+                are always labels.
 
         Raises:
             ModelError: A value is neither a label nor a position of the set.

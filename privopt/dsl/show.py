@@ -16,7 +16,7 @@ from privopt.dsl.variables import Variable
 
 
 class PrintableModel(Protocol):
-    """The attributes of a ``Model`` that the functions in this module show."""
+    """The attributes of a ``Model`` that the functions in this module print."""
 
     name: str
 
@@ -104,7 +104,7 @@ def _latex_quantifier(family: Family) -> str:
 
 
 def _latex_variable(variable: Variable) -> str:
-    """Return the bounds and the domain of a variable in LaTeX; bounds that differ are shown as dots."""
+    """Return the bounds and the domain of a variable in LaTeX. Bounds that differ between columns become dots."""
     name = latex_name(variable.name)
     domains = {"continuous": r"\mathbb{R}", "integer": r"\mathbb{Z}", "binary": r"\{0, 1\}"}
     domain = domains.get(variable.kind, r"\mathbb{R}")
@@ -158,5 +158,5 @@ def format_html(model: PrintableModel) -> str:
 
 
 def _html_formula(formula: str) -> str:
-    """Return a LaTeX formula, escaped for HTML, between the dollar signs that notebooks look for; "" for no formula."""
+    """Escape a LaTeX formula for HTML, and add dollar signs so that notebooks typeset it. Return "" for no formula."""
     return rf"$\displaystyle {escape(formula)}$" if formula else ""

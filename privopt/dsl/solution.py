@@ -1,4 +1,4 @@
-"""Functions that solve a compiled model and give access to the answer by the names and labels in its formula."""
+"""Solve a compiled model, and give access to the answer by the names and labels in the model's formulas."""
 
 from __future__ import annotations
 
@@ -74,7 +74,10 @@ class Solver(Protocol):
 
 
 class SolveInterrupt(KeyboardInterrupt):
-    """An interrupt (Ctrl-C) of a solver that has found a feasible point; ``result`` contains the checked point."""
+    """Raised if a solver is interrupted (Ctrl-C) after it has found a feasible point.
+
+    ``result`` contains the point, which has been checked.
+    """
 
     def __init__(self, result: Result) -> None:
         super().__init__()
@@ -91,7 +94,7 @@ class Solution:
         x: Values of the columns, shape (n,).
         objective: Value of the model's objective at x.
         bound: Lower bound on the optimum (upper bound if the objective is maximised); None if unknown.
-        duals: Change in the objective per unit change in each row's side, shape (m,); None if the model has integer
+        duals: Change in the objective per unit change in each row's bound, shape (m,); None if the model has integer
             columns.
         reduced: Reduced costs of the columns, shape (n,); None if the model has integer columns.
         seconds: Seconds that the solver took.
@@ -99,8 +102,8 @@ class Solution:
         solver: Name and version of the solver.
         violation: The largest amount by which x violates a row, as scaled for the solver.
         tightening: The privacy rows that were tightened, and the cost of tightening them; None if there were none.
-        basis: The solver's basis, from which a changed model can be solved again; None if the model has integer
-            columns, or the solver gives no basis.
+        basis: The solver's basis, from which the solve of a changed model can start; None if the model has integer
+            columns, or if the solver provides no basis.
     """
 
     form: StandardForm
@@ -124,9 +127,9 @@ class Solution:
 
     @property
     def rigorous_bound(self) -> float | None:
-        """A bound on the optimum that the multipliers prove despite all rounding errors.
+        """The bound on the optimum that the multipliers prove, valid despite all rounding errors.
 
-        None if they prove no bound, or if the objective is quadratic. A mechanism may state this bound as its
+        It is None if they prove no bound or if the objective is quadratic. A mechanism may use it as its
         ``Outcome.lower_bound``. See :func:`privopt.dsl.duality.rigorous_bound`.
         """
         # The bound of a quadratic objective relies on its convexity, which nothing here proves.
@@ -164,15 +167,15 @@ class Solution:
         return _select_rows(block, duals[block.start : block.stop], labels)
 
     def activity(self, family: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return the value of each row of a family at the solution (``A x``); labels work as in :meth:`dual`."""
+        """Return the value ``A x`` of each row of a family at the solution. Labels work as in :meth:`dual`."""
         block = self.form.family(family)
         return _select_rows(block, self._activities(block), labels)
 
     def slack(self, family: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return the distance between each row of a family and its nearest side; labels work as in :meth:`dual`.
+        """Return the distance from each row's value to the nearest bound of the row. Labels work as in :meth:`dual`.
 
         The slack is 0 if a row is tight, negative if the row is violated within the solver's tolerance, and infinite if
-        the row has no sides.
+        the row has no bounds.
         """
         block = self.form.family(family)
         return _select_rows(block, self._slacks(block), labels)
@@ -182,7 +185,7 @@ class Solution:
         return np.asarray(self.form.A[block.start : block.stop] @ self.x)
 
     def _slacks(self, block: FamilyBlock) -> Floats:
-        """Return the distance between each row of a family and its nearest side, shape (rows,)."""
+        """Return the distance from each row's value to the nearest bound of the row, for a family, shape (rows,)."""
         activities, rows = self._activities(block), slice(block.start, block.stop)
         return np.asarray(np.minimum(activities - self.form.row_lower[rows], self.form.row_upper[rows] - activities))
 
@@ -227,15 +230,16 @@ class Solution:
         )
 
     def ranging(self, name: str) -> DataFrame:
-        """Return the range within which each cost of a variable, or each row side of a family, can change on its own.
+        """Return how far each cost of a variable, or each row bound of a family, can change while all others are fixed.
 
-        The table of a variable has its labels, then ``cost``, ``lower`` and ``upper``. The point stays optimal while
-        the cost is between ``lower`` and ``upper``. The table of a family has its labels, then ``side``, ``lower`` and
-        ``upper``. The duals stay the same while the side is between ``lower`` and ``upper``.
+        The table of a variable has columns for its labels, then ``cost``, ``lower`` and ``upper``. The point stays
+        optimal while the cost is between ``lower`` and ``upper``. The table of a family has columns for its labels,
+        then ``side`` (the active bound of the row), ``lower`` and ``upper``. The duals stay the same while this bound
+        is between ``lower`` and ``upper``. In both tables, ``lower_objective`` and ``upper_objective`` are the
+        objective values at ``lower`` and ``upper``.
 
-        ``lower_objective`` and ``upper_objective`` are the objective values at ``lower`` and ``upper``. For rows that
-        are not active at a side, all numbers are null. If several bases are optimal, the ranges are those for the
-        solver's basis.
+        For rows that are not active at a bound, all numbers are null. If several bases are optimal, the ranges refer to
+        the solver's basis.
 
         Args:
             name: Name of a variable or a family.
@@ -263,7 +267,7 @@ class Solution:
         return _make_frame(_row_labels(family), side=np.where(is_tight, side, np.nan), **tight_ends)
 
     def _require_values(self, values: Floats | None, quantity: str) -> Floats:
-        """Return the values, or raise a UsageError that says why the solver did not give this quantity."""
+        """Return the values unchanged. If None, raise a UsageError that says why the solver gave no such quantity."""
         if values is None:
             raise UsageError(
                 f"no {quantity}: {self.solver} gives them for optimal models without integer variables only"
@@ -276,8 +280,8 @@ class Solution:
         Args:
             values: One number for each column of the model, shape (n,).
             name: Name of the variable.
-            labels: The labels of one of the variable's columns, to return a single number. None returns an array in the
-                shape of the variable's sets.
+            labels: The labels of one of the variable's columns, to return a single number. With None, an array in the
+                shape of the variable's sets is returned.
         """
         block = self.form.variable(name)
         block_values = values[block.start : block.stop]
@@ -288,7 +292,7 @@ class Solution:
 
 
 def _select_rows(block: FamilyBlock, values: Floats, labels: Sequence[Hashable] | None) -> Any:
-    """Return the values of all rows in a family, or of the rows with ``labels``; a number if these select one row."""
+    """Return the values of a family's rows, or only of the rows with ``labels``; a number if they select one row."""
     if labels is None:
         return read_only(values.copy())
     # A text is a sequence too, but here it is one label.
@@ -297,14 +301,14 @@ def _select_rows(block: FamilyBlock, values: Floats, labels: Sequence[Hashable] 
 
 
 def _labels_at(index_set: IndexSet, places: Ints) -> list[Any]:
-    """Return the labels at given positions in a set, converted to strings unless all have the same simple type."""
+    """Return the labels at given positions in a set. They become strings unless all have the same simple type."""
     labels = [index_set.labels[place] for place in places.tolist()]
     is_simple = len({type(label) for label in labels}) == 1 and isinstance(labels[0], str | int | float | date)
     return labels if is_simple else [str(label) for label in labels]
 
 
 def _column_labels(variable: VariableBlock) -> dict[str, list[Any]]:
-    """Return the labels of a variable's columns, keyed by set name; the names are made distinct."""
+    """Return the labels of a variable's columns, keyed by the set names, which are made distinct."""
     # For each set an array with the position of its label in every column; columns are numbered row-major.
     places = [part.ravel() for part in np.indices(variable.shape)]
     names = _distinct_names([s.name for s in variable.sets])
@@ -312,7 +316,7 @@ def _column_labels(variable: VariableBlock) -> dict[str, list[Any]]:
 
 
 def _row_labels(family: FamilyBlock) -> dict[str, list[Any]]:
-    """Return the labels of a family's rows, keyed by distinct index names; row positions if there are no indices."""
+    """Return the labels of a family's rows, keyed by distinct index names, or row positions if it has no indices."""
     if not family.indices and len(family) > 1:
         return {"row": list(range(len(family)))}
     names = _distinct_names(list(family.indices))
@@ -320,7 +324,7 @@ def _row_labels(family: FamilyBlock) -> dict[str, list[Any]]:
 
 
 def _ends(ranges: Ranges, part: slice) -> dict[str, Floats]:
-    """Return both ends of the ranges in a slice, and the objectives at these ends, as table columns."""
+    """Return, as table columns, both ends of the ranges in a slice and the objectives at these ends."""
     names = ("lower", "upper", "lower_objective", "upper_objective")
     return {name: np.asarray(getattr(ranges, name)[part]) for name in names}
 
@@ -343,7 +347,7 @@ def _distinct_names(names: list[str]) -> list[str]:
 
 
 def _make_frame(labels: dict[str, list[Any]], **numbers: Floats | None) -> DataFrame:
-    """Return a polars table of label columns, followed by columns of numbers; None gives a column of nulls."""
+    """Return a polars table of label columns and then columns of numbers. None becomes a column of nulls."""
     try:
         import polars as pl
     except ModuleNotFoundError as error:
@@ -360,12 +364,12 @@ def _make_frame(labels: dict[str, list[Any]], **numbers: Floats | None) -> DataF
 
 
 def start_vector(form: StandardForm, start: Solution | Mapping[str, ArrayLike]) -> Floats:
-    """Return a starting point as a vector of shape (n,), with NaN for the columns of variables that have no values.
+    """Return a starting point as a vector of shape (n,), with NaN for the columns of variables without values.
 
     Args:
         form: The form.
-        start: An earlier solution, from which variables with the same name and shape are taken; or values by variable
-            name, with or without labels.
+        start: An earlier solution, or values by variable name, with or without labels. From a solution, only variables
+            with the same name and shape are taken.
 
     Raises:
         ModelError: The form has no variable with such a name, or the values do not fit the variable.
@@ -398,11 +402,11 @@ def start_vector(form: StandardForm, start: Solution | Mapping[str, ArrayLike]) 
 def complete_extremum(
     form: StandardForm, start: Floats, columns: slice, lines: Sequence[str], *, is_convex: bool
 ) -> None:
-    """Fill in the values of an absolute value or extremum in a starting point.
+    """Compute the values of an absolute value or extremum in a starting point, in place.
 
-    Users cannot give these values, because the model itself adds the columns of such functions. A column is set to the
-    largest value of its lines, or to the smallest value if the function is concave. It stays NaN if a value that a line
-    needs is missing from the starting point.
+    Users cannot supply these values, because the model itself adds the columns for such functions. A column is set to
+    the largest value of its lines, or to the smallest value if the function is concave. It stays NaN if the starting
+    point has no value for a column that a line needs.
 
     Args:
         form: The form.

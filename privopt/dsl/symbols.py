@@ -1,4 +1,4 @@
-"""Parameters as sympy atoms, accesses such as ``z[i, k]`` to parameters and variables, and expressions over whole sets.
+"""Parameters as sympy atoms, indexed parameters and variables such as ``z[i, k]``, and expressions over whole sets.
 
 Parameters and variables are ``Dummy`` symbols, so that two objects with the same name are never equal. The classes have
 slots, so that assigning to a misspelled attribute is an error.
@@ -43,7 +43,7 @@ _ANY = 2**62
 
 
 class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
-    """The common base of variables and parameters: symbols with a name and sets, which are indexed with ``[...]``."""
+    """The base class of variables and parameters: symbols with a name and sets that are indexed with ``[...]``."""
 
     __slots__ = ("sets",)
 
@@ -58,7 +58,7 @@ class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
         return latex_name(self.name)
 
     def __getitem__(self, key: Any) -> Access:
-        """Return the access ``z[i, k]``: each index is an index expression, a label or a position.
+        """Return the access ``z[i, k]``, in which each index is an index expression, a label or a position.
 
         Raises:
             ModelError: The number of indices is wrong, or an index does not fit its set.
@@ -170,8 +170,8 @@ class Param(Indexable):
     def value(self) -> Any:
         """The numbers: a float for a scalar, a read-only array in the shape of the sets, or the given function.
 
-        It can be set to other numbers of the same shape. It can also be set to a function, if the sets are declared or
-        the value was a function before. Each model that uses the parameter takes the new value at its next solve.
+        This property can be set to other numbers of the same shape. If the sets are declared, or if the value is
+        already a function, it can also be set to a function. Models use the new value at their next solve.
         """
         return float(self.source) if not callable(self.source) and not self.sets else self.source
 
@@ -184,8 +184,8 @@ class Param(Indexable):
         """Check the shape and the entries of a new value, and copy it.
 
         Raises:
-            ModelError: The value has a different shape, contains a NaN, or is a function where the parameter needs an
-                array, or vice versa.
+            ModelError: The value has a different shape, contains a NaN, or is a function although the parameter needs
+                an array, or vice versa.
         """
         was_function = callable(getattr(self, "_source", None))
         if callable(source):
@@ -244,7 +244,7 @@ class Param(Indexable):
 
 
 class Access(Operators, sympy.Expr):  # type: ignore[misc]
-    """``z[i, k]``: a variable or parameter at an index tuple."""
+    """A variable or parameter at an index tuple, such as ``z[i, k]``."""
 
     __slots__ = ()
     is_commutative = True
@@ -311,7 +311,7 @@ class VectorExpression(Operators):
     formula: sympy.Expr
 
     def __init__(self, indices: tuple[Index, ...], formula: sympy.Expr) -> None:
-        """Create the expression that stands for ``formula`` at all values of ``indices``."""
+        """Create an expression whose elements are the values of ``formula`` at all values of ``indices``."""
         self.indices, self.formula = indices, formula
 
     def __repr__(self) -> str:
@@ -353,7 +353,7 @@ class VectorExpression(Operators):
         return VectorExpression(self.indices, function(self.formula))
 
     def combine_with(self, operator: Callable[[Any, Any], Any], other: Any) -> VectorExpression:
-        """Return ``operator(self, other)`` elementwise; ``other`` has any form that :meth:`read_operand` accepts."""
+        """Return ``operator(self, other)`` elementwise, for any ``other`` that :meth:`read_operand` accepts."""
         indices, formula, operand = self.align(other)
         return VectorExpression(indices, operator(formula, operand))
 
@@ -451,7 +451,8 @@ class VectorExpression(Operators):
 def replace_indices(formula: sympy.Expr, new_indices: dict[Index, Index]) -> sympy.Expr:
     """Return a formula in which each key of ``new_indices`` is replaced by its value.
 
-    Indices in the restrictions on sums are replaced too; they are attributes, so sympy's substitution would miss them.
+    Indices in the restrictions on sums are replaced, too. sympy's substitution would miss them, because they are
+    attributes.
     """
     restrictions = {
         restriction: Restriction(tuple(new_indices.get(x, x) for x in restriction.indices), restriction.positions)
@@ -462,7 +463,7 @@ def replace_indices(formula: sympy.Expr, new_indices: dict[Index, Index]) -> sym
 
 
 class _SparseLookup:
-    """The entries of a sparse matrix as a function of arrays of rows and columns."""
+    """A function that returns the entries of a sparse matrix at given rows and columns."""
 
     def __init__(self, matrix: sparse.csr_matrix) -> None:
         """Store the matrix whose entries are looked up."""
@@ -479,7 +480,7 @@ def _fits(a: IndexSet, b: IndexSet) -> bool:
 
 
 def _is_axis(index_set: IndexSet) -> bool:
-    """Return whether a set stands for an unnamed axis of an array that was given without sets."""
+    """Return whether a set represents an unnamed axis of an array that was given without sets."""
     return index_set.name.startswith("axis ")
 
 

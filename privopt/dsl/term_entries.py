@@ -19,7 +19,7 @@ def bind_indices(binding: SummedIndices, places: Places, rows: Ints, size: int) 
 
     Args:
         binding: The summed indices, and the tuples that they are restricted to, if any.
-        places: Positions of the indices that are bound so far, one array of shape (size,) for each index.
+        places: Positions of the indices bound so far, as one array of shape (size,) for each index.
         rows: The row that each entry belongs to, shape (size,).
         size: Number of entries so far.
 
@@ -65,7 +65,9 @@ def bind_indices(binding: SummedIndices, places: Places, rows: Ints, size: int) 
 
 
 def location_text(places: Places, entry: int) -> str:
-    """Return the labels of an entry's indices as a suffix for messages, such as " at i = 'a'"; "" if it has no indices.
+    """Return a suffix for messages with the labels of an entry's indices, such as " at i = 'a'".
+
+    The suffix is empty if the entry has no indices.
 
     Args:
         places: For each index, the positions of its values, shape (entries,).
@@ -84,7 +86,7 @@ def term_entries(
     *,
     allow_infinite: bool = False,
 ) -> tuple[Ints, Ints | None, Floats]:
-    """Return the row, column and value of every matrix entry of a term; the columns are None for a constant.
+    """Return the rows, columns and values of a term's matrix entries. The columns are None for a constant term.
 
     Args:
         term: ``coefficient * variable[indices]`` with its sums.
@@ -117,7 +119,7 @@ def term_entries(
 
 
 def term_columns(term: Term, places: Places, size: int, where: str) -> Ints:
-    """Return the model's column for a term's variable at each index tuple, shape (size,).
+    """Return the index of the column for a term's variable at each index tuple, shape (size,).
 
     Args:
         term: The term, which has a variable.
@@ -178,7 +180,7 @@ def terms_matrix(
 def _sum_duplicates(values: Any, rows: Ints, columns: Ints, shape: tuple[int, int]) -> Any:
     """Return a CSR matrix in which entries that share a row and a column are added up.
 
-    If the entries cancel and only a rounding error is left, the sum becomes 0.
+    If the entries cancel out except for a rounding error, the sum becomes 0.
 
     Args:
         values, rows, columns: Value, row and column of each entry, in any order, shape (entries,).

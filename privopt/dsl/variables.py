@@ -23,8 +23,8 @@ class Variable(Indexable):
     Attributes:
         sets: The sets that the indices run over. A scalar has no sets, and is used in formulas without indices.
         start: Index of the variable's first column in the model.
-        owner: The model that the variable belongs to. Other models refuse it, because its column indices refer to other
-            variables there.
+        owner: The model that the variable belongs to. Other models refuse it, because there its column indices would
+            refer to other variables.
     """
 
     __slots__ = ("_kind", "_lower", "_upper", "owner", "start")

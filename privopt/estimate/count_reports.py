@@ -1,4 +1,4 @@
-"""Functions that count the reports in tables, and that read groups of records and noisy counts."""
+"""Count the reports in tables, and read groups of records and noisy counts."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from privopt.interfaces import Channel, NoisyCounts
 
 @define
 class Counter:
-    """A counter of the reports from one release, which reads the rows of a table batch by batch.
+    """Counts the reports from one release in the rows of a table, which are read batch by batch.
 
     Attributes:
         channel: The channel whose outputs are counted.
         table: The table's name, for faults.
         column: The column that contains the reports.
-        subject: The column that names each report's sender. Only a sender's first report counts, because several
-            reports from one sender are not independent. In traces, the first report is the earliest in time,
-            because whether a later report is new depends on earlier ones.
+        subject: The column that names each report's subject. Only a subject's first report counts, because several
+            reports about one subject are not independent. In traces, the first report is the earliest in time:
+            whether a later report is new depends on earlier ones.
         counted_subjects: The subjects who already have a counted report. The counters for several releases share this
-            set, because one person's reports to two releases are not independent either.
+            set, because reports about one subject from two releases are not independent either.
         report_counts: The counts so far.
         _rows: The number of rows read so far, for the row numbers in faults.
         _first_column: The column that marks each trace's first report; None if the reports are not from traces.
@@ -57,7 +57,7 @@ class Counter:
         )
 
     def check_columns(self, names: Sequence[str]) -> None:
-        """Refuse a table in which a required column is missing, or in which repeated reports are not identifiable.
+        """Refuse a table if a required column is missing, or if a column marks repeated reports.
 
         In addition to the reports, ``apply`` writes columns that mark reports repeated for a place (sticky), reports
         repeated in a trace (kept), and each trace's first report. These columns are recognised by name.
@@ -114,7 +114,7 @@ class Counter:
         )
 
     def number_reports(self, frame: pl.DataFrame) -> pl.Series:
-        """Return a series with the index of each row's report among the outputs, or -1 for a row without a report.
+        """Return the index of each row's report among the outputs, or -1 for a row without a report.
 
         Raises:
             InputError: A report is not an output of the release.
@@ -134,7 +134,7 @@ class Counter:
         return numbers
 
     def pass_rows(self, frame: pl.DataFrame) -> None:
-        """Add a batch's length to the number of rows read, so that faults in later batches name the right row."""
+        """Add a batch's length to the number of rows read, so that faults in later batches state the right row."""
         self._rows += len(frame)
 
     def _read_texts(self, frame: pl.DataFrame, column: str) -> pl.Series:
