@@ -138,7 +138,7 @@ class Counter:
         self._rows += len(frame)
 
     def _read_texts(self, frame: pl.DataFrame, column: str) -> pl.Series:
-        """Return a column's values as strings. Conversion errors name the table."""
+        """Return a column's values as strings. Errors during conversion name the table."""
         with naming(self.table):
             return texts_of(nw.from_native(frame[column], series_only=True))
 
@@ -146,9 +146,9 @@ class Counter:
         """Raise an InputError about the first wrong row in a batch, if any row is wrong.
 
         Args:
-            is_wrong: For each row in the batch, whether it is wrong.
+            is_wrong: Mask of the wrong rows in the batch.
             column: The column at fault.
-            describe: A function that describes what the row at a given index in the batch contains.
+            describe: A function that takes a row's index in the batch, and describes what the row contains.
             expectation: The values that the column must have, in words.
         """
         rows = is_wrong.arg_true()
@@ -160,7 +160,9 @@ class Counter:
             )
 
     def mark_counted_rows(self, frame: pl.DataFrame, has_report: pl.Series) -> pl.Series:
-        """Return a mask of the rows whose report is their subject's first, in the table or, for traces, in time.
+        """Return a mask of the rows whose reports count, because each is the first report about its subject.
+
+        For traces, the first report is the earliest in time. Otherwise, it is the first in the table.
 
         Args:
             frame: A batch of rows.
@@ -201,7 +203,7 @@ def count_tables(
     Args:
         tables: Each release's channel, and a table of reports drawn from it.
         column: The column that contains the reports.
-        subject: The column that names each report's sender; only a sender's first report counts. None if there is no
+        subject: The column that names each report's subject. Only a subject's first report counts. None if there is no
             such column.
 
     Raises:
@@ -223,7 +225,7 @@ def count_tables(
 def to_polars(frame: nw.DataFrame[Any]) -> DataFrame:
     """Convert a table to a polars data frame.
 
-    If a column has mixed types, all columns become text, because Arrow's error message would quote a value.
+    If a column has mixed types, all columns become text. Otherwise, Arrow would raise an error that quotes a value.
     """
     try:
         return frame.to_polars()
@@ -232,10 +234,10 @@ def to_polars(frame: nw.DataFrame[Any]) -> DataFrame:
 
 
 def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
-    """Read the noisy counts from a table with columns id and ``column``, and return them in the order of the inputs.
+    """Read the noisy counts from a table with the columns ``id`` and ``column``, in the order of the inputs.
 
-    The result has shape (N,) for N inputs. Rows with both an unknown id and an empty count are omitted, because they
-    are for sites where nobody is counted.
+    The result has shape (N,) for N inputs. A row with an unknown id and an empty count is skipped, because it belongs
+    to a site where nobody is counted.
 
     Args:
         channel: The release's channel, which names the inputs.
@@ -260,10 +262,10 @@ def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
 
 
 def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
-    """Read the groups of records from a table with columns id and group.
+    """Read the groups of records from a table with the columns ``id`` and ``group``.
 
-    The result maps each group's name to the indices of its records in ``ids``, the ids of the release's records. Groups
-    are in the order in which they first appear.
+    ``ids`` are the ids of the release's records. The result maps each group's name to the indices of its records in
+    ``ids``. Groups are in the order in which they first appear.
     """
     file = File(name=path.name, path=path)
     table = read_table(file, [Column(name="id", kind="id"), Column(name="group", kind="id")])
@@ -271,7 +273,7 @@ def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
 
 
 def groups_of(group: Mapping[int, str]) -> dict[str, Ints]:
-    """Return the indices of each group's records, by group name; ``group`` maps record indices to group names."""
+    """Return the indices of each group's records, by group name. ``group`` maps the index of a record to its group."""
     members_by_group: dict[str, list[int]] = {}
     for number, name in group.items():
         members_by_group.setdefault(name, []).append(number)

@@ -1,4 +1,4 @@
-"""Functions that count trips: rows with two independent reports from one release, for a trip's start and end."""
+"""Count trips. A trip is a row with two independent reports from one release, about the trip's start and its end."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class TripCounts:
 
     Attributes:
         channel: The release's channel.
-        counts: Sparse array of shape (K, K), the number of trips for each pair of outputs, where K is the number of
-            outputs. Rows are the outputs reported for starts; columns are those for ends.
+        counts: The number of trips for each pair of outputs, a sparse array of shape (K, K) for K outputs. Rows are the
+            outputs reported for starts, and columns are those reported for ends.
         skipped: The number of rows with a missing report.
         repeated: The number of trips that were omitted because their subject already had a counted trip.
     """
@@ -56,19 +56,19 @@ class TripCounts:
         return int(self.counts.sum())
 
     def margin(self, end: int) -> Ints:
-        """Return how often each output was reported for starts (``end`` = 0) or for ends (1), shape (outputs,)."""
+        """Return how often each output was reported, shape (outputs,), for starts if ``end`` is 0 or for ends if 1."""
         counts: Ints = np.asarray(self.counts.sum(axis=1 - end)).ravel()
         return counts
 
 
 @define
 class _TripCounter:
-    """A counter of trips, which reads the rows of a table batch by batch.
+    """Counts the trips in the rows of a table, which are read batch by batch.
 
     Attributes:
         start, end: The counters of the reports for starts and for ends.
-        pair_counts: How often each pair of outputs was counted so far. A pair's key is the index of the start's output,
-            times the number of outputs, plus the index of the end's output.
+        pair_counts: The number of trips counted so far for each pair of outputs. The key of a pair is ``s * K + e``,
+            where s and e are the indices of the outputs for start and end, and K is the number of outputs.
         skipped: The number of rows with a missing report so far.
         repeated: The number of trips omitted so far because their subject already had a counted trip.
     """
@@ -127,10 +127,10 @@ def count_trips(channel: Channel, source: TableSource, columns: TripColumns) -> 
 
 
 def check_trip_columns(table: str, names: tuple[str, ...], columns: TripColumns) -> None:
-    """Refuse a table in which a column is missing, or in which a trip's two reports may not be independent.
+    """Refuse a table if a column is missing, or if a trip's two reports may not be independent.
 
-    Reports that are kept for a place (``--sticky``) or in a trace are repeated, so a trip that ends where it began
-    would have the same report twice.
+    Reports that are kept for a place (``--sticky``) or in a trace are repeated. A trip that ends where it began would
+    then have the same report twice.
 
     Args:
         table: The table's name, for faults.

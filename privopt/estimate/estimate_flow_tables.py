@@ -1,4 +1,4 @@
-"""Estimates of flows between groups from tables of trips, in files (``privopt estimate --from --to``) or in memory."""
+"""Estimate flows between groups from tables of trips, in files (``privopt estimate --from --to``) or in memory."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ def _trip_channel(opened: OpenedFolder) -> Channel:
 
 
 def describe_pair_cost(opened: OpenedFolder) -> str:
-    """Return a sentence that states what a trip's two reports cost together.
+    """Return a sentence that states the total privacy cost of a trip's two reports.
 
-    The two reports are drawn independently, so their epsilons add up (sequential composition): if the start moves by d1
-    and the end by d2, the probability of both reports changes by a factor of at most exp(epsilon d1 + epsilon d2).
+    The two reports are drawn independently, so their epsilons add up (sequential composition). If the start moves by
+    the distance d1 and the end by d2, the joint probability of the reports changes by a factor of at most
+    exp(epsilon d1 + epsilon d2).
 
     Args:
         opened: The release from which both reports were drawn.
@@ -65,7 +66,7 @@ def _estimate_opened(
     options: EstimateOptions,
     progress: Progress | None,
 ) -> Flows:
-    """Estimate flows from a table of trips, and add a sentence on what a trip's two reports cost.
+    """Estimate flows from a table of trips, and add a sentence that states the privacy cost of a trip's two reports.
 
     Args:
         opened: The release.
@@ -95,7 +96,7 @@ def write_flows(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Flows:
-    """Estimate flows from the trips in a file, and write the table and, if requested, the page.
+    """Estimate flows from the trips in a file. Write them as a table and, if requested, as an HTML page.
 
     Args:
         folder: The release's folder, which is verified before use.
@@ -103,8 +104,8 @@ def write_flows(
         groups: The CSV file with columns ``id`` and ``group``.
         columns: The names of the table's columns.
         options: The options for the estimate.
-        targets: The files to write, by option: the CSV file for ``--out``, and the HTML file, or None, for
-            ``--report``.
+        targets: The files to write, by option: the CSV file under ``--out``, and under ``--report`` the HTML file, or
+            None for no page.
         force: Whether existing files may be replaced.
         progress: A function that is called with the current step.
 

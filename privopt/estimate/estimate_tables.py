@@ -1,7 +1,7 @@
-"""Estimates of how often each true value occurs, from tables of reports in files (``privopt estimate``) or in memory.
+"""Estimate how often each true value occurs, from tables of reports in files (``privopt estimate``) or in memory.
 
-In both cases, reports are counted (:mod:`.count_reports`), and shares are estimated from the counts (:mod:`.shares`).
-If a release publishes noisy counts instead of reports, the estimate is based on those counts.
+Reports are counted (:mod:`.count_reports`), and shares are estimated from the counts (:mod:`.shares`). If a release
+publishes noisy counts instead of reports, the estimate is based on the noisy counts.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def _estimate_opened(
     Args:
         opened: The release, which must have been verified.
         reports: The table of the release's reports. It is not read if the release publishes noisy counts.
-        read_noisy_counts: A function that takes the channel and returns the noisy counts in the order of its inputs, an
-            array of shape (N,).
+        read_noisy_counts: A function that takes the channel and returns the noisy counts, an array of shape (N,), in
+            the order of the channel's inputs.
         options: The options for the estimate.
         groups: The indices of each group's records, to estimate the groups' shares; None to estimate records' shares.
         progress: A function that is called with the current step.
         column: The column that contains the reports or the noisy counts.
-        subject: The column that names each report's sender; only a sender's first report counts. None if there is no
+        subject: The column that names each report's subject. Only a subject's first report counts. None if there is no
             such column.
         also: Further releases about the same records, each with the table of its reports.
     """
@@ -108,8 +108,7 @@ def _list_notes(opened: OpenedFolder, estimate: Estimate, repeated: int, *, chos
         estimate: The estimate.
         repeated: The number of reports that were omitted because their subject already had a counted report.
         chosen: Whether the resolution was chosen automatically rather than by the user.
-        several: Whether reports from several releases may be about the same people, with no column that names the
-            people.
+        several: Whether several releases may have reports about the same people, and no column names these people.
     """
     lines = []
     if repeated:
@@ -149,7 +148,7 @@ def write_estimate(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Estimate:
-    """Estimate shares from the reports in a file, and write the table and, if requested, the page and the map.
+    """Estimate shares from the reports in a file. Write them as a table and, if requested, as a page and a map.
 
     Args:
         folder: The release's folder, which is verified before use.
@@ -157,7 +156,7 @@ def write_estimate(
         out: The CSV file to write.
         options: The options for the estimate.
         column: The column that contains the reports or the noisy counts.
-        subject: The column that names each report's sender; only a sender's first report counts. None if there is no
+        subject: The column that names each report's subject. Only a subject's first report counts. None if there is no
             such column.
         also: Further releases about the same records, each with its reports.
         groups: The CSV file with columns ``id`` and ``group``, or None.
@@ -225,10 +224,10 @@ def estimate_of(
 
     Args:
         opened: The release.
-        reports: A data frame with the column of reports, or a sequence of reports. If the release publishes noisy
-            counts, the counts themselves.
+        reports: A data frame with the column of reports, or a sequence of reports; for a release that publishes noisy
+            counts, these counts.
         column: The column that contains the reports or the noisy counts.
-        subject: The column that names each report's sender; only a sender's first report counts. None if there is no
+        subject: The column that names each report's subject. Only a subject's first report counts. None if there is no
             such column.
         by: Each record's group, by the record's id, to estimate the groups' shares; None to estimate records' shares.
         also: Further releases about the same records, each with its reports.
@@ -257,9 +256,9 @@ def estimate_of(
 
 
 def _table_source(reports: object, column: str, name: str) -> TableSource:
-    """Return a table source, with a given name, for reports in memory.
+    """Return a table source called ``name`` for reports in memory.
 
-    The reports are a data frame, or a sequence of values for the column ``column``.
+    The reports are a data frame, or a sequence of values, which become the column ``column``.
     """
     reports = values_of(reports)
     if isinstance(reports, (list, tuple, np.ndarray)):

@@ -1,19 +1,18 @@
 """Intervals that hold for any number of reports, from Clopper-Pearson bounds on outputs and linear programs.
 
-Let pi be the records' true shares, and Z the channel (Z_ik is the probability of output k given record i). With
-probability 1 - alpha, the probability of every output k lies between its bounds L_k and U_k. These are Clopper-Pearson
-bounds, each at confidence 1 - alpha / m, where m is the number of bounds. The true shares then satisfy pi >= 0, sum pi
-= 1 and L_k <= (pi Z)_k <= U_k, and the smallest and largest pi_i among all such shares bound all shares simultaneously.
-Linear programs, written in privopt's modelling language, find these extremes.
+Let pi be the true shares of the records, and Z the channel (Z_ik is the probability of output k given record i). Each
+output k has Clopper-Pearson bounds L_k and U_k on its probability. Each of the m bounds has confidence 1 - alpha / m,
+so that with probability 1 - alpha all of them hold. The true shares then satisfy pi >= 0, sum pi = 1 and
+L_k <= (pi Z)_k <= U_k. The smallest and largest pi_i among all such shares therefore bound all shares simultaneously.
+They are found by linear programs, written in privopt's modelling language.
 
 Let h be the vector with a 1 for each record of a group and 0 elsewhere, so that h . pi is the group's share. For every
 vector y with one entry per output, the smallest h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i. If
 y contains the linear program's optimal dual multipliers, this bound equals the program's optimal value. It is valid for
 any y, so the solver's tolerance does not matter.
 
-:mod:`privopt.estimate.linear_intervals` is faster, and handles more records than these programs can. The intervals here
-are narrower for a group that the reports hardly distinguish from others, because they use the bounds on all outputs
-together.
+:mod:`privopt.estimate.linear_intervals` is faster and handles more records. The intervals here are narrower for a group
+that the reports hardly distinguish from others, because they use the bounds on all outputs together.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ def is_affordable(records: int, outputs: int, intervals: int) -> bool:
 def finite_sample(
     columns: Floats, low: Floats, high: Floats, functionals: csr_array, progress: Progress | None = None
 ) -> tuple[Floats, Floats] | None:
-    """Return bounds on h . pi for each functional h, over all shares pi that satisfy the bounds on the outputs.
+    """Return the smallest and the largest h . pi for each functional h, over all shares pi within the outputs' bounds.
 
-    The result is None if no shares satisfy these bounds.
+    The result is None if no shares are within these bounds.
 
     Args:
         columns: Array of shape (N, K), the probability of each output given each record.
@@ -137,8 +136,8 @@ def _solve_programs(
 def _lower_bounds(columns: Floats, low: Floats, high: Floats, h: Floats, y: Floats) -> Floats:
     """Return a lower bound on the smallest h . pi for each functional h, as an array of shape (G,).
 
-    The bounds hold for any multipliers; the formula is in the module's docstring. Each bound is lowered by more than
-    its rounding error.
+    The formula is in the module's docstring, and gives valid bounds for any multipliers. Each bound is lowered by more
+    than its rounding error.
 
     Args:
         columns: Array of shape (N, K), the probability of each output given each record.

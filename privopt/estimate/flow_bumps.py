@@ -1,4 +1,4 @@
-"""Bumps for fitting flows: smooth distributions over records around centres, at several resolutions."""
+"""Bumps for fitting flows. A bump is a smooth distribution over the records near a centre, at some resolution."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Bumps:
     """M bumps at one resolution (:func:`.smooth_shares.make_bumps`), as distributions over outputs and over groups.
 
     Attributes:
-        columns: Array of shape (M, L), the probability of each cell of outputs (:func:`.flow_fit.merge_outputs`) given
-            each bump.
+        columns: Array of shape (M, L), the probability of each cell given each bump. A cell is a set of similar outputs
+            (:func:`.flow_fit.merge_outputs`).
         groups: Array of shape (M, G), the fraction of each bump that lies on each group's records.
     """
 
@@ -31,7 +31,10 @@ class Bumps:
     groups: Floats
 
     def fit_weights(self, counts: Floats, gap: float) -> Floats:
-        """Return the bumps' most likely weights, shape (M,), given how often each cell was reported, shape (L,)."""
+        """Return the most likely weights of the bumps, shape (M,).
+
+        ``counts``, shape (L,), states how often each cell was reported. The fit ends at a gap of ``gap``.
+        """
         is_counted = counts > 0
         weights: Floats = fit(
             np.ascontiguousarray(self.columns[:, is_counted]), counts[is_counted] / counts.sum(), gap=gap
@@ -39,14 +42,17 @@ class Bumps:
         return weights
 
     def find_links(self, counts: Floats, *, extremes: bool = False) -> list[Floats]:
-        """Return initial weights for a fit to trip counts of shape (L, L) (:func:`.flow_links.find_links`)."""
+        """Return initial weights for a fit to trip counts; see :func:`.flow_links.find_links`.
+
+        ``counts``, shape (L, L), contains the number of trips for each pair of cells.
+        """
         starts, ends = (self.fit_weights(counts.sum(axis=axis), REPLICATE_GAP) for axis in (1, 0))
         return find_links(self.columns, counts, starts, ends, extremes=extremes)
 
     def choose_rounds(self, counts: Floats) -> int:
-        """Return the number of rounds whose fit best predicts held-out trips (:func:`.flow_fit.choose_rounds`).
+        """Return the number of rounds after which a fit best predicts held-out trips; see :func:`.choose_rounds`.
 
-        ``counts`` has shape (L, L), with the number of trips for each pair of cells.
+        ``counts``, shape (L, L), contains the number of trips for each pair of cells.
         """
         rng = np.random.default_rng([SEED, 0])
         return choose_rounds(self.columns, counts, self.groups, lambda half: self.find_links(half)[0], rng)
@@ -88,14 +94,14 @@ class BumpMaker:
         return Bumps(columns=shapes @ self._columns, groups=(self._functionals @ shapes.T).T)
 
     def find_resolution(self, resolution: float, max_bumps: int) -> float:
-        """Coarsen ``resolution`` until at most ``max_bumps`` bumps are needed, and return it.
+        """Coarsen ``resolution`` until at most ``max_bumps`` bumps are needed, and return the result.
 
         Each step multiplies the resolution by :data:`.smooth_shares.FINER`. A resolution of 0 is returned unchanged if
-        there are at most ``max_bumps`` records. If there are more, the search starts from the distance between record 0
-        and its nearest neighbour.
+        there are at most ``max_bumps`` records. With more records, it is first replaced by the distance between record
+        0 and its nearest neighbour.
 
         Raises:
-            UsageError: There are more than ``max_bumps`` records, without distances or with too many infinite ones.
+            UsageError: There are more than ``max_bumps`` records, and there are no distances or too many infinite ones.
         """
         if self._records <= max_bumps and resolution == 0.0:
             return 0.0

@@ -5,19 +5,19 @@ probability z_ik z_jl, because its two reports are drawn independently. The dist
 products of two bumps, which are smooth distributions over the records (:mod:`.smooth_shares`). The mixture's weights
 form a matrix W of shape (M, M), where M is the number of bumps. The log-likelihood is concave in the weights.
 
-Outputs that say almost the same about the secret are merged into L cells, at most MAX_CELLS. A report's cell is a
-function of the report, so the likelihood of the observed cells can be maximised instead.
+Outputs that say almost the same about the secret are merged into L cells, where L is at most MAX_CELLS. The likelihood
+of the reported cells is maximised instead of the likelihood of the reported outputs.
 
-Each round of expectation maximisation multiplies the weights, entry by entry, by D = A (C / (A' W A)) A'. Here A, of
-shape (M, L), contains the probability of each cell given each bump, and C, of shape (L, L), contains the fraction of
-trips with each pair of cells. The division is entry by entry too, and ``'`` marks the transpose. The log-likelihood is
+Each round of expectation maximisation multiplies the weights, entry by entry, by D = A (C / (A' W A)) A'. The matrix A
+of shape (M, L) contains the probability of each cell given each bump, and C of shape (L, L) contains the fraction of
+trips with each pair of cells. The division is entry by entry, too, and ``'`` marks the transpose. The log-likelihood is
 below its maximum by at most ln max D per trip (see :mod:`.likelihood`). Rounds are over-relaxed: D is raised to a power
 above 1 as long as the likelihood grows, which saves most of the rounds.
 
-The rounds begin at weights that link starts and ends as closely as the reports show (:mod:`.flow_links`).
-Cross-validation chooses the number of rounds after which further rounds would fit the reports' noise. Finally, the rows
-and columns of the flows are scaled until their sums equal the separate estimates of starts and ends, which are much
-more accurate.
+The rounds begin at weights that link starts and ends as closely as the reports show (:mod:`.flow_links`). The number of
+rounds is chosen by cross-validation, because too many rounds would fit the noise in the reports. Finally, the rows and
+columns of the flows are scaled until their sums equal the separate estimates of starts and ends, which are much more
+accurate.
 
 Source:
     Salakhutdinov, Roweis, "Adaptive overrelaxed bound optimization methods", ICML 2003, section 3.
@@ -75,7 +75,7 @@ class FlowFit:
         cell_probabilities: Array of shape (L, L), the probability of each pair of cells.
         flows: Array of shape (G, G), the share of trips from each group (row) to each group (column), before they are
             scaled to the estimates of starts and ends.
-        gap: A proved bound on how far the cells' log-likelihood is below its maximum, per trip.
+        gap: A proved bound on how far the log-likelihood of the cells is below its maximum, per trip.
     """
 
     weights: Floats
@@ -113,13 +113,19 @@ class FlowRound:
         return FlowRound(weights=scaled, expected=expected, log_likelihood=log_likelihood_of(counts, expected))
 
     def factors(self, columns: Floats, counts: Floats) -> Floats:
-        """Return the next round's factors for the weights, shape (M, M). The largest is 1, so powers are finite."""
+        """Return the factors by which the next round multiplies the weights, shape (M, M), up to a common scale.
+
+        They are scaled so that the largest is 1, which keeps their powers finite.
+        """
         slope = self._slope(columns, counts)
         scaled: Floats = slope / slope.max()
         return scaled
 
     def gap(self, columns: Floats, counts: Floats) -> float:
-        """Return a bound on how far the log-likelihood is below its maximum, per trip: ln max D (see the module)."""
+        """Return a bound on how far the log-likelihood is below its maximum, per trip.
+
+        The bound is ln max D, in the notation of the module's docstring.
+        """
         return max(0.0, float(np.log(self._slope(columns, counts).max())))
 
     def _slope(self, columns: Floats, counts: Floats) -> Floats:
@@ -132,9 +138,9 @@ class FlowRound:
 def merge_outputs(columns: Floats, max_cells: int = MAX_CELLS) -> Ints:
     """Merge outputs that say almost the same about the secret, and return the index of each output's cell, shape (K,).
 
-    The centres of the cells are outputs chosen by farthest-first traversal, and every output is in the cell of the
-    nearest centre. The distance between two outputs is the Hellinger distance between the posterior distributions of
-    the secret under uniform shares.
+    The centres of the cells are outputs chosen by farthest-first traversal, and each output belongs to the cell with
+    the nearest centre. The distance between two outputs is the Hellinger distance between the posterior distributions
+    of the secret given each output, with uniform shares as the prior.
 
     Args:
         columns: Array of shape (N, K), the probability of each output given each record or bump.
@@ -171,9 +177,9 @@ def merge_columns(columns: Floats, cells: Ints) -> Floats:
 
 
 def improve_flows(columns: Floats, counts: Floats, weights: Floats) -> Iterator[FlowRound]:
-    """Yield the given weights, and then those after each round of over-relaxed expectation maximisation.
+    """Yield the given weights, and then the weights after each round of over-relaxed expectation maximisation.
 
-    The log-likelihood never falls. The iteration ends once it no longer rises.
+    The log-likelihood never falls from one round to the next. The iteration ends when it no longer rises.
 
     Args:
         columns: Array A of shape (M, L), the probability of each cell of outputs given each bump.
@@ -198,7 +204,7 @@ def improve_flows(columns: Floats, counts: Floats, weights: Floats) -> Iterator[
 
 
 def fit_flows(columns: Floats, counts: Floats, groups: Floats, weights: Floats, *, gap: float, rounds: int) -> FlowFit:
-    """Fit flows between groups in at most ``rounds`` rounds. The fit ends earlier if the gap is reached.
+    """Fit flows between groups in at most ``rounds`` rounds, or in fewer if the gap is reached.
 
     Args:
         columns: Array of shape (M, L), the probability of each cell of outputs given each bump.
@@ -225,17 +231,17 @@ def choose_rounds(
 ) -> int:
     """Return the number of rounds with the best held-out likelihood in two-fold cross-validation.
 
-    Trips are split at random into two halves. Flows are fitted to each half, and scored on the other half after each
-    round by two likelihoods: that of its cells, and that of the groups to which its reports most likely belong. With
-    many cells, the first alone would favour flows that are too even, although the groups have enough trips to show
-    differences. Each likelihood is greatest after some number of rounds, and the larger of the two numbers is returned.
+    Trips are split at random into two halves. Flows are fitted to each half. After each round, they are scored on the
+    other half by two likelihoods: that of the reported cells, and that of the groups to which the reports most likely
+    belong. With many cells, the first likelihood alone would favour flows that are too even, although there are enough
+    trips per group to show differences. Each likelihood is greatest after some number of rounds. The larger of these
+    two numbers is returned.
 
     Args:
         columns: Array of shape (M, L), the probability of each cell of outputs given each bump.
         counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.
         groups: Array of shape (M, G), the fraction of each bump that lies in each group.
-        link: A function that takes counts of shape (L, L), and returns the weights of shape (M, M) at which the rounds
-            begin.
+        link: A function that takes counts of shape (L, L) and returns the initial weights, shape (M, M).
         rng: The generator that draws the halves.
     """
     first = rng.binomial(counts.astype(np.int64), 0.5).astype(np.float64)
@@ -246,7 +252,7 @@ def choose_rounds(
     group_indicators = np.eye(groups.shape[1])[(columns.T @ groups).argmax(axis=1)]
 
     def by_group(values: Floats) -> Floats:
-        """Sum values for pairs of cells, shape (L, L), into values for pairs of groups, shape (G, G)."""
+        """Add up values for pairs of cells, shape (L, L), to values for pairs of groups, shape (G, G)."""
         sums: Floats = group_indicators.T @ values @ group_indicators
         return sums
 

@@ -1,12 +1,14 @@
 """Intervals for flows, computed by a parametric bootstrap with several plausible fits.
 
-The parametric bootstrap in :mod:`.smooth_intervals` draws reports from one pilot, a fit that stands in for the truth.
-The errors of estimates from these reports include the estimate's bias at that pilot. Reports about trips can leave open
-how closely ends are linked to starts, and a single pilot would ignore other links. Therefore there are up to three
-pilots: a fit that begins at the most likely links, and two that begin as near to the identity, and to independence, as
-the likelihood allows (:mod:`.flow_links`). All have more rounds than the estimate, and finer bumps unless this would
-need too many bumps. A half width is CALIBRATION times the sum of two terms: the largest half width from the pilots, and
-the largest distance between the estimate and a pilot.
+The parametric bootstrap in :mod:`.smooth_intervals` draws reports from one pilot, which is a fit that stands in for the
+truth. The errors of estimates from these reports include the estimate's bias at that pilot.
+
+For trips, the reports may not determine how closely ends are linked to starts, and a single pilot would ignore all
+other plausible links. Therefore up to three pilots are used. The first fit begins at the most likely links. The other
+two begin as near to the identity, and as near to independence, as the likelihood allows (:mod:`.flow_links`). All
+pilots have more rounds than the estimate, and finer bumps unless too many bumps would be needed. A half width is
+CALIBRATION times the sum of two terms: the largest half width from the pilots, and the largest distance between the
+estimate and a pilot.
 
 Nothing here is proved. docs/benchmarks/city.md measures how often these intervals held.
 """
@@ -72,7 +74,7 @@ class FlowModel(NamedTuple):
 def find_half_widths(
     counts: Floats, shares: Floats, model: FlowModel, pilot_bumps: Bumps, confidence: float, progress: Progress | None
 ) -> Floats:
-    """Return the half widths of the flows' intervals, shape (G, G), from the errors of estimates at several pilots.
+    """Return the half widths of the intervals for flows, shape (G, G), from the errors of estimates at several pilots.
 
     The intervals are meant to hold simultaneously.
 
@@ -101,7 +103,7 @@ def find_half_widths(
 def _draw_errors(
     pilot: FlowFit, model: FlowModel, n: int, replicates: int, name: str, progress: Progress | None
 ) -> Floats:
-    """Return the errors of B estimates, shape (B, G * G), each from n trips that are drawn from a pilot.
+    """Return the errors of B estimates, shape (B, G * G). Each estimate is based on n trips drawn from a pilot.
 
     Args:
         pilot: The pilot.

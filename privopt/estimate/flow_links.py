@@ -1,16 +1,16 @@
 """Initial weights for a fit of flows: the most likely mixture of several links between starts and ends.
 
-Expectation maximisation converges slowly if the channel hides much, so its early rounds stay near the initial weights.
-If starts and ends were independent in the initial weights, the estimated flows would be too even. Therefore the initial
-weights are fitted to the reports: they are the most likely mixture of a few links. A link is a distribution over pairs
-of bumps (smooth distributions over records), with one bump for the start of a trip and one for its end. It is an array
-of shape (M, M).
+If the channel is very noisy, expectation maximisation converges slowly, and its early rounds stay near the initial
+weights. With starts and ends independent in the initial weights, the estimated flows would be too even. Therefore the
+initial weights are fitted to the reports: they are the most likely mixture of a few links. A link is a distribution
+over pairs of bumps (smooth distributions over records), one for the start of a trip and one for its end, and is stored
+as an array of shape (M, M).
 
-Let p be the bumps' shares, a_ik the probability of output k given bump i, and m_k the overall probability of output k.
-The kernel K_ij = sum_k a_ik p_j a_jk / m_k is the mean posterior probability of bump j, given a report from bump i.
-Scaled by the roots of p, it is a symmetric matrix without negative eigenvalues, so it also has fractional powers. K^0
-is the identity (each trip ends where it began), and K^1 links bumps that a report does not distinguish. Higher powers
-link more distant bumps and converge to independence. No distances are needed.
+Let p be the shares of the bumps, a_ik the probability of output k given bump i, and m_k the overall probability of
+output k. The kernel K_ij = sum_k a_ik p_j a_jk / m_k is the mean posterior probability of bump j, given a report from
+bump i. Scaled by the square roots of p, it is a symmetric matrix without negative eigenvalues, so it also has
+fractional powers. K^0 is the identity (each trip ends where it began), and K^1 links bumps that a report does not
+distinguish. Higher powers link more distant bumps and converge to independence. No distances are needed.
 """
 
 from __future__ import annotations
@@ -53,16 +53,17 @@ BISECTIONS: Final = 30
 def find_links(
     columns: Floats, counts: Floats, start_shares: Floats, end_shares: Floats, *, extremes: bool = False
 ) -> list[Floats]:
-    """Return weights of shape (M, M) for the most likely mixture of links and, if requested, up to two extreme ones.
+    """Return the weights of the most likely mixture of links, shape (M, M).
 
-    An extreme mixture is as near to the identity, or to independence, as the likelihood allows.
+    If requested, up to two extreme mixtures follow. They are as near to the identity and as near to independence,
+    respectively, as the likelihood allows.
 
     Args:
         columns: Array of shape (M, L), the probability of each cell of outputs given each bump.
         counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.
         start_shares, end_shares: Arrays of shape (M,), the bumps' shares for starts and for ends, which sum to 1.
-        extremes: Whether to return the extreme mixtures too. An extreme mixture that nearly equals the most likely one
-            is omitted.
+        extremes: Whether to return the extreme mixtures, too. An extreme mixture is omitted if it nearly equals the
+            most likely one.
     """
     uniform = UNIFORM_PART / len(columns)
     starts, ends = ((1.0 - UNIFORM_PART) * shares + uniform for shares in (start_shares, end_shares))
@@ -120,7 +121,7 @@ def _move_towards(extreme: Floats, best: Floats, probabilities: Floats, trips: F
     greatest = float(trips @ np.log(best @ probabilities))
 
     def is_likely(part: float) -> bool:
-        """Return whether the mixture with weight ``part`` on the extreme one is plausible."""
+        """Return whether the mixture is plausible that has weight ``part`` on the extreme one."""
         with np.errstate(divide="ignore"):  # some pairs may be impossible under the identity
             value = trips @ np.log(((1.0 - part) * best + part * extreme) @ probabilities)
         return bool(value >= greatest - LIKELY)

@@ -76,8 +76,8 @@ class Flows:
         skipped: The number of rows with a missing report.
         method: ``"maximum-likelihood"``, or ``"smooth-maximum-likelihood"``.
         confidence: The intervals' confidence.
-        gap: A proved bound on how far the log-likelihood was below its maximum at this resolution, per trip, before the
-            flows were scaled to the shares of their starts and ends.
+        gap: A proved bound, per trip, on how far the log-likelihood was below its maximum at this resolution before the
+            flows were scaled to the shares of starts and ends.
         intervals: What the intervals assume: ``"smooth"``, or ``"fitted links"`` if flows are not smooth.
         resolution: The resolution of smooth flows, in ``unit``; 0 if they are not smooth.
         unit: The unit of distance.
@@ -121,7 +121,7 @@ class Flows:
         return {**values, "assumption": self.assumption, "notes": list(self.notes)}
 
     def to_frame(self) -> pl.DataFrame:
-        """Return a table with a row for each flow. Its columns are from, to, share, low, high and assumes."""
+        """Return a table with a row for each flow and the columns from, to, share, low, high and assumes."""
         count = len(self.groups)
         columns: dict[str, Any] = {"from": np.repeat(self.groups, count), "to": np.tile(self.groups, count)}
         figures = {"share": self.shares, "low": self.low, "high": self.high}
@@ -159,8 +159,8 @@ def estimate_flows(
 
     Args:
         trips: The counted trips.
-        options: The options for the estimate. Their ``intervals`` are ignored, because intervals for flows always come
-            from the parametric bootstrap.
+        options: The options for the estimate. The option ``intervals`` is ignored, because intervals for flows always
+            come from the parametric bootstrap.
         groups: The indices of each group's records. Every record is in one group.
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
             shape (B, N); None if there are no distances.

@@ -1,9 +1,9 @@
 """Maximum likelihood from counts of reports, a convex problem that is solved to a proved duality gap.
 
-Let pi be shares of the records, and z_ik the probability of report k given record i. Report k then has probability
-m_k = sum_i pi_i z_ik. The log-likelihood of n reports with counts n_k is sum_k n_k ln m_k, which is concave in pi and
-depends on the reports through their counts alone. Let D_i = sum_k n_k z_ik / m_k. By Jensen's inequality, the
-log-likelihood of pi is below the maximum by at most n ln(max_i D_i / n).
+Let pi be the shares of the records, and z_ik the probability of output k given record i. Output k then has probability
+m_k = sum_i pi_i z_ik. If output k was reported n_k times among n reports, the log-likelihood is sum_k n_k ln m_k, which
+is concave in pi. Let D_i = sum_k n_k z_ik / m_k. By Jensen's inequality, the log-likelihood of pi is below the maximum
+by at most n ln(max_i D_i / n).
 
 The iterative Bayesian update pi_i D_i / n converges to the same maximum, but slowly. The interior point method here
 needs about twenty steps. It starts from uniform shares, so that it finds a central maximum if there are many maxima.
@@ -114,9 +114,9 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
 
 
 def _start_point(p: Floats, columns: Floats, parts: Floats, minimum: float) -> tuple[Floats, Floats]:
-    """Return a starting point in the interior: the shares p themselves, and multipliers of at least ``minimum``.
+    """Return an interior starting point for the shares p: p itself, and multipliers of at least ``minimum``.
 
-    Both are arrays of shape (N,). In the interior, all multipliers are positive.
+    Both are arrays of shape (N,). A point is interior if all shares and multipliers are positive.
 
     Args:
         p: Array of shape (N,), the shares, which are positive and sum to 1.
@@ -164,12 +164,12 @@ def _take_step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Fl
 
 
 def _step_length(values: Floats, step: Floats) -> float:
-    """Return a step length of at most 1 that keeps all values positive: up to 99.5 % of the way to the first zero."""
+    """Return the length of a step: at most 1, and at most 99.5 % of the length at which the first value becomes 0."""
     return float(min(1.0, 0.995 / max(1e-300, float((-step / values).max()))))
 
 
 class _Newton:
-    """A factorisation of Z diag(1 / v) Z' + diag(1 / t), with which Newton's equations are solved several times.
+    """A factorisation of Z diag(1 / v) Z' + diag(1 / t), for solving Newton's equations with several right-hand sides.
 
     Z contains the probability of each report given each record, Z' is its transpose, and v and t are positive vectors.
     If there are at most as many outputs as records, the Woodbury identity reduces the system to one over the outputs.
@@ -179,8 +179,8 @@ class _Newton:
         by_reports: Whether the system was reduced to one over the outputs.
         columns, is_kept: For a reduced system, Z without the records that have almost no weight, and a mask of the
             remaining records.
-        size: The square roots of the matrix's diagonal, by which it was scaled to a unit diagonal.
-        factor: The scaled matrix's Cholesky factor, as SciPy stores it.
+        size: The square roots of the diagonal of the matrix, by which it was scaled to a unit diagonal.
+        factor: The Cholesky factor of the scaled matrix, as SciPy stores it.
     """
 
     def __init__(self, columns: Floats, v: Floats, t: Floats) -> None:
@@ -214,7 +214,7 @@ class _Newton:
         self.factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
 
     def _solve_inner(self, y: Floats) -> Floats:
-        """Solve a system with the matrix that was factorised, undoing the scaling to a unit diagonal."""
+        """Solve a system with the factorised matrix, and undo the scaling to a unit diagonal."""
         from scipy.linalg import cho_solve
 
         solution: Floats = cho_solve(self.factor, y / self.size, check_finite=False) / self.size

@@ -1,16 +1,17 @@
 """Simultaneous intervals from linear estimators, which are fast even for groups among thousands of records.
 
-Let pi be the records' true shares, and Z the channel: Z_ik is the probability of output k given record i. Let g be the
-vector with a 1 for each record of a group and 0 elsewhere, so that g . pi is the group's share. Give each output k a
-weight h_k, which is fixed before the reports are seen. The mean weight of n people's reports has the expectation
-pi . (Z h). Its bias, which is the expectation minus g . pi, lies between min_i (Z h - g)_i and max_i (Z h - g)_i for
-every pi. The remaining error is that of a mean of n independent bounded values. It is covered by the empirical
-Bernstein bound for every n, and by a normal quantile for large n. Therefore any weights give valid intervals, and good
-weights give narrow ones.
+Let pi be the true shares of the records, and Z the channel: Z_ik is the probability of output k given record i. Let g
+be the vector with a 1 for each record of a group and 0 elsewhere, so that g . pi is the group's share.
 
-The weights come from ridge regressions of g on the columns of Z: a larger ridge penalty on h gives more bias and less
-variance. For each group, the regression whose interval is predicted to be the narrowest is used. A random sample of the
-reports is held out for this choice, and is not used for the bounds.
+The share is estimated by a mean of weights. Each output k has a weight h_k, which is fixed before the reports are seen.
+The mean weight of n people's reports has the expectation pi . (Z h). Its bias, which is the expectation minus g . pi,
+lies between min_i (Z h - g)_i and max_i (Z h - g)_i for every pi. The remaining error is that of a mean of n
+independent bounded values. It is bounded by the empirical Bernstein bound for every n, and by a normal quantile for
+large n. Therefore any weights give valid intervals, and good weights give narrow ones.
+
+The weights come from ridge regressions of g on the columns of Z. A larger ridge penalty on h gives more bias and less
+variance. For each group, several penalties are tried, and the regression with the narrowest predicted interval is used.
+A random sample of the reports is held out for this choice, and is not used for the bounds.
 
 Source:
     Maurer, Pontil, "Empirical Bernstein bounds and sample variance penalization", COLT 2009, Theorem 10; Donoho,
@@ -75,13 +76,14 @@ def linear_intervals(
         channels: For each release, an array of shape (N, K), the probability of each output given each record.
         counts: For each release, an array of shape (K,), how often each output was reported.
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
-        confidence: The confidence, in (0, 1). Its complement is divided evenly among groups, releases and sides.
+        confidence: The confidence, in (0, 1). The error probability, 1 - confidence, is divided evenly among groups,
+            releases and the two sides of an interval.
         finite: Whether the intervals must hold for every number of reports, or only for many reports.
         progress: A function that is called with the current step.
 
     Returns:
-        The lower and the upper bounds, two arrays of shape (G,) with entries in [0, 1]; None if no shares lie within
-        them.
+        The lower and the upper bounds, two arrays of shape (G,) with entries in [0, 1], or None if no shares lie within
+        these bounds.
 
     Notes:
         The eigendecomposition of order min(N, K) takes 5 s on one core if the order is 2,032. Each ridge then takes
@@ -151,10 +153,10 @@ class _Means:
         self._cuts = np.cumsum([len(release_roots) for release_roots in roots])[:-1]
 
     def find_narrowest(self, groups: Floats, ridges: Sequence[float]) -> tuple[Floats, Floats]:
-        """Return each group's lower and upper bounds, shape (G,), from one of the regressions.
+        """Return the lower and upper bounds on each group's share, shape (G,) each.
 
-        The regression is the one that is predicted to give the narrowest interval. The predictions use the held-out
-        reports, whereas the bounds themselves use the other reports.
+        For each group, the bounds come from the regression that is predicted to give the narrowest interval. The
+        predictions use the held-out reports, whereas the bounds use the other reports.
 
         Args:
             groups: Array of shape (N, G) with a 1 where a record belongs to a group.
@@ -180,9 +182,9 @@ class _Means:
         return low, high
 
     def _estimate_means(self, weights: Sequence[Floats]) -> tuple[Floats, Floats]:
-        """Return the mean weights over reports, and the half widths for the means' errors, shape (2, G) each.
+        """Return the mean weights over reports, and the half widths for the errors of these means, shape (2, G) each.
 
-        The first row is for the reports used to choose the weights, the second for those used for the bounds.
+        The first row is for the reports used to choose the weights, the second for the reports used for the bounds.
 
         Args:
             weights: For each release, an array of shape (K, G) with its outputs' weights.
@@ -200,10 +202,10 @@ class _Means:
 
 
 def _split_reports(counts: Ints, chance: np.random.Generator) -> tuple[Ints, Ints]:
-    """Split reports at random into those for choosing weights and those for bounds, and return both parts' counts.
+    """Split reports at random into two parts, and return the counts of each part, shape (K,).
 
-    Each part's counts have shape (K,). If there are three or more reports, at least one is in the first part and at
-    least two are in the second.
+    The first part is for choosing the weights, and the second part is for the bounds. If there are three or more
+    reports, the first part has at least one, and the second part has at least two.
 
     Args:
         counts: Array of shape (K,), how often each output was reported.
@@ -218,10 +220,10 @@ def _split_reports(counts: Ints, chance: np.random.Generator) -> tuple[Ints, Int
 
 
 def _probability_roots(channel: Floats, reports_apart: Ints) -> Floats:
-    """Return the square roots of the outputs' estimated probabilities, shape (K,), which are never 0.
+    """Return the square roots of the estimated probabilities of the outputs, shape (K,), which are never 0.
 
-    The estimate combines the held-out reports with half a pseudo-count per output. The pseudo-counts are distributed
-    as reports would be under uniform shares.
+    The estimate combines the held-out reports with K / 2 pseudo-counts in total. The pseudo-counts are distributed as
+    reports would be under uniform shares.
 
     Args:
         channel: Array of shape (N, K), the probability of each output given each record.
@@ -234,7 +236,7 @@ def _probability_roots(channel: Floats, reports_apart: Ints) -> Floats:
 
 
 def _weighted_moments(h: Floats, reports: Ints) -> tuple[Floats, Floats]:
-    """Return the mean and the sample variance (with n - 1) of weights over reports, shape (G,) each.
+    """Return the mean and the sample variance (with divisor n - 1) of weights over reports, shape (G,) each.
 
     Args:
         h: Array of shape (K, G), the outputs' weights.
@@ -247,16 +249,16 @@ def _weighted_moments(h: Floats, reports: Ints) -> tuple[Floats, Floats]:
 
 
 def _bernstein_half_width(error: float) -> HalfWidth:
-    """Return a function for half widths around means of bounded values, which fail with probability at most ``error``.
+    """Return a function that computes half widths around means of bounded values, valid for every number of values.
 
-    The half widths hold for every number of values. They follow from Bernstein's bound, with an upper bound on the
-    standard deviation (Maurer and Pontil 2009, Theorem 10). A tenth of the error probability is spent on the deviation,
-    and the rest on the two sides of the mean.
+    An interval with such a half width fails to contain the expectation with probability at most ``error``. The half
+    widths follow from Bernstein's bound, with an upper bound on the standard deviation (Maurer and Pontil 2009, Theorem
+    10). A tenth of the error probability is spent on the deviation, and the rest on the two sides of the mean.
     """
     side_log, deviation_log = math.log(1 / (0.45 * error)), math.log(1 / (0.1 * error))
 
     def half_width(variance: Floats, span: Floats, reports: int) -> Floats:
-        """Return the half widths, given the number of reports and the values' variances and ranges, shape (G,) each."""
+        """Return the half widths, shape (G,), for values with the given variances and ranges, shape (G,) each."""
         deviation_bound = np.sqrt(variance) + span * math.sqrt(2 * deviation_log / max(1, reports - 1))
         return deviation_bound * math.sqrt(2 * side_log / reports) + span * side_log / (3 * reports)
 
@@ -264,23 +266,24 @@ def _bernstein_half_width(error: float) -> HalfWidth:
 
 
 def _normal_half_width(error: float) -> HalfWidth:
-    """Return a function for half widths around means of many values, which fail with probability ``error``.
+    """Return a function that computes half widths around means of many values.
 
-    Each half width is the standard error times a quantile of the normal distribution.
+    An interval with such a half width fails to contain the expectation with probability ``error``, asymptotically. Each
+    half width is the standard error times a quantile of the normal distribution.
     """
     from scipy.stats import norm
 
     quantile = float(norm.isf(error / 2))
 
     def half_width(variance: Floats, span: Floats, reports: int) -> Floats:
-        """Return the half widths, given variances of shape (G,) and the number of reports; ``span`` is not used."""
+        """Return the half widths, shape (G,), for values with the given variances, shape (G,). ``span`` is not used."""
         return quantile * np.sqrt(variance / reports)
 
     return half_width
 
 
 class _Ridges:
-    """Ridge regressions with one matrix A, which share one eigendecomposition.
+    """Ridge regressions with the same matrix A. The eigendecomposition is computed once for all of them.
 
     Each regression finds the weights u that minimise |A u - g|^2 + ridge |u|^2, for a right-hand side g and a ridge
     penalty.

@@ -70,7 +70,7 @@ def _by_record(estimate: Estimate) -> dict[str, Floats]:
 
 @use_theme
 def interval_figure(estimate: Estimate) -> Figure:
-    """Draw the largest shares with their intervals and, if the outputs are the records, the raw reports' shares."""
+    """Draw the largest shares with their intervals, and their shares of the raw reports if the outputs are the records."""
     largest = np.argsort(-estimate.shares, kind="stable")[:MAX_DRAWN_INTERVALS]
     names = [estimate.ids[g][:24] for g in largest.tolist()]
     figure, axes, positions = rows_of(names, "share (%)", width=7.2, row=0.18)
@@ -127,7 +127,7 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str, *, per
         estimate: The estimate.
         opened: The release from which the reports were drawn.
         reports: The name of the table of reports.
-        per_subject: Whether only each subject's first report counts, so that the shares are shares of people.
+        per_subject: Whether only each subject's first report counts. If so, the shares are shares of people.
     """
     lead = f"{_describe_source(estimate, per_subject=per_subject)} {_describe_intervals(estimate)}"
     # There can be two gaps, to two different maxima, which only experts tell apart.
@@ -201,8 +201,8 @@ def _map_sections(estimate: Estimate, channel: Channel | None) -> list[Section]:
 def map_figure(estimate: Estimate, channel: Channel) -> Figure:
     """Draw maps of an estimate's shares.
 
-    For groups, three maps show each group's share and both ends of its interval. Each has its own colour scale, because
-    on a common scale, wide intervals would make all shares look alike. For records, two maps show the reported and the
+    For groups, three maps show each group's share and both ends of its interval. Each map has its own colour scale. On
+    a common scale, wide intervals would make all shares look alike. For records, two maps show the reported and the
     estimated shares.
 
     Args:

@@ -1,18 +1,18 @@
 """Asymptotic profile-likelihood intervals for sums of shares that were estimated from noisy reports.
 
-Let pi be the records' shares, and h the vector with a 1 for each record in a group and 0 elsewhere, so that h . pi is
-the group's share. The profile at a value v is the greatest log-likelihood, per report, of shares with h . pi = v. The
-interval consists of the values v at which the profile is at most chi-squared / 2n below its maximum, where n is the
-number of reports and chi-squared is the quantile for the confidence.
+Let pi be the shares of the records, and h the vector with a 1 for each record in a group and 0 elsewhere, so that
+h . pi is the group's share. The profile at a value v is the greatest log-likelihood, per report, of shares with
+h . pi = v. The interval consists of the values v at which the profile is at most chi-squared / 2n below its maximum,
+where n is the number of reports and chi-squared is the quantile for the confidence.
 
 The profile is found without constraints. Let c be a number such that all entries of the vector T = 1 + c h are
 positive. The shares that maximise the log-likelihood minus ln(T . pi) are the best among all shares with the same
-h . pi. With T_i pi_i as the unknowns, this is an ordinary maximum likelihood problem with the probabilities z_ik / T_i,
-where z_ik is the probability of output k given record i. As c goes from -1 to infinity, v falls from its largest value
-to 0.
+h . pi, a value called v. With T_i pi_i as the unknowns, this is an ordinary maximum likelihood problem with the
+probabilities z_ik / T_i, where z_ik is the probability of output k given record i. As c grows from -1 to infinity, v
+falls from its largest value to 0.
 
 Each such fit also bounds the profile at every other value v': the profile is at most the sum of the fit's objective,
-its gap and ln(1 + c v'). A v' at which this bound has fallen far enough is a valid end for the interval: it is never
+the fit's gap and ln(1 + c v'). If this bound is low enough at v', then v' is a valid end for the interval: it is never
 inside the true end, however inaccurate the fit is. This also holds if v jumps as c grows, as it does with few reports.
 The tightest end that is found is used.
 """
@@ -62,7 +62,7 @@ def profile_intervals(
         reports: The number of reports, n.
         functionals: Sparse matrix of shape (G, N) with entries 0 and 1, whose rows are the vectors h.
         confidence: The confidence, in (0, 1).
-        progress: A function that is called with the number of intervals that are done.
+        progress: A function that is called with the number of finished intervals.
 
     Notes:
         An interval takes about fifteen fits. An end that is not found exactly lies outside the exact end, never inside.
@@ -82,17 +82,16 @@ def profile_intervals(
 
 
 def _allowed_drop(confidence: float, reports: int) -> float:
-    """Return the largest drop of the profile below its maximum inside an interval, per report (Wilks' theorem)."""
+    """Return how far the profile may drop below its maximum inside an interval, per report (Wilks' theorem)."""
     from scipy.stats import chi2
 
     return float(chi2.ppf(confidence, 1)) / (2 * reports)
 
 
 def gap_for(confidence: float, reports: int) -> float:
-    """Return a gap for the log-likelihood, per report, that does not widen intervals noticeably.
+    """Return a gap for the log-likelihood, per report, that is too small to widen intervals noticeably.
 
-    The gap is a small fraction of how far the profile drops inside an interval, for this confidence and this number of
-    reports.
+    It is a small fraction of the distance by which the profile drops inside an interval.
     """
     return max(MIN_GAP_PER_REPORT, min(1e-6, _allowed_drop(confidence, reports) / 50))
 
@@ -128,6 +127,8 @@ def _find_end(
 
     def measure_excess(log_tilt: float) -> float:
         """Return how far the profile at a tilt is above the level, and store the interval end that the fit proves.
+
+        The tilt T is described in the module's docstring.
 
         Args:
             log_tilt: |ln T|, which is positive. T tilts the likelihood against the records with h = 1 (sign 1) or in

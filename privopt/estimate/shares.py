@@ -65,9 +65,8 @@ class EstimateOptions:
             for many reports. Smooth intervals hold for many reports if the shares are smooth over the map
             (:mod:`privopt.estimate.smooth_intervals`).
         resolution: The resolution of smooth shares (:mod:`privopt.estimate.smooth_shares`), in the unit of distance; 0
-            for shares that are not smooth. None means that shares are smooth only if the intervals are smooth, or if
-            there are more than 300 records with distances; they then have the finest resolution that the reports
-            support.
+            for shares that are not smooth. With None, shares are smooth only if the intervals are smooth or if there
+            are more than 300 records with distances; the resolution is then the finest that the reports support.
     """
 
     confidence: float = 0.95
@@ -133,16 +132,16 @@ class Estimate:
             maximum is taken over shares with the same resolution.
         intervals: ``"finite-sample"``, ``"asymptotic"`` or ``"smooth"``. All intervals hold simultaneously, except
             asymptotic intervals for up to 300 single records, each of which holds individually.
-        intervals_by: ``"linear programs"``, ``"linear estimators"``, both, ``"profile likelihood"``, ``"parametric
-            bootstrap"`` or ``"noise"``; ``", each by itself"`` follows if the intervals do not hold simultaneously.
-        assumption: A sentence that states what smooth intervals assume about the shares; empty if intervals assume
-            nothing.
+        intervals_by: The method that found the intervals: ``"linear programs"``, ``"linear estimators"``, both,
+            ``"profile likelihood"``, ``"parametric bootstrap"`` or ``"noise"``. If the intervals do not hold
+            simultaneously, ``", each by itself"`` follows.
+        assumption: A sentence that states what smooth intervals assume about the shares; empty for other intervals.
         resolution: The resolution of smooth shares, in ``unit``; 0 if shares are not smooth.
-        whole_gap: A bound like ``gap``, but for the maximum over all distributions. The two are equal unless shares are
-            smooth.
+        whole_gap: A bound like ``gap``, but relative to the maximum over all distributions. It equals ``gap`` unless
+            shares are smooth.
         unit: The unit of distance.
         skipped: The number of rows without a report.
-        reported: Array of shape (G,), the shares among the raw reports; None unless the outputs are the records.
+        reported: Array of shape (G,), the shares of the raw reports; None unless the outputs are the records.
         group_of: Array of shape (N,), the index of each record's group, or -1 for a record without a group; None if
             there are no groups.
         notes: Warnings for users of the estimate, as sentences.
@@ -174,7 +173,7 @@ class Estimate:
 
     @property
     def gaps(self) -> str:
-        """Text that states the gap and, for smooth shares, the gap over all distributions; empty for noisy counts."""
+        """A description of the gap and, for smooth shares, of the gap over all distributions; empty for noisy counts."""
         if self.method == NOISY_COUNTS:
             return ""
         whole_text = f", gap_to_all {self.whole_gap:.2g}" if self.resolution else ""
@@ -188,7 +187,7 @@ class Estimate:
         return {**values, **assumption, "gap_to_all": self.whole_gap, "notes": list(self.notes)}
 
     def to_frame(self) -> pl.DataFrame:
-        """Return a table with columns id, share, low and high, and ``assumes`` if intervals rest on an assumption."""
+        """Return a table with the columns id, share, low, high and, if intervals rest on an assumption, assumes."""
         columns: dict[str, Any] = {"id": list(self.ids), "share": self.shares, "low": self.low, "high": self.high}
         if self.assumption:
             columns["assumes"] = [SMOOTH] * len(self.ids)
@@ -221,7 +220,7 @@ def estimate(
     unit: str = "",
     progress: Progress | None = None,
 ) -> Estimate:
-    """Estimate the share of secrets at each record, or in each group of records, from reports.
+    """Estimate the share of each record, or of each group of records, among the true values behind the reports.
 
     Args:
         observed: The counts for one release, or for several releases with the same inputs. The reports must be
@@ -298,7 +297,7 @@ def fit_reports(
     rows: Rows | None,
     progress: Progress | None = None,
 ) -> Fit:
-    """Return the records' most likely shares, which are smooth if the options or the number of records call for it.
+    """Return the most likely shares of the records. They are smooth if the options or the number of records require it.
 
     Args:
         columns: Array of shape (N, K), the probability of each output given each record.
@@ -322,7 +321,7 @@ def fit_reports(
 
 
 def _thread_limit(reported_columns: Floats, resolution: float) -> int | None:
-    """Return the number of threads for linear algebra: None (one for each processor) for large matrices, otherwise 1.
+    """Return the number of threads for linear algebra: 1 for small matrices, None (one per processor) for large ones.
 
     With small matrices, threads mostly wait for one another, which is slow on a busy machine. If ``resolution`` is
     above 0, bumps are fitted, and their matrix is small.
@@ -334,8 +333,8 @@ def _thread_limit(reported_columns: Floats, resolution: float) -> int | None:
 def _without_smoothness(options: EstimateOptions) -> tuple[EstimateOptions, tuple[str, ...]]:
     """Replace smooth intervals by finite-sample ones. Return the options, with a note if they were changed.
 
-    This function is called when the best fit is not smooth: there are many reports, or the reports show that people are
-    concentrated at few records. The intervals must not assume smoothness in that case.
+    This function is called if the best fit is not smooth, so that the intervals must not assume smoothness. Such fits
+    occur if there are many reports, or if the reports show that people are concentrated at few records.
     """
     if options.intervals != "smooth":
         return options, ()
@@ -344,7 +343,7 @@ def _without_smoothness(options: EstimateOptions) -> tuple[EstimateOptions, tupl
 
 
 def collect_reports(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
-    """Return all releases' channels as one array of shape (N, K), and each output's count, an array of shape (K,).
+    """Combine several releases: return their channels as one array, shape (N, K), and their output counts, shape (K,).
 
     Raises:
         UsageError: Releases have different records, or :func:`check_possible` refuses the counts.
@@ -377,9 +376,9 @@ def check_possible(outputs: Sequence[str], columns: Floats, counts: Floats | Int
 
 
 def group_functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> tuple[tuple[str, ...], csr_array]:
-    """Return the names of the groups (or records), and a matrix with a 1 where a record belongs to a group.
+    """Return the names of the groups, and a sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
 
-    The matrix has shape (G, N). It is sparse, because a dense one would take 20 GB for 50,000 single records.
+    For 50,000 records that are each a group, a dense matrix would take 20 GB.
 
     Args:
         ids: The ids of the N records.
@@ -398,7 +397,10 @@ def group_functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> 
 
 
 def _group_of(groups: Mapping[str, Ints] | None, records: int) -> Ints | None:
-    """Return the index of each record's group, shape (N,), or -1 for a record without one; None without groups."""
+    """Return the index of each record's group, shape (N,), or -1 for a record without a group.
+
+    The result is None if there are no groups.
+    """
     if groups is None:
         return None
     group_numbers = np.full(records, -1, dtype=np.int64)
@@ -417,7 +419,9 @@ def _find_intervals(
     options: EstimateOptions,
     progress: Progress | None,
 ) -> tuple[Floats, Floats, str, tuple[str, ...]]:
-    """Return the intervals' lower and upper ends, shape (G,) each, the name of the method that found them, and notes.
+    """Find intervals for the shares, and return their lower ends, their upper ends, the method's name and notes.
+
+    The arrays of lower and upper ends have shape (G,).
 
     Args:
         observed: The counts for each release.
@@ -470,7 +474,7 @@ def _find_intervals(
 def _program_intervals(
     observed: Sequence[ReportCounts], functionals: csr_array, confidence: float, progress: Progress | None
 ) -> tuple[Floats, Floats] | None:
-    """Return intervals from linear programs over the shares that are consistent with the output counts.
+    """Compute intervals by linear programs over all shares that are consistent with the output counts.
 
     The result is None if no shares are consistent with the counts.
 
@@ -495,7 +499,7 @@ def _program_intervals(
 
 
 def _reported_shares(observed: Sequence[ReportCounts], functionals: csr_array) -> Floats | None:
-    """Return each group's share of the raw reports, shape (G,); None unless every release's outputs are its records.
+    """Return each group's share of the raw reports, shape (G,), or None if outputs and records differ in a release.
 
     Args:
         observed: The counts for each release.
@@ -513,9 +517,9 @@ def estimate_of_counts(
 ) -> Estimate:
     """Estimate the shares of people at each input from noisy counts.
 
-    The maximum-likelihood count under symmetric noise is the noisy count, or 0 if that is negative. Each of the N noise
-    values exceeds its bound with probability at most (1 - confidence) / N. With the given confidence, all counts and
-    therefore all shares lie in their intervals simultaneously.
+    Under symmetric noise, the maximum-likelihood count is the noisy count, or 0 if the noisy count is negative. Each of
+    the N noise values exceeds its bound with probability at most (1 - confidence) / N. Therefore all counts, and with
+    them all shares, lie in their intervals simultaneously with the given confidence.
 
     Args:
         channel: The channel of the release.

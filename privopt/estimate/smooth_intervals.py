@@ -1,16 +1,17 @@
 """Intervals for shares that are assumed to be smooth over the map, calibrated by a parametric bootstrap.
 
-Intervals that hold for every distribution are wide, because the distribution could be concentrated at the places about
-which the reports say the least. An estimate for many records assumes more: its shares are mixtures of bumps
+Intervals that hold for every distribution are wide, because the distribution could be concentrated at places about
+which the reports say little. An estimate for many records assumes more: its shares are mixtures of bumps
 (:mod:`.smooth_shares`). These intervals make the same assumption, at a resolution that is PILOT_REFINEMENT times finer.
+
 The most likely shares at this finer resolution serve as a pilot. The bootstrap repeats two steps: it draws as many
-reports from the pilot as were observed, and estimates shares from them at the original estimate's resolution. The
-errors of these estimates contain the reports' variance, and the bias that results from smoothing shares as rough as the
+reports from the pilot as were observed, and it estimates shares from them at the resolution of the original estimate.
+The errors of these estimates contain the variance of the reports, and the bias from smoothing shares as rough as the
 pilot.
 
-A half width is a multiple of its share's root mean square error. All shares have the same multiple, which makes the
-intervals hold simultaneously. It is a quantile of the largest relative error among all shares, under a multivariate t
-distribution with the mean and the covariance of the drawn errors.
+The half width for a share is a multiple of the share's root mean square error. The multiple is the same for all shares,
+and is chosen such that the intervals hold simultaneously. It is a quantile of the largest relative error among all
+shares, under a multivariate t distribution with the mean and the covariance of the drawn errors.
 
 Source:
     Efron, Tibshirani, "An Introduction to the Bootstrap", 1993, chapters 6 and 12; Haerdle, Marron, "Bootstrap
@@ -66,7 +67,7 @@ def smooth_intervals(
     gap: float,
     progress: Progress | None = None,
 ) -> tuple[Floats, float]:
-    """Return the half widths, shape (G,), of simultaneous intervals for smooth shares, and the pilot's resolution.
+    """Return the half widths of simultaneous intervals for smooth shares, shape (G,), and the pilot's resolution.
 
     Args:
         channels: For each release, an array of shape (N, K), the probability of each output given each record.
@@ -76,8 +77,8 @@ def smooth_intervals(
         resolution: The estimate's resolution, above 0.
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
         confidence: The confidence, in (0, 1).
-        gap: The estimate's fit ended once its log-likelihood, per report, was within this distance of the maximum. The
-            fits here end at the same distance.
+        gap: The distance from the maximum log-likelihood, per report, at which the fit for the estimate ended. The fits
+            here end at the same distance.
         progress: A function that is called with the number of the current draw.
 
     Raises:
@@ -119,9 +120,9 @@ def half_widths_of(errors: Floats, confidence: float, reports: int) -> Floats:
     Args:
         errors: Array of shape (B, G), the errors of B estimates of shares whose true values are known.
         confidence: The confidence, in (0, 1).
-        reports: The number of reports, n, for each estimate. No half width is below ln(G / (1 - confidence)) / n. This
-            is the rule of three for all G shares at once: a smaller share may not occur in any of the n reports, so it
-            cannot be distinguished from 0.
+        reports: The number of reports, n, for each estimate. No half width is below ln(G / (1 - confidence)) / n, which
+            is the rule of three for all G shares at once. A smaller share cannot be distinguished from 0, because it
+            may not occur in any of the n reports.
     """
     replicates, count = errors.shape
     sizes = np.sqrt((errors**2).mean(axis=0))

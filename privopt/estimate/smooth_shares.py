@@ -1,12 +1,14 @@
-"""Smooth shares, which are mixtures of bumps over the records at the finest resolution that the reports support.
+"""Smooth shares: mixtures of bumps over the records, at the finest resolution that the reports support.
 
-With a thousand records, the maximum of the likelihood concentrates all shares on a few records. These shares can be
-farther from the truth than the reports themselves, because reports with a kilometre of noise say little about which of
-ten streets a person is in. A bump at resolution r is proportional to exp(-(d / r)^2 / 2) at distance d from its centre.
-Mixtures of bumps whose centres are about r apart are a convex family too, so the maximum over these mixtures is also
-found to a proved gap. (This is a sieve; compare the smoothed EM algorithm by Silverman et al. 1990.) Resolutions are
-tried from coarse to fine. The best r is the one with the greatest maximum log-likelihood minus the number of bumps
-(Akaike's criterion). If the finest resolution is the best, shares that are not smooth are tried too.
+With a thousand records, the likelihood is greatest for shares that are concentrated on a few records. These shares can
+be farther from the truth than the raw reports, because reports with a kilometre of noise say little about which of ten
+streets a person is in. Smooth shares avoid this.
+
+A bump at resolution r is proportional to exp(-(d / r)^2 / 2) at distance d from its centre. The mixtures of bumps whose
+centres are about r apart form a convex family, so the maximum of the likelihood over these mixtures is also found to a
+proved gap. (This is a sieve; compare the smoothed EM algorithm by Silverman et al. 1990.) Resolutions are tried from
+coarse to fine. The best resolution has the greatest maximum log-likelihood minus the number of bumps (Akaike's
+criterion). If the finest resolution is the best, shares that are not smooth are tried, too.
 """
 
 from __future__ import annotations
@@ -43,8 +45,9 @@ Rows = Callable[[Ints], Floats]
 def make_bumps(rows: Rows, count: int, resolution: float) -> Floats | None:
     """Return M bumps, which are distributions over the N records, as an array of shape (M, N).
 
-    Every record lies within the resolution of a bump's centre. Centres are chosen by farthest-first traversal from
-    record 0. The result is None if the array would have more than :data:`MAX_BUMP_ENTRIES` entries.
+    The centres of bumps are chosen by farthest-first traversal from record 0, until the distance from every record to
+    the nearest centre is at most the resolution. The result is None if the array would have more than
+    :data:`MAX_BUMP_ENTRIES` entries.
 
     Args:
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
@@ -124,10 +127,10 @@ def resolved_fit(
 
 
 def _list_resolutions(rows: Rows, count: int) -> Iterator[float]:
-    """Yield resolutions from coarse to fine, from a quarter of the greatest distance to the typical neighbour distance.
+    """Yield resolutions from coarse to fine, from a quarter of the greatest distance to a typical neighbour distance.
 
-    The typical neighbour distance is the median, over up to 200 records, of the distance to the nearest neighbour at
-    another place. ``count`` is the number of records.
+    The typical neighbour distance is the median distance from up to 200 records to their nearest neighbours at another
+    place. ``count`` is the number of records.
     """
     first_distances = rows(np.array([0]))[0]
     # The greatest distance is found approximately, in two sweeps: as that from the record that is farthest from record
