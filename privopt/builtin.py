@@ -17,7 +17,7 @@ def privopt_roles() -> Sequence[RoleSpec]:
 
 @hookimpl
 def privopt_kinds() -> Sequence[KindSpec]:
-    """Return the core's own notions of privacy, solvers and decomposer."""
+    """Return the kinds that the core registers: its notions of privacy, its solvers and its decomposer."""
     # The role, name, target and summary of each kind. Users write the names after --solver and in the file's kind keys.
     rows = [
         ("notion", "pure-dp", "privopt.interfaces.notions:PureDP", "epsilon-DP between neighbouring inputs"),

@@ -274,7 +274,7 @@ class Faults:
 
     @property
     def listed(self) -> list[Fault]:
-        """The first :data:`MOST_FAULTS` faults and, if there are more, a fault that says how many."""
+        """The first :data:`MOST_FAULTS` faults and, if there are more, a fault that states the number of the others."""
         unlisted_count = self.count - len(self._first)
         if not unlisted_count:
             return list(self._first)
@@ -420,7 +420,7 @@ class SolverDiedError(SolverError):
 
 
 class DoesNotHoldError(PrivoptError):
-    """A folder is refused because checksums or claims do not hold. The message has one line for each failure."""
+    """Checksums or claims in a folder do not hold. The message has one line for each failure."""
 
     exit_code = 1
 

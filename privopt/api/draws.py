@@ -1,7 +1,7 @@
 """Functions that draw reports about one secret (``privopt sample``), in blocks of bounded size.
 
-A charged draw must not look at its secret before the charge is on disk. Otherwise, whether a charge was made could
-reveal something about the secret. Unknown ids are therefore refused only when reports are drawn for them.
+A secret must not be used before the charge for its draw is on disk. Otherwise, whether a charge was made could reveal
+something about the secret. Unknown ids are therefore refused only when reports are drawn for them.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class OpenRelease:
 
     @property
     def result(self) -> Result:
-        """The content of result.json."""
+        """The contents of result.json."""
         return self.opened.result
 
     @property
@@ -308,14 +308,14 @@ class OpenRelease:
             by: The group of each record. If given, the shares of groups are estimated.
             also: Further releases over the same records, each with its own reports.
             confidence: The confidence of the intervals.
-            gap: The gap between the log-likelihood and its maximum, per report, at which the fit ends; see
-                :class:`Estimate`.
-            intervals: ``"finite-sample"`` intervals hold simultaneously and for any number of reports; ``"asymptotic"``
-                intervals hold separately and for many reports; ``"smooth"`` intervals hold simultaneously and for many
-                reports if shares are smooth over the map, a condition that a :class:`PrivoptWarning` states.
+            gap: The fit ends once its log-likelihood, per report, is proved to be within this distance of the maximum;
+                see :class:`Estimate`.
+            intervals: ``"finite-sample"`` intervals hold simultaneously and for any number of reports. ``"asymptotic"``
+                intervals hold separately and for many reports. ``"smooth"`` intervals hold simultaneously and for many
+                reports, but only if shares are smooth over the map. A :class:`PrivoptWarning` states this condition.
             resolution: The resolution of smooth shares, in the unit of distance; 0 for shares that are not smooth. By
-                default, shares are smooth only for smooth intervals or for more than 300 records, and then have the
-                finest resolution that the reports support.
+                default, shares are smooth only if the intervals are smooth or if there are more than 300 records. The
+                resolution is then the finest that the reports support.
 
         Raises:
             UsageError: The release has no channel, there are no reports, or the options are invalid.
@@ -364,10 +364,11 @@ class OpenRelease:
             subject: The column that names the subject of each trip. Only each subject's first trip counts. By default
                 every trip is assumed to be made by a different person.
             confidence: The nominal joint confidence of the intervals. Their actual coverage was measured, not proved.
-            gap: The gap between the log-likelihood and its maximum, per trip, at which the fit ends early.
+            gap: The fit ends early if its log-likelihood, per trip, is proved to be within this distance of the
+                maximum.
             resolution: The resolution of smooth flows, in the unit of distance; 0 for flows that are not smooth. By
-                default, flows are smooth only for more than 300 records, and then have the finest resolution that the
-                reports support.
+                default, flows are smooth only if there are more than 300 records. The resolution is then the finest
+                that the reports support.
 
         Raises:
             UsageError: The release draws no reports, there are no trips, or the options are invalid.
@@ -383,7 +384,7 @@ class OpenRelease:
         return flows
 
     def _mark_warnings(self) -> list[str]:
-        """Return a list with a warning if the release gives no privacy; otherwise an empty list."""
+        """Return a list with a warning if the release gives no privacy, or else an empty list."""
         return [f"this release: {self.result.mark}"] if self.result.mark else []
 
     def audit(self, *, over_time: int | None = None) -> Mapping[str, Any]:

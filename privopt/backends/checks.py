@@ -317,7 +317,7 @@ def _check_rows(form: StandardForm, matrix: Any, lower: Floats, upper: Floats, x
 
     Args:
         form: The form, for the names and coefficients in the message.
-        matrix: The rows to check, scaled or in their own units, CSR, shape (rows, n).
+        matrix: The rows to check, scaled or in their own units, as a CSR matrix of shape (rows, n).
         lower, upper: Bounds of these rows, shape (rows,).
         x: The point, shape (n,).
         numbers: For each row to check, its index in the form; None if all rows of the form are checked in order.

@@ -64,7 +64,7 @@ class Clash:
 
 
 def _abbreviate_names(names: tuple[str, ...]) -> str:
-    """Return the first names as a string, followed by the number of names omitted."""
+    """Join the first names into a string, followed by the number of omitted names."""
     suffix = f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
     return ", ".join(names[:MAX_SHOWN_NAMES]) + suffix
 

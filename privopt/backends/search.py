@@ -65,7 +65,7 @@ def _load_prover() -> Backend:
 
 
 class Search:
-    """The search for a checked answer in one solve: a backend and then its substitute are tried.
+    """Searches for an answer that passes its checks, by trying a backend and then its substitute.
 
     Attributes:
         backend: The backend that was chosen for the solve.
@@ -349,7 +349,7 @@ class Search:
 
         Returns:
             The result with the better of the two points. If the second solve is not optimal, the bound is that of the
-            first solve, weakened by the smallest difference that the solver could resolve.
+            first solve, weakened by the difference that the solver may have missed.
 
         Raises:
             FailedCheckError: The second solve contradicts the first.

@@ -1,7 +1,7 @@
 """Show a solver's log on standard error while the solver runs, even if it runs in a worker process.
 
-Solvers in worker processes have no console. Every solver therefore appends its log to a file, which a
-thread in the calling process copies to standard error.
+Solvers in worker processes have no console. Every solver therefore appends its log to a file, and a thread in the
+calling process copies the file to standard error.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The function that a solver's worker process runs.
 
-It is in a separate module so that a worker that imports it does not load NumPy and the rest of the backends.
+It is in a separate module, so that workers can import it without loading NumPy and the other backend modules.
 """
 
 from __future__ import annotations

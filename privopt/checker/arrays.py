@@ -126,8 +126,8 @@ def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Ar
             they may take at most the size of the archive.
 
     Raises:
-        RefusedError: The file is not an archive of intact arrays, has bytes outside its members, contains a name twice
-            or an unexpected array, lacks a required array, or unpacks to too many bytes.
+        RefusedError: The file is not an archive of intact arrays, has bytes outside its members, contains a name twice,
+            unpacks to too many bytes, or has a missing or an unexpected array.
     """
     try:
         arrays_by_name = _read_arrays(path, more)

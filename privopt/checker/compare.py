@@ -86,7 +86,7 @@ def _compare_figure(name: str, stated: object, expected: object, *, loose: bool)
 
     Args:
         name: The value's name in messages.
-        stated: The value in result.json. An integer may stand for a double, because JSON can also write 1.0 as 1.
+        stated: The value in result.json. An integer is accepted for a double, because JSON may write 1.0 as 1.
         expected: The value as the checker computed it.
         loose: Whether the value may differ by :data:`RELATIVE_TOLERANCE`.
 

@@ -41,7 +41,7 @@ class _MethodName(click.ParamType[str]):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the methods whose names begin with the typed text ``incomplete``.
 
-        If a mechanism was typed earlier, only its methods are considered; otherwise, the methods of all mechanisms.
+        If a mechanism was typed earlier, only its methods are considered. Otherwise, those of all mechanisms are.
         """
         from privopt.registry import registry
 

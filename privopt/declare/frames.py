@@ -225,7 +225,7 @@ _cached_cells = lru_cache(maxsize=32)(_read_cells)
 def find_repeated_names(file: File) -> frozenset[str]:
     """Return the names that occur more than once in a CSV header, in normal form.
 
-    The bytes of the header are read for this, because polars renames duplicates.
+    The header is parsed from the file's bytes, because polars renames duplicates.
 
     Args:
         file: A file that :func:`table_of` has read.
@@ -322,7 +322,7 @@ def as_csv(file: File) -> bytes | None:
 
 
 def csv_bytes(frame: DataFrame) -> bytes:
-    """Return a table as CSV text that all readers interpret alike, and that does not change if it is read and written.
+    """Return a table as CSV text that all readers interpret alike and that survives a round trip unchanged.
 
     Text is in normal form, and each number has the fewest digits from which its double can be recovered
     (:func:`plain_texts`). Columns that cannot be written as text are omitted.
@@ -403,7 +403,7 @@ def _uneven_row(file: File) -> Fault | None:
 
 
 def find_ragged_row(file: File) -> Fault:
-    """Return a fault for the first row with a wrong number of fields.
+    """Return a fault for the first row that has too few or too many fields.
 
     The fault quotes no cell, because cells may be secret.
     """

@@ -52,7 +52,7 @@ def normal_form(text: str) -> str:
 
 
 def normal_column(name: Any) -> Any:
-    """Return a column's name in :func:`normal_form`. Any value other than a string, such as None, is unchanged."""
+    """Return a column's name in :func:`normal_form`. A value that is not a string is returned unchanged."""
     return normal_form(name) if isinstance(name, str) else name
 
 

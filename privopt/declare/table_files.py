@@ -1,6 +1,6 @@
 """Tables from any source. CSV and Parquet files are read in batches that fit in memory.
 
-The cells of a CSV file are unchanged text: the id 007 is not 7, and 1.10 is not 1.1. An empty line is not a row, but a
+The cells of a CSV file are kept as text: the id 007 is not 7, and 1.10 is not 1.1. An empty line is not a row, but a
 line of commas is. No message quotes a cell, because cells may be secret.
 """
 

@@ -36,7 +36,7 @@ class BlockAnswer:
         cuts: The cuts that the multipliers prove.
         basis: The basis from which the next solve of the block can start.
         seconds: The time spent in the solver, in seconds.
-        iterations: The number of the solver's iterations.
+        iterations: The number of iterations of the solver.
     """
 
     outcome: Outcome
@@ -157,7 +157,7 @@ def _elastic_cut(piece: Piece, solver: str, z: Floats) -> Cut | None:
     """Return a feasibility cut at ``z`` from the block's elastic form, for use when the solver's ray is too inexact.
 
     The elastic form allows every row to be violated at a cost. The multipliers at its optimum prove that the block has
-    no solution. ``solver`` is the solver's name, and ``z``, shape (|Y|,), are the values of the complicating columns.
+    no solution. ``z`` contains the values of the complicating columns, shape (|Y|,). ``solver`` is the solver's name.
     """
     lower, upper = piece.sides(z)
     ray = elastic_ray(evolve(piece.form, row_lower=lower, row_upper=upper), get(solver))

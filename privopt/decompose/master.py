@@ -150,8 +150,8 @@ def is_implied(split: Split, places: Ints, slope: Floats, upper: float, duals: F
 class Master:
     """The master problem, which is extended and solved again in every round.
 
-    It minimises the cost of the complicating columns z plus an estimate w of each block's cost, subject to the rows
-    over z alone, to cuts, and to valid rows.
+    It minimises the cost of the complicating columns z plus the estimated costs w of all blocks. The constraints are
+    the rows over z alone, the cuts and the valid rows.
 
     Attributes:
         split: The whole form and its blocks.
@@ -251,7 +251,7 @@ class Master:
         self._append_rows(rows)
 
     def put_valid(self, places: Ints, slope: Floats, upper: float, rows: Ints, proof: Floats) -> None:
-        """Append one valid row ``slope z[places] <= upper`` from its parts, as stored in a checkpoint.
+        """Append a valid row ``slope z[places] <= upper``, given by its parts, which a checkpoint stores.
 
         ``rows`` are the indices of the form's rows that prove the valid row, and ``proof`` contains their multipliers.
         """

@@ -72,7 +72,7 @@ class Piece:
 
 @frozen(eq=False, kw_only=True)
 class Split:
-    """A form that is split into complicating columns and blocks, and is always minimised.
+    """A form that is split into complicating columns and blocks, stated as a minimisation.
 
     Attributes:
         form: The whole form as a minimisation, with costs scaled so that the largest is 1.

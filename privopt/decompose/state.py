@@ -70,7 +70,7 @@ class State:
             Whether the new bound is higher.
 
         Raises:
-            SolverError: The bound lies above the best point's cost by more than rounding.
+            SolverError: The bound lies above the best point's cost by more than rounding error.
         """
         if bound <= self.lower:
             return False
@@ -88,7 +88,7 @@ class State:
             Whether the new point is better.
 
         Raises:
-            SolverError: The cost lies below the proved bound by more than rounding.
+            SolverError: The cost lies below the proved bound by more than rounding error.
         """
         if value >= self.upper:
             return False

@@ -189,7 +189,7 @@ class VariableBlock:
         return self.start + int(np.prod(self.shape, dtype=np.int64))
 
     def flat(self, labels: Sequence[Hashable]) -> int:
-        """Return the position within the block of the column with these labels.
+        """Return the position of the column with these labels, counted from the start of the block.
 
         Raises:
             ModelError: There is no such column.

@@ -399,7 +399,7 @@ class Coefficient:
     """
 
     def __init__(self, expression: sympy.Expr, where: str) -> None:
-        """Compile an expression in params, indices and numbers. Error messages mention ``where``, such as the family.
+        """Compile an expression in params, indices and numbers. Error messages begin with ``where``.
 
         Raises:
             ModelError: The expression is not real, or has symbols other than params and indices.

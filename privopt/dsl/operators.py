@@ -355,19 +355,19 @@ class _Power(Operators, sympy.Pow):  # type: ignore[misc]
 
 
 class Abs(Operators, sympy.Abs):  # type: ignore[misc]
-    """The absolute value of an expression. It has the name of sympy's class, because sympy prints the name."""
+    """The absolute value of an expression. The class is named like sympy's, because sympy prints the class name."""
 
     __slots__ = ()
 
 
 class exp(Operators, sympy.exp):  # type: ignore[misc]  # noqa: N801
-    """The exponential of an expression in params. It has the name of sympy's class, because sympy prints the name."""
+    """The exponential of an expression in params. The class is named like sympy's, because sympy prints that name."""
 
     __slots__ = ()
 
 
 class log(Operators, sympy.log):  # type: ignore[misc]  # noqa: N801
-    """The logarithm of an expression in params. It has the name of sympy's class, because sympy prints the name."""
+    """The logarithm of an expression in params. The class is named like sympy's, because sympy prints that name."""
 
     __slots__ = ()
 

@@ -35,7 +35,7 @@ class TripColumns:
 
 @frozen(kw_only=True, eq=False)
 class TripCounts:
-    """The number of trips for each pair of outputs that one release reported.
+    """Counts of trips by the pair of outputs reported for the trip's start and its end.
 
     Attributes:
         channel: The release's channel.

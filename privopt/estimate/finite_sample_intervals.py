@@ -35,7 +35,7 @@ The solver would drop entries this small itself."""
 
 
 def is_affordable(records: int, outputs: int, intervals: int) -> bool:
-    """Return whether solving two linear programs for each interval is affordable.
+    """Return whether the problem is small enough to solve two linear programs for each interval.
 
     Args:
         records, outputs: The numbers of rows and columns in the channel.

@@ -33,7 +33,8 @@ class Bumps:
     def fit_weights(self, counts: Floats, gap: float) -> Floats:
         """Return the most likely weights of the bumps, shape (M,).
 
-        ``counts``, shape (L,), states how often each cell was reported. The fit ends at a gap of ``gap``.
+        ``counts``, shape (L,), states how often each cell was reported. The fit ends once its log-likelihood, per
+        report, is proved to be within ``gap`` of the maximum.
         """
         is_counted = counts > 0
         weights: Floats = fit(
@@ -58,7 +59,7 @@ class Bumps:
         return choose_rounds(self.columns, counts, self.groups, lambda half: self.find_links(half)[0], rng)
 
     def fit(self, counts: Floats, weights: Floats, *, gap: float, rounds: int) -> FlowFit:
-        """Fit flows to trip counts of shape (L, L), starting at weights of shape (M, M); see :func:`.fit_flows`."""
+        """Fit flows to trip counts, shape (L, L), from initial weights, shape (M, M); see :func:`.fit_flows`."""
         return fit_flows(self.columns, counts, self.groups, weights, gap=gap, rounds=rounds)
 
 

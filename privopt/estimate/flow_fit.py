@@ -85,7 +85,7 @@ class FlowFit:
 
 
 def log_likelihood_of(counts: Floats, expected: Floats) -> float:
-    """Return the log-likelihood of counts of cell pairs given the pairs' probabilities, both of shape (L, L)."""
+    """Return the log-likelihood of the counts of cell pairs, given the pairs' probabilities. Both have shape (L, L)."""
     is_counted = counts > 0
     with np.errstate(divide="ignore"):  # a pair that cannot occur makes the result minus infinity
         return float(counts[is_counted] @ np.log(expected[is_counted]))

@@ -125,7 +125,7 @@ class _Means:
         _probability_roots: Array of shape (K, 1), the square roots of the estimated probabilities of all releases'
             outputs.
         _weigh: The ridge regressions, which return the outputs' weights.
-        _cuts: The indices at which one release's weights end and the next one's begin.
+        _cuts: The indices at which the weights of one release end and those of the next release begin.
     """
 
     def __init__(

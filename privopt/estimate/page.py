@@ -70,7 +70,10 @@ def _by_record(estimate: Estimate) -> dict[str, Floats]:
 
 @use_theme
 def interval_figure(estimate: Estimate) -> Figure:
-    """Draw the largest shares with their intervals, and their shares of the raw reports if the outputs are the records."""
+    """Draw the largest shares with their intervals.
+
+    If the outputs are the records, their shares of the raw reports are drawn, too.
+    """
     largest = np.argsort(-estimate.shares, kind="stable")[:MAX_DRAWN_INTERVALS]
     names = [estimate.ids[g][:24] for g in largest.tolist()]
     figure, axes, positions = rows_of(names, "share (%)", width=7.2, row=0.18)

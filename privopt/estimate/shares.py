@@ -173,7 +173,7 @@ class Estimate:
 
     @property
     def gaps(self) -> str:
-        """A description of the gap and, for smooth shares, of the gap over all distributions; empty for noisy counts."""
+        """A phrase that states the gap and, for smooth shares, the gap over all distributions; empty for counts."""
         if self.method == NOISY_COUNTS:
             return ""
         whole_text = f", gap_to_all {self.whole_gap:.2g}" if self.resolution else ""
