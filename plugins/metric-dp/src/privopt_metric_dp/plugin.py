@@ -1,4 +1,4 @@
-"""The plugin's hooks, which register what metric DP adds to privopt.
+"""The plugin's hooks, which register the mechanisms, kinds, commands and checks of metric DP with privopt.
 
 Specs name their targets as strings, so registering a mechanism, kind, command or check does not import it.
 """
@@ -172,7 +172,7 @@ def privopt_checks() -> Sequence[CheckSpec]:
 
 @hookimpl
 def privopt_templates() -> Sequence[TemplateSpec]:
-    """Return the templates for new mechanism projects: one that releases a matrix, and one that samples reports."""
+    """Return two templates for new mechanism projects: one releases a matrix, and the other samples reports."""
     template_files, package = ("example.toml", "mechanism.py", "kit.py"), "privopt_metric_dp"
     return [
         TemplateSpec(

@@ -109,8 +109,8 @@ def repair(
         distances: Array of shape (P,), the distance of each pair. The doubles are taken as exact. Records at distance 0
             get equal rows.
         epsilon: Exact epsilon, above 0.
-        loss: Array of shape (N, K), the costs times the prior. They determine which entries are lowered and which
-            outputs get more mass.
+        loss: Array of shape (N, K), the costs times the prior. The repair uses it to decide which entries to lower and
+            which outputs get more mass. None if unknown.
         gap: Relative optimality gap requested for the release. The slack tau starts at no more than a thousandth of the
             gap, unless rounding errors require more.
 
@@ -119,7 +119,7 @@ def repair(
 
     Raises:
         SolverError: An entry is not finite.
-        CertificationError: No combination of a merge distance and a tau up to 1/2 led to a certificate.
+        CertificationError: Certification failed for every merge distance and every tau up to 1/2.
         OutOfTime: The time limit expired during an attempt.
         UsageError: An argument has a wrong shape or range.
     """
@@ -193,8 +193,8 @@ def _total_loss(loss: Floats, matrix: Floats | Unsigned, sums: Floats | float) -
 def repair_in_doubles(z: Floats, cost: Floats, pairs: Ints, exponents: Floats) -> Floats:
     """Repair a matrix in floating point, without rounding it to integers or certifying it.
 
-    Entries are raised until the privacy constraints hold. Rows are then made to sum to 1 without violating the
-    constraints. These are steps 2 and 3 in the module docstring.
+    Entries are raised until the privacy constraints hold. Mass is then added so that each row sums to 1, without
+    violating the constraints. These are steps 2 and 3 in the module docstring.
 
     Args:
         z: Array of shape (N, K) with finite, non-negative entries, which nearly satisfies the privacy constraints.
@@ -203,15 +203,15 @@ def repair_in_doubles(z: Floats, cost: Floats, pairs: Ints, exponents: Floats) -
         exponents: Array of shape (P,), epsilon times the distance of each pair, above 0.
 
     Returns:
-        Array of shape (N, K), whose rows sum to 1 and satisfy the privacy constraints at eps. A slack covers rounding
-        errors.
+        Array of shape (N, K), whose rows sum to 1 and satisfy the privacy constraints at epsilon. A small slack absorbs
+        rounding errors.
     """
     graph = Graph(pairs, np.minimum(exponents, MAX_EXPONENT), len(z))
     return _to_sum_one(np.array(z, dtype=np.float64, order="C"), cost, graph, 1e-9)[0]
 
 
 def round_to_weights(z: Floats) -> Unsigned:
-    """Normalise the rows of a matrix, and round them to integer weights such that each row sums to exactly 2**63.
+    """Normalise the rows of a matrix, and round them to integer weights that sum to exactly 2**63 per row.
 
     After rounding, the largest entries of a row are adjusted until the sum is exact.
 
@@ -306,7 +306,7 @@ def _repair_within(
 
 
 def _first_tau(graph: Graph, gap: float) -> float:
-    """Return the slack tau to try first, which is small compared with the gap but covers rounding errors.
+    """Return the first slack tau to try: small compared with the gap, but large enough to cover rounding errors.
 
     A slack of tau raises the loss by a small multiple of tau, in relative terms.
 
@@ -339,10 +339,10 @@ def _max_drift(sums: Floats, graph: Graph) -> float:
 def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floats, float]:
     """Raise the entries of a matrix until the privacy constraints hold, and then make every row sum to 1.
 
-    The result is in the cone of the privacy constraints, up to errors that the slack tau covers. The cone consists of
-    the matrices with ``z_ik <= exp((1 - tau) eps d_ij) z_jk`` for all required pairs. It is closed under addition, and
-    under multiplication of all rows in a connected component by the same factor. Dividing rows by different sums may
-    leave the cone.
+    The privacy constraints ``z_ik <= exp((1 - tau) eps d_ij) z_jk`` for all required pairs define a cone of matrices.
+    The cone is closed under addition. It is also closed under multiplying all rows of a connected component by the same
+    factor, but not under dividing rows by different sums. The result lies in the cone, up to errors that the slack tau
+    covers.
 
     Args:
         z: Array of shape (N, K) with non-negative entries, which may be changed.
@@ -389,7 +389,7 @@ def _min_sums_by_component(sums: Floats, graph: Graph) -> Floats:
 
 
 def _fill_empty_components(z: Floats, graph: Graph) -> None:
-    """Set all entries to 1 in components in which every entry is 0, because a row of zeros cannot be normalised."""
+    """Set all entries of a component to 1 if they are all 0, because a row of zeros cannot be normalised."""
     mass = np.zeros(graph.components)
     np.add.at(mass, graph.labels, z.sum(axis=1))
     # In a closed matrix, one positive entry makes its column positive in the whole component. So all other components
@@ -400,8 +400,8 @@ def _fill_empty_components(z: Floats, graph: Graph) -> None:
 def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floats, float]:
     """Make rows sum to 1 by adding mass to one output per component, while keeping the matrix in the cone.
 
-    This applies the third fact in the module docstring. S is the smallest scale for which the deficits S - s_i of a
-    component's rows satisfy the privacy constraints.
+    This applies the third fact in the module docstring: if a component's row sums s_i are raised to a large enough
+    common sum S, the deficits S - s_i satisfy the privacy constraints. The smallest such S is used for each component.
 
     Args:
         z: Array of shape (N, K), the closed matrix, which is changed.

@@ -4,8 +4,8 @@ Compilers do not vectorise the loops over a batch of outputs, because these loop
 overlap. The types below make the vectors explicit. On a machine with narrower registers, each vector takes several
 registers. ``a - b * c`` becomes a single fused instruction if the machine has one.
 
-The functions below are numba intrinsics. They take numba's types (and its typing context, which is unused), and return
-a signature and a function that generates LLVM code. They can be called only in compiled functions:
+The functions below are numba intrinsics. Each takes numba's typing context (unused) and the types of its arguments, and
+returns a signature and a function that generates LLVM code. They can be called only in compiled functions:
 
     from privopt_metric_dp.matrix.simd import load, spread, store
 
@@ -133,7 +133,8 @@ def _make_lane_operation(name: str, compare: str | None = None) -> Callable[...,
 
     Args:
         name: LLVM's name for an arithmetic operation. It is unused if ``compare`` is given.
-        compare: LLVM's comparison operator that selects one of the two lanes, or None for an arithmetic operation.
+        compare: LLVM's comparison operator. Each lane of the result is the lane of the first vector if the comparison
+            holds, and the lane of the second vector if not. None for an arithmetic operation.
     """
 
     @intrinsic  # type: ignore[untyped-decorator]
@@ -171,7 +172,7 @@ def _make_reduction(compare: str | None = None) -> Callable[..., float]:
         """Return the signature of the reduction from a vector to a number, and a function that generates its code."""
 
         def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
-            """Generate the code that reduces a vector to a number, as a binary tree of operations on its lanes."""
+            """Generate the code that reduces a vector to a number by combining its lanes pairwise in a binary tree."""
             lanes = [builder.extract_element(values[0], ir.Constant(_WORD, k)) for k in range(a.count)]
             while len(lanes) > 1:
                 # Combining neighbouring lanes gives a tree with a fixed order and short chains of dependent operations.

@@ -27,14 +27,14 @@ class Matrix:
         z: Array of shape (N, K) with probabilities that satisfy the guarantee up to the solver's tolerance.
         multipliers: The dual multipliers of the privacy constraints, from which a rigorous bound is computed. None
             means no bound.
-        over: The pairs to which the multipliers belong and their distances, as arrays of shape (S, 2) and (S,); None
-            for all required pairs.
+        over: The pairs to which the multipliers belong, as an array of shape (S, 2), and their distances, as an array
+            of shape (S,); None for all required pairs.
         bound: An estimate of the lower bound that the multipliers prove; None if unknown.
         solver: The name, version and iterations of the solver, for result.json.
         details: Additional values for result.json.
         stopped: Whether a limit stopped the solver before it finished.
-        release: Integer weights that are released unchanged if they satisfy the notion. If they do not, or if this is
-            None, ``z`` is repaired and released.
+        release: Integer weights that are released unchanged if they satisfy the privacy notion. If they do not, or if
+            this is None, ``z`` is repaired and released.
     """
 
     z: Floats
@@ -56,8 +56,9 @@ class Matrix:
         """Create an instance from a solved model.
 
         Args:
-            solution: The solution of the model. The result contains multipliers if the model's privacy constraints come
-                from :meth:`privopt_metric_dp.matrix.privacy.MetricDP.emit`, for ``data.needed`` in both directions.
+            solution: The solution of the model. Its multipliers are included if the model's privacy constraints were
+                added by :meth:`privopt_metric_dp.matrix.privacy.MetricDP.emit` for the pairs ``data.needed`` in both
+                directions.
             data: The data of the problem.
             context: The context in which the model was solved.
         """

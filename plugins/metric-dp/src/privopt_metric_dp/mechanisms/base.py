@@ -58,13 +58,13 @@ __all__ = ["MatrixWords", "MetricMechanism", "make_first_offers"]
 
 
 class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
-    """The methods by which a metric DP mechanism describes a release. Subclasses add the search for a release."""
+    """Base class with the methods of a metric DP mechanism that explain and audit a release, but do not compute one."""
 
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """Return sentences that explain the guarantee of a release.
 
-        They state how much a report changes the odds between nearest neighbours, how often an attacker's best guess is
-        right with and without the report, and the loss.
+        They state how much a report changes the odds between nearest neighbours, how often an attacker guesses
+        correctly with and without the report, and the expected loss.
         """
         return (*self._interpret(problem, release, result).sentences, *costs_in_words(problem.data, result.objective))
 
@@ -97,8 +97,8 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         """Return the privacy and utility metrics that ``privopt audit`` shows.
 
         They include the epsilon achieved over all pairs, the Bayes error, the entropy, the expected loss, and a lower
-        bound on epsilon from samples. They also include the share and extent of violated privacy constraints (the
-        geo-indistinguishability violations of LR-Geo, Equations (34) and (35)).
+        bound on epsilon estimated from samples. They also include the fraction of privacy constraints that are
+        violated, and by how much (Equations (34) and (35) of the LR-Geo paper).
         """
         from privopt_metric_dp.attacks.matrix_figures import audit_matrix
 
@@ -110,7 +110,7 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         """Return how accurately an attacker can locate a person from up to ``reports`` reports about one place.
 
         The attacker guesses the record with the largest likelihood given all reports. The result contains quantiles of
-        the distance from the guess to the true place. It is None unless the release has exactly one row per record.
+        the distance from the guess to the true place. Returns None unless the release has exactly one row per record.
         """
         from privopt_metric_dp.attacks.many_reports import over_time
 
@@ -178,9 +178,9 @@ and for the rounding of the bound."""
 class MetricMechanism(MatrixWords[D]):
     """Base class for mechanisms on a :class:`MetricProblem` that release a :class:`MatrixRelease`.
 
-    A mechanism whose problem file has additional keys declares them in a class ``AcmeProblem``, subclasses
-    ``MetricMechanism[AcmeProblem]``, and reads the keys from ``problem.declared``. If ``AcmeProblem`` is not a subclass
-    of :class:`MetricProblem`, the mechanism must override :meth:`load` and :meth:`privacy`.
+    To add keys to the problem file, declare them in a class ``AcmeProblem``, subclass ``MetricMechanism[AcmeProblem]``,
+    and read the keys from ``problem.declared``. If ``AcmeProblem`` is not a subclass of :class:`MetricProblem`, the
+    mechanism must override :meth:`load` and :meth:`privacy`.
     """
 
     problem_class: ClassVar[type] = MetricProblem
@@ -214,8 +214,8 @@ class MetricMechanism(MatrixWords[D]):
     def takes(self, role: str, name: str) -> bool:
         """Return whether the mechanism supports a registered kind.
 
-        All kinds of distance and loss are supported. Notions other than metric DP are supported if the mechanism has a
-        method for arbitrary notions.
+        All kinds of distance and loss are supported. Privacy notions other than metric DP are supported if the
+        mechanism has a method that works for any notion.
 
         Args:
             role: "distance", "loss" or "notion".
@@ -295,7 +295,7 @@ class MetricMechanism(MatrixWords[D]):
     def prove_over_all(
         self, problem: MetricInstance[D], release: MatrixRelease, context: SolveContext
     ) -> tuple[Proof, float] | None:
-        """Prove a lower bound for all mechanisms whose reports may be any records.
+        """Prove a lower bound on the loss that holds even for mechanisms that may report any record.
 
         Called after outputs have been chosen.
 
@@ -316,7 +316,7 @@ class MetricMechanism(MatrixWords[D]):
         return constraint
 
     def notion(self, problem: MetricInstance[D], method: str) -> str | None:
-        """Return the name of the notion in ``[privacy]`` if the method supports arbitrary notions, or else None."""
+        """Return the name of the notion in ``[privacy]``, or None if the method supports only metric DP."""
         return cast("MetricProblem", problem.declared).privacy.kind if method in self.any_notion else None
 
     def utility(self, problem: MetricInstance[D], method: str) -> UtilityLoss[MatrixRelease]:
@@ -395,8 +395,8 @@ class MetricMechanism(MatrixWords[D]):
     ) -> Sequence[Callable[[], None]]:
         """Return functions that offer candidates for the release before the search begins.
 
-        These functions need little time, so that a run that is stopped early still has a release. The sequence is empty
-        unless :attr:`falls_back` is True and the notion is metric DP.
+        These functions are fast, so even a run that is stopped early has a release. The sequence is empty unless
+        :attr:`falls_back` is True and the notion is metric DP.
         """
         has_offers = self.falls_back and isinstance(self.privacy(problem, context.method), MetricDP)
         return make_first_offers(problem.data, incumbent, bounds=not solves_program(self)) if has_offers else ()
@@ -410,8 +410,8 @@ class MetricMechanism(MatrixWords[D]):
             context: The method, solver, gap and limits of the run.
 
         Raises:
-            ModelError: The result contains multipliers, but the loss is not an :class:`ExpectedLoss`. Multipliers
-                prove no bound on other losses.
+            ModelError: The result of :meth:`matrix` contains multipliers, but the loss is not an :class:`ExpectedLoss`.
+                Multipliers prove no bound on other losses.
             OutOfTime: The time limit has passed. Earlier offers remain valid.
         """
         answer = self.matrix(problem, context)
@@ -445,10 +445,10 @@ class MetricMechanism(MatrixWords[D]):
         return release
 
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Return the entries of an outcome that describe the solver and the details of the search.
+        """Return two mappings for the outcome: a description of the solver, and the details of the search.
 
-        If the best offer is the result of :meth:`matrix`, the result names the solver. In all other cases, the origin
-        of the best offer is stated as the solver.
+        The first describes the solver that :meth:`matrix` used if its result is the best offer. If not, the origin of
+        the best offer is named instead.
         """
         matrix: Matrix | None = answer.details.get("matrix")
         if matrix is None:
@@ -457,10 +457,10 @@ class MetricMechanism(MatrixWords[D]):
         return (matrix.solver if answer.origin == matrix.name else {"name": answer.origin}), matrix.details
 
     def memory_advice(self, problem: MetricInstance[D]) -> str:
-        """Return a phrase that proposes fewer outputs, for the error message of a run that needs too much memory.
+        """Return a phrase that suggests fewer outputs, for the error message of a run that needs too much memory.
 
-        The phrase is empty unless all records are outputs, there are many of them, and the mechanism can choose among
-        them.
+        The phrase is empty unless every record is an output, there are many records, and the mechanism can choose
+        outputs from among them.
         """
         records, outputs = problem.shape
         if not (self.chooses and records == outputs > PROPOSED_OUTPUTS):
@@ -517,7 +517,7 @@ class MetricMechanism(MatrixWords[D]):
 
 
 def _begins_held(mechanism: MetricMechanism[D], problem: MetricInstance[D], context: SolveContext) -> bool:
-    """Return whether the search begins with a closed form. Closed forms are fast, and exempt from time limits."""
+    """Return whether the search begins by evaluating a closed form, which is fast and exempt from time limits."""
     if context.method not in mechanism.closed_forms:
         return False
     from privopt_metric_dp.solvers.auto import begins_with_star

@@ -58,7 +58,7 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
     def _is_reproduced_by(
         self, problem: MetricInstance[MetricProblem], release: MatrixRelease, context: SolveContext
     ) -> bool:
-        """Return whether the weights of a release agree with the matrix that a method computes.
+        """Return whether recomputing the matrix gives the weights of a release.
 
         Args:
             problem: The loaded problem.
@@ -94,7 +94,7 @@ def _has_weights(weights: Unsigned, release: MatrixRelease) -> bool:
 class Exponential(_ClosedForm):
     """A mechanism with probabilities proportional to exp(-s epsilon d), for distances d from record to output.
 
-    The share s is 1/2. For the method "calibrated", it is the largest share for which the mechanism is private.
+    The factor s is 1/2. For the method "calibrated", s is the largest value for which the mechanism is private.
     """
 
     kit = "privopt_metric_dp.kit.profiles:EXPONENTIAL"
@@ -114,7 +114,7 @@ class Exponential(_ClosedForm):
         return make_first_offers(problem.data, incumbent, bounds=False)[1:] if may_stop_early else ()
 
     def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
-        """Return the matrix for s = 1/2, or for the largest private share s if the method is "calibrated".
+        """Return the matrix for s = 1/2 or, for the method "calibrated", for the largest s that is private.
 
         The entries are proportional to exp(-s epsilon d), where d is the distance from record to output.
         """
@@ -150,7 +150,7 @@ class PlanarLaplace(_ClosedForm):
         return super().takes(role, name) and (role != "distance" or name in (Euclidean.kind, Haversine.kind))
 
     def check_problem(self, problem: MetricInstance[MetricProblem], method: str) -> None:
-        """Run the checks of the base class, and check that planar noise is defined and can be integrated.
+        """Run the checks of the base class, and check that planar noise can be defined and integrated for the problem.
 
         Raises:
             InputError: The mechanism does not support the kind of distance or places, epsilon is out of range, or a
@@ -208,7 +208,7 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
     kit = "privopt_metric_dp.kit.profiles:CONST_OPT"
 
     def search(self, problem: MetricInstance[ConstOptProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Offer the exponential mechanism with the largest private share of epsilon, then the solution of the LP.
+        """Offer the calibrated exponential mechanism, and then the solution of the const-opt LP.
 
         If the LP does not fit into memory, record a note instead of solving it.
         """

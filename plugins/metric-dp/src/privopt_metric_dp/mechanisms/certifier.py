@@ -1,4 +1,4 @@
-"""The trusted code of metric DP mechanisms. It repairs and certifies candidates, and proves lower bounds."""
+"""The trusted part of metric DP mechanisms: it repairs and certifies candidates, and proves lower bounds."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Dual:
 
     Attributes:
         multipliers: The multipliers of the privacy constraints.
-        over: The pairs to which the multipliers belong and their distances, as arrays of shape (S, 2) and (S,); None
-            for all required pairs.
+        over: The pairs to which the multipliers belong, as an array of shape (S, 2), and their distances, as an array
+            of shape (S,); None for all required pairs.
         bound: The approximate lower bound that the multipliers prove; None if unknown.
     """
 
@@ -125,7 +125,7 @@ class MatrixCertifier:
 
         Args:
             proof: The multipliers that a solver offered.
-            value: The best certified loss, which no valid bound exceeds.
+            value: The best certified loss. No valid bound exceeds it.
 
         Returns:
             The lower bound that the multipliers prove, and the proof.
@@ -146,10 +146,10 @@ class MatrixCertifier:
 
 
 def instance_view(data: MetricData, offers: MatrixOffers) -> Offers[Floats, Multipliers]:
-    """Return a view of a search that accepts offers from solvers of ``Instance.of(data)``.
+    """Wrap a search so that it accepts offers from solvers of the simplified instance ``Instance.of(data)``.
 
     The instance has a slightly smaller epsilon than the problem, and rounded distances. Bounds are evaluated with the
-    exact epsilon and distances, so the view scales the multipliers accordingly.
+    exact epsilon and distances, so the wrapper rescales the multipliers.
 
     Args:
         data: The data of the problem.

@@ -57,13 +57,12 @@ class CertifiedMatrix:
 
     Attributes:
         epsilon: The smallest epsilon that the matrix satisfies for all required pairs, rounded up to a double; infinite
-            if it satisfies no epsilon. This value may exceed ``asked`` even if ``holds`` is True, because ``asked`` is
-            rounded to nearest.
+            if it satisfies no epsilon. Because of rounding, it may exceed ``asked`` even if ``holds`` is True.
         asked: The problem's epsilon, as the nearest double.
         holds: Whether the matrix satisfies the problem's epsilon, decided exactly.
-        pair: The ids of the two records that attain ``epsilon``, beginning with the record that has the larger
-            probability; None if the rows in every required pair are equal.
-        output: The id of the output that attains ``epsilon``; None if the rows in every required pair are equal.
+        pair: The ids of the two records that attain ``epsilon``, with the one that has the larger probability first;
+            None if the rows of every required pair are equal.
+        output: The id of the output that attains ``epsilon``; None if the rows of every required pair are equal.
         loss: The expected loss of the matrix before any repair.
         lower_bound: The proved lower bound on the loss of every mechanism that satisfies the problem's epsilon; None if
             no bound was requested.
@@ -111,9 +110,9 @@ class CertifiedMatrix:
     def _format_epsilons(self) -> tuple[str, str]:
         """Return the least and the requested epsilon as strings.
 
-        If the requested epsilon is satisfied, the exact least epsilon is not larger. Its double may be larger, because
-        only the least epsilon is rounded up. In this case, the requested epsilon is shown for both. If the requested
-        epsilon is not satisfied, the strings have enough digits to differ, which may be more than twelve.
+        The least epsilon is rounded up to a double, so it may look larger than the requested epsilon even if the
+        requested epsilon is satisfied. The requested epsilon is then shown for both. If the requested epsilon is not
+        satisfied, the strings have enough digits to differ, which may be more than twelve.
         """
         min_epsilon = min(self.epsilon, self.asked) if self.holds else self.epsilon
         twelve = f"{min_epsilon:.12g}", f"{self.asked:.12g}"
@@ -294,7 +293,10 @@ def _search_bound(
 
 @frozen(eq=False)
 class _GivenLoss:
-    """A certifier for a search that only improves the lower bound. Its candidate is the loss of the given matrix."""
+    """A certifier for a search that only improves the lower bound.
+
+    Its only candidate is the loss of the given matrix.
+    """
 
     certifier: MatrixCertifier
 

@@ -42,8 +42,8 @@ class GivenMatrix:
     """A matrix from another program, before any repair.
 
     Attributes:
-        values: Array of shape (N, K). It contains either uint64 weights, with rows that sum to 2**63, or doubles.
-            Doubles become probabilities when each row is divided by its exact sum.
+        values: Array of shape (N, K). It contains either uint64 weights, with rows that sum to 2**63, or doubles. The
+            probabilities are the doubles divided by the exact sum of their row.
     """
 
     values: NDArray[Any] = field(repr=False)
@@ -127,8 +127,8 @@ class GivenMatrix:
     ) -> LeastEpsilon:
         """Return the smallest epsilon that the matrix satisfies for all required pairs, and the pair that attains it.
 
-        The values are measured without rounding, with exact distances. For a region or a notion other than metric DP,
-        the integer weights are measured instead, as in a certificate.
+        The exact values are compared with exact distances. For a region or a notion other than metric DP,
+        :attr:`weights` is measured instead, as in a certificate.
 
         Args:
             data: The data of the problem.
@@ -215,10 +215,10 @@ class GivenProblem(MetricProblem):
 
 
 class Given(MetricMechanism[GivenProblem]):
-    """A mechanism that certifies a matrix from another program, and repairs it unless it satisfies epsilon.
+    """A mechanism that certifies a matrix from another program, after a repair if necessary.
 
-    Integer weights that satisfy epsilon are released unchanged. The method "bounded" also searches for a lower bound on
-    the loss.
+    Integer weights that satisfy the privacy notion are released unchanged. The method "bounded" also searches for a
+    lower bound on the loss.
     """
 
     problem_class = GivenProblem
@@ -238,8 +238,7 @@ class Given(MetricMechanism[GivenProblem]):
     def matrix(self, problem: MetricInstance[GivenProblem], context: SolveContext) -> Matrix:
         """Return the matrix unchanged. The details contain the least epsilon that it satisfies.
 
-        Integer weights are also returned as a release. That release is published unchanged if it satisfies the privacy
-        notion.
+        Integer weights are also returned as a release, which is published unchanged if it satisfies the privacy notion.
         """
         data = problem.data
         given_matrix = GivenMatrix.read(problem.declared.given.matrix, data.shape)

@@ -1,7 +1,7 @@
 """The ``optimal-lp`` mechanism, which minimises the expected loss by solving a linear program (LP).
 
-The whole LP has a variable for each record and output. Structured solvers, such as column generation and an interior
-point method, solve it without building it as a whole.
+The whole LP has a variable for each record and output. Structured solvers, such as column generation and an
+interior-point method, solve it without building the whole LP in memory.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityL
     """Return the LP that minimises the expected loss over all matrices that satisfy a notion (Bordenabe et al. 2014).
 
     It minimises sum_ik p_i c_ik z_ik over z >= 0 with rows that sum to 1, subject to the privacy constraints of the
-    notion. If constraints add up along paths (:attr:`MatrixConstraint.along_paths`), pairs implied by other pairs are
-    omitted. A pair is implied if a path of other pairs between its records is no longer than its distance, in exact
-    arithmetic. The release is always certified for all required pairs.
+    notion. Pairs whose constraints follow from those of other pairs are omitted if constraints add up along paths
+    (:attr:`MatrixConstraint.along_paths`). This is the case if a path of other pairs connects the two records and is no
+    longer than their distance, in exact arithmetic. The release is always certified for all required pairs.
 
     Args:
         data: The data of the problem.
@@ -201,9 +201,8 @@ MIN_ADVANTAGE: Final = 0.02
 def _compare_with_noise(problem: MetricInstance[MetricProblem], result: Result) -> Sequence[str]:
     """Return a sentence if planar noise at the true position would have a smaller loss than the release.
 
-    The comparison uses noise with remapped outputs. It is made only in a triangulated plane, and only if the loss is
-    the distance and the problem does not remap outputs. The sequence is empty if no comparison is made or if the noise
-    is not better.
+    The sequence is empty if it would not. The noise is compared after its outputs are remapped. The comparison is made
+    only in a triangulated plane, and only if the loss is the distance and the problem does not remap outputs.
     """
     from privopt_metric_dp.problem.loss_kinds import DistanceLoss
     from privopt_metric_dp.region.region import Plane
@@ -225,7 +224,7 @@ def _compare_with_noise(problem: MetricInstance[MetricProblem], result: Result) 
 
 
 class OptimalLP(Optimal[MetricProblem]):
-    """A mechanism with the least expected loss that metric DP allows (Bordenabe et al., CCS 2014)."""
+    """A mechanism that minimises the expected loss under metric DP (Bordenabe et al., CCS 2014)."""
 
     chooses = True
 
@@ -247,8 +246,8 @@ class OptimalLP(Optimal[MetricProblem]):
         """Prove a lower bound for mechanisms that may report any point on the streets.
 
         This is possible if losses are path lengths along streets with few junctions. Only junctions, dead ends and
-        records that divide long streets are priced, that is, have dual multipliers. All other records lie on a piece of
-        street between two priced records (docs/reference/proof.md, "Over all streets").
+        records that divide long streets have dual multipliers. Every other record lies on a piece of street between two
+        of these (docs/reference/proof.md, "Over all streets").
 
         Returns:
             The proof and its bound, or None if the conditions are not met or no multipliers were found in time.

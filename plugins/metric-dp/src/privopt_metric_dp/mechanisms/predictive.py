@@ -21,7 +21,7 @@ __all__ = ["Predictive"]
 
 
 class Predictive(MetricMechanism[PredictiveProblem]):
-    """A mechanism that repeats a report until a private test finds it too far off, and then draws a fresh one.
+    """A mechanism that repeats its last report until a private test finds it too far off, and then draws a new one.
 
     The mechanism follows Chatzikokolakis et al. (PETS 2014), except that it tests reports with the sparse vector
     technique. Any number of tests before a fresh report therefore costs the same epsilon.
@@ -97,8 +97,8 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     ) -> Mapping[str, Any]:
         """Return the parameters of the test that decides whether to repeat the previous report, for result.json.
 
-        They are the largest distance at which a report is still good, and the mean absolute noise in the threshold and
-        in each test. The mean noise in each is about 1 divided by its epsilon. All values are in the unit of distance,
+        They are the largest distance at which the previous report may be repeated, and the mean absolute noise in the
+        threshold and in each test, about 1 divided by the respective epsilon. All values are in the unit of distance,
         and depend only on the problem.
         """
         terms = problem.declared.terms(problem.data)

@@ -58,9 +58,9 @@ class PredictiveProblem(MetricProblem):
     predictive: PredictiveKeys = key(factory=PredictiveKeys, help="options of predictive")
 
     def terms(self, data: MetricData) -> Terms:
-        """Return the epsilons and the largest distance at which a report is still good. Omitted keys get defaults.
+        """Return the epsilons, and the largest distance at which a previous report may be repeated.
 
-        ADR 16 explains the defaults.
+        Omitted keys get defaults, which ADR 16 explains.
 
         Args:
             data: The data of the problem. Default epsilons depend on its mean distances.
@@ -83,11 +83,11 @@ class PredictiveProblem(MetricProblem):
 
 
 def _part_of_epsilon(report: Fraction, data: MetricData) -> Fraction:
-    """Return the default epsilon of the threshold and of each test, as a share of a fresh report's epsilon.
+    """Return the default epsilon of the threshold and of each test, as a fraction of a fresh report's epsilon.
 
-    The share is a multiple of 1/8 from 1/2 to 1. It is the smallest such share for which the default of ``good_within``
-    is at most the mean distance from the records to the best single output. A previous report that is farther away is
-    no better than that output. If no share is large enough, 1 is returned.
+    The fraction is a multiple of 1/8 from 1/2 to 1. It is the smallest one for which the default of ``good_within`` is
+    at most the mean distance from the records to the best single output, because a previous report farther away than
+    that is no better than that output. If no fraction is large enough, 1 is returned.
 
     Args:
         report: The epsilon of a fresh report, per unit of distance.

@@ -42,7 +42,7 @@ class TraceRelease(MatrixRelease):
 
     Attributes:
         prediction: The parameters of the test. Sampling uses exactly the values that were certified.
-        terms: The epsilons for the parts of a segment, which is a fresh report with its repetitions; None if the
+        terms: The epsilons for the parts of a segment, that is, of a fresh report with its repetitions; None if the
             problem was not read.
         walks: The class of the sampler that draws reports along traces.
     """
@@ -129,7 +129,10 @@ class TraceDP(MetricDP):
 
     @classmethod
     def keys(cls) -> None:
-        """Declare no keys. Problem files name metric DP, and mechanisms for traces replace it with this notion."""
+        """Declare no keys, because problem files never name this notion.
+
+        They name metric DP, which mechanisms for traces replace with this notion.
+        """
 
     @classmethod
     def promise(cls, result: Result) -> str:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class _Gather:
-    """A collection of faults from independent steps, which are reported together in one error.
+    """A collection of faults from independent steps, to report them together in one error.
 
     Attributes:
         file: The name of the problem file, for error messages.
@@ -130,8 +130,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     def make_data(spaces: Spaces) -> MetricData:
         """Return the data of the problem for the records and outputs in ``spaces``.
 
-        Losses and the distances in a region are passed as functions, which are called on first access, because not
-        every command needs their results.
+        Losses and distances in a region are computed on first access, because not every command needs them.
         """
         metric = spaces.metric
         return MetricData(
@@ -166,7 +165,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
 
 
 def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) -> Floats:
-    """Convert error bounds for costs at vertices to error bounds for costs that are means over a region.
+    """Return error bounds for costs averaged over a region, given error bounds for the costs at its vertices.
 
     Args:
         errors: Array of shape (N,) or (N, K) with bounds on the errors in the costs at the vertices.
@@ -175,8 +174,7 @@ def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) ->
 
     Returns:
         Without a region, the bounds unchanged. In a region, an array of shape (N,) or (N, 1). Each entry is the sum of
-        two terms: the largest of all bounds, and 2^-40 times the record's largest cost. The second term covers the
-        rounding of the means.
+        the largest of all bounds and 2^-40 times the record's largest cost, which covers rounding errors in the means.
     """
     return errors if ground is None else (rounding(cost) + errors.max()).reshape(-1, *[1] * (errors.ndim - 1))
 
@@ -189,8 +187,8 @@ def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space
         gather: The collection to which faults are added.
 
     Returns:
-        The records and outputs for which losses are computed, the declared records, and the region or None. If there is
-        a region, the records in the first value are its vertices, beginning with the declared records.
+        Three values: the records and outputs for which losses are computed, the declared records, and the region or
+        None. In a region, losses are computed for all vertices, beginning with the declared records.
 
     Raises:
         InputError: Faults have been recorded that prevent the next step from running.
@@ -288,7 +286,7 @@ def _spread_people(problem: MetricProblem, ground: RegionVertices) -> Spread | N
 def _compute_cost(
     problem: MetricProblem, spaces: Spaces, ground: RegionVertices | None, spread: Spread | None
 ) -> Floats:
-    """Compute the loss of each output for each record or, in a region, for the people snapped to each vertex.
+    """Compute the loss of each output for each record. In a region, average it over the people snapped to each vertex.
 
     Args:
         problem: The parsed problem file, which declares the kind of loss.
@@ -330,7 +328,7 @@ def _compute_cost(
 
 
 def _compare_lengths(problem: MetricProblem, records: Space) -> tuple[str, ...]:
-    """Compare the road lengths in all files of a problem with the positions of its records, and return warnings."""
+    """Return warnings about road lengths that are implausible given the positions of the records."""
     edges = (getattr(problem.distance, "edges", None), getattr(problem.utility, "edges", None))
     # The keys are the files' contents, so that a file named by both distance and loss is compared and reported once.
     files = {file.contents: file for file in edges if isinstance(file, File)}
@@ -440,7 +438,7 @@ class MetricInstance(Generic[D]):
         declared: The parsed problem file: a :class:`MetricProblem`, a subclass with additional keys for a mechanism, or
             another class that the mechanism's own ``load`` supports.
         _data: The contents of the files as arrays, with all possible outputs.
-        _chosen: A list with the data for the chosen outputs as its only item. It is empty before outputs are chosen.
+        _chosen: A list that holds the data for the chosen outputs once they have been chosen, and is empty until then.
     """
 
     declared: D
@@ -449,9 +447,9 @@ class MetricInstance(Generic[D]):
 
     @property
     def data(self) -> MetricData:
-        """The contents of the files as arrays, restricted to the chosen outputs if outputs are to be chosen.
+        """The contents of the files as arrays. If the problem requests chosen outputs, only those are included.
 
-        Until outputs are chosen, records that are far apart from each other serve as outputs.
+        Until outputs have been chosen, a set of records far apart from each other serves as a substitute.
         """
         if self._data.choose is None:
             return self._data

@@ -1,7 +1,8 @@
 """The classes that declare the keys of a metric problem file: places, distance, privacy notion and loss.
 
-:class:`MetricProblem` mirrors the problem file. :class:`MetricInstance` adds the contents of the files that it names as
-:class:`MetricData`: records, outputs, distances, required pairs, cost and prior as read-only arrays.
+:class:`MetricProblem` mirrors the problem file. :class:`MetricInstance` adds the contents of the files that the problem
+names. They are stored in :class:`MetricData` as read-only arrays: records, outputs, distances, required pairs, costs
+and prior.
 
 A kind of distance, loss or notion is an attrs class whose fields are the keys of a table in the problem file. Once a
 plugin has registered it with a :class:`privopt.specs.KindSpec`, every metric mechanism accepts it::
@@ -90,13 +91,13 @@ class Spaces:
 
 @frozen(kw_only=True, eq=False)
 class RegionVertices:
-    """A region between the records, for a guarantee that covers all of its points.
+    """A region that contains the records, for a guarantee that covers all of its points.
 
     Attributes:
         region: The region. Its first vertices are the records.
         records: All vertices of the region as places. Vertices that are not records have new ids.
-        metric: A function that takes the outputs and returns the metric that losses use, with distances from the
-            vertices to these outputs. If it is called with None, the outputs are the vertices.
+        metric: A function that takes the outputs and returns the metric for losses, with distances from the vertices to
+            these outputs. Called with None, it takes the vertices as outputs.
     """
 
     region: Region
@@ -152,7 +153,7 @@ class DistanceKind(ABC):
         Args:
             records: The records, which become the first vertices of the region.
             epsilon: Epsilon per unit of distance.
-            split_km: The maximum length of an edge in km, beyond which it is divided; None for the kind's default.
+            split_km: The length in km above which an edge is divided; None for the kind's default.
             file: The name of the problem file, for error messages.
 
         Raises:
@@ -185,14 +186,14 @@ class DistanceKind(ABC):
 class PerKm:
     """The cost of a kilometre in a familiar unit, such as minutes.
 
-    Reports show the loss in this unit too, but no claim depends on it.
+    The loss is also shown in this unit, but no guarantee depends on it.
     """
 
     cost: float = key(help="cost of a kilometre, in that unit", check=positive)
     unit: str = key(help='the unit, in the plural: "minutes"', check=one_line)
 
     def of(self, km: float) -> str:
-        """Return what a loss in km costs, formatted with the unit, for example "3.2 minutes"."""
+        """Return the cost of a loss of ``km`` kilometres as a string with the unit, for example "3.2 minutes"."""
         return f"{format_digits(self.cost * km)} {self.unit}"
 
 
@@ -204,13 +205,15 @@ class LossKind(ABC):
 
     Attributes:
         kind: The name of the kind in problem files.
-        of_distances: Whether the loss is a function of distances, so that it can be computed anywhere in a region.
+        of_distances: Whether the loss is a function of distances alone and can therefore be computed anywhere in a
+            region.
         prior: The file with the prior probabilities of the records; None for a uniform prior.
-        remap: Whether each output is replaced by the best guess that an observer can make from it under the prior
+        remap: Whether each output is replaced by the output with the least expected loss given the report and the prior
             (:mod:`privopt_metric_dp.matrix.remap`).
         per_km: The cost of a kilometre of loss in another unit, or None.
-        kit: The name of a Hypothesis strategy for problems with this kind; see :class:`DistanceKind`. If there is
-            none, the conformance kit generates problems with other kinds of loss and changes the kind to this one.
+        kit: The name of a Hypothesis strategy for problems with this kind; see :class:`DistanceKind`. Without a
+            strategy, the conformance kit generates problems with other kinds of loss and then changes the kind to this
+            one.
     """
 
     kind: ClassVar[str]
@@ -342,7 +345,7 @@ def _check_count(value: int) -> str | None:
 
 @frozen(kw_only=True)
 class Grid:
-    """The centres of a rectangle of square cells, row by row from the south, with ids such as "r0c1"."""
+    """The centres of the square cells of a rectangular grid, row by row from the south, with ids such as "r0c1"."""
 
     rows: int = key(help="rows of cells, south to north", check=_check_count)
     cols: int = key(help="columns of cells, west to east", check=_check_count)
@@ -354,7 +357,10 @@ class Grid:
 
 @frozen(kw_only=True)
 class Mesh:
-    """The vertices of equilateral triangles that cover a region, with ids 0, 1, ... row by row from the south-west."""
+    """The vertices of equilateral triangles that cover a region.
+
+    Their ids are 0, 1, ... row by row from the south-west.
+    """
 
     region: File = key(help="GeoJSON: polygons in longitude and latitude, with holes and in several parts")
     side_km: float = key(help="side of a triangle", unit="km", check=positive)
@@ -382,7 +388,7 @@ class Places:
     )
 
     def as_csv(self) -> Mapping[str, bytes]:
-        """Return a mapping from the name of the points file to its contents, converted to CSV.
+        """Return the contents of the points file, converted to CSV, keyed by file name.
 
         The mapping is empty if there is no points file or if it is CSV already.
         """
@@ -402,8 +408,8 @@ _GIVEN: Final = ("grid", "points", "vectors", "count", "mesh", "choose")
 def _check_places(value: Places) -> str | None:
     """Check that the keys of ``[records]`` or ``[outputs]`` are consistent.
 
-    Returns:
-        None if the keys are consistent, or else a description of valid tables for a message of the form "expected ...".
+    Returns None if they are. Otherwise, returns a description of valid tables, for a message of the form "expected
+    ...".
     """
     given_keys = [name for name in _GIVEN if getattr(value, name) is not None]
     if len(given_keys) != 1:

@@ -37,13 +37,12 @@ class Euclidean(DistanceKind):
         return EuclideanMetric(records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
-        """Return the region that ``privacy.everywhere`` covers, which consists of triangles between the records.
+        """Return the region that ``privacy.everywhere`` covers: triangles between the records.
 
         Args:
             records: The records, which become the first vertices of the region.
             epsilon: Unused for triangles.
-            split_km: The maximum length of a triangle side in km, beyond which triangles are refined; None for no
-                limit.
+            split_km: The length in km above which the sides of triangles are divided; None for no limit.
             file: The name of the problem file, for error messages.
 
         Raises:
@@ -110,13 +109,12 @@ class Graph(DistanceKind):
         return RoadMetric(read_roads(self.edges, directed=False), records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
-        """Return the region that ``privacy.everywhere`` covers, which consists of all streets.
+        """Return the region that ``privacy.everywhere`` covers: all streets.
 
         Args:
             records: The records, each at a node of the road network.
             epsilon: Epsilon per km, which determines the default for ``split_km``.
-            split_km: The maximum length of a street in km, beyond which it is divided into pieces; None for the
-                default.
+            split_km: The length in km above which a street is divided into pieces; None for the default.
             file: The name of the problem file, for error messages.
         """
         from privopt_metric_dp.region.streets import streets_of

@@ -59,7 +59,7 @@ def travel_cost(
     *,
     source: str = "utility.targets",
 ) -> Floats:
-    """Return the expected error in the travel distance to a random target, for each record and output.
+    """Return, for each record and output, the expected error in the travel distance to a random target.
 
     The error is c_ik = sum_l q_l |tc_il - tc_kl|, where target l has probability q_l and tc_il is the travel distance
     from i to l (``privopt_metric_dp.space.roads.Roads.travel``).
@@ -72,15 +72,15 @@ def travel_cost(
         source: The name for the targets in error messages.
 
     Returns:
-        Array of shape (N, K) with expected errors in km. If the outputs are the records, it is symmetric bit for bit
-        and has a zero diagonal.
+        Array of shape (N, K) with expected errors in km. If the outputs are the records, the array is exactly symmetric
+        and its diagonal is zero.
 
     Raises:
         InputError: The shapes do not match, or a target with positive weight is at an infinite travel distance.
 
     Notes:
-        Each of the N K T terms takes 0.23 ns of CPU time, or half as much if the outputs are the records. For 1600^3
-        terms, this is 0.96 s or 0.49 s on a busy machine. The arrays in memory contain N K + (N + K) T numbers.
+        Each of the N K T terms takes 0.23 ns of CPU time, or half as much if the outputs are the records. For N = K = T
+        = 1600, this is 0.96 s, or 0.49 s if the outputs are the records. The arrays contain N K + (N + K) T numbers.
     """
     q = normalise_weights(weights, source=source)
     a = np.asarray(from_records, dtype=np.float64)
@@ -159,7 +159,7 @@ class DistanceLoss(LossKind):
         return _check_reachable(spaces.metric.to_outputs(), spaces, "distance.edges")
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return 0 for each record, because distances are rounded down and never exceed the exact ones."""
+        """Return 0 for each record: distances are rounded down, so they never exceed the exact ones."""
         return np.zeros(len(cost))
 
     def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
@@ -194,7 +194,7 @@ class CostMatrix(LossKind):
         return read_array(self.file, shape, what="costs", maximum=MAX_COORDINATE).copy()
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return 0 for each record, because losses are rounded down to doubles and never exceed those in the file."""
+        """Return 0 for each record: losses are rounded down to doubles, so they never exceed those in the file."""
         return np.zeros(len(cost))
 
     def unit(self, distance: str) -> str:
@@ -238,8 +238,8 @@ class TravelCost(LossKind):
         """Return an array of shape (N,) with bounds on the rounding errors in each record's losses.
 
         A loss is a sum of differences between path lengths. Differences between integer lengths are exact
-        (:attr:`privopt_metric_dp.space.roads.Roads.integer_roads`). Other lengths have rounding errors, which matter
-        most in differences between similar lengths. The metric states bounds on these errors.
+        (:attr:`privopt_metric_dp.space.roads.Roads.integer_roads`). Other lengths have rounding errors, which the
+        metric bounds. These matter most in differences between similar lengths.
 
         Args:
             spaces: The N records and K outputs.
@@ -268,11 +268,10 @@ class TravelCost(LossKind):
         """Compute the travel distances from records and outputs to all targets.
 
         Returns:
-            Four values. The first is a list of one or two arrays: the travel distances from records, of shape (N, T),
-            and those from outputs, of shape (K, T). The second array is omitted if the outputs are the records. The
-            second value is an array of shape (T,) with the weights of the targets. The third is the unit in km if
-            distances are integers, or else None. The fourth is the problem file's key for the roads, for error
-            messages.
+            A tuple of four values: a list of the travel distances from records, of shape (N, T), and, unless the
+            outputs are the records, those from outputs, of shape (K, T); the weights of the targets, of shape (T,); the
+            length of the unit in km if distances are integers, or else None; and the problem file's key for the roads,
+            for error messages.
 
         Raises:
             InputError: A target is unknown, or cannot be reached from some record or output.

@@ -5,9 +5,9 @@ reports output k with probability z_ck. With the cost c(X, k) of reporting k at 
 k of C_ck z_ck, where C_ck = E[lambda_c(X) c(X, k)]. This sum is linear in the matrix z, like the expected loss under a
 prior over records.
 
-A prior over the vertices would understate the loss. For example, suppose that people at position x on a segment from 0
-to 1 report some output with probability 1 - x and at cost x. The product of the two is 0 at both ends, but its mean
-over the segment is 1/6.
+A prior over the vertices would understate the loss. For example, consider an output that people at position x on a
+segment from 0 to 1 report with probability 1 - x and at cost x. Its contribution to the loss, x (1 - x), is 0 at both
+ends, but 1/6 on average over the segment.
 
 If the loss is a function of distances, c(X, k) is computed at X. Other losses are known only at the vertices, and are
 interpolated linearly on each simplex.
@@ -80,7 +80,7 @@ class Spread:
         return np.bincount(self.corners.ravel(), masses, minlength=size).astype(np.float64)
 
     def sum_costs(self, size: int, cost: Callable[[slice], Floats]) -> Floats:
-        """Return an array of shape (N, K): the mean of snapping probability times cost for each vertex and output.
+        """Return, for each vertex and output, the mean of the snapping probability times the cost; shape (N, K).
 
         Entry (c, k) is E[lambda_c(X) c(X, k)] for a random position X, where lambda_c(X) is the probability that X is
         snapped to vertex c, and c(X, k) is the cost of reporting output k at X.
@@ -115,10 +115,10 @@ def spread_evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
     If the plane is a map projection, areas are measured on the earth.
 
     Each street is divided into at least 16 pieces with two Gauss points each. This rule is exact for costs that are
-    linear on a piece, so the only error is in the piece where the shortest path to an output changes direction. Each
-    triangle, or each of its equal parts, gets seven points, a rule that is exact for polynomials of degree at most 5.
-    In a square divided into two triangles, the mean distance to a corner or to the centre has a relative error below
-    1e-7 (plugins/metric-dp/tests/region/test_loss.py).
+    linear on a piece. The only error is in the piece where the shortest path to an output changes direction. Each
+    triangle, or each of its equal parts, gets the seven points of a rule that is exact for polynomials of degree at
+    most 5. In a square divided into two triangles, the mean distance to a corner or to the centre has a relative error
+    below 1e-7 (plugins/metric-dp/tests/region/test_loss.py).
 
     Args:
         region: The streets or the triangulated plane.
@@ -145,7 +145,7 @@ def spread_evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
 
 
 def _length_shares(lengths: Floats) -> Floats:
-    """Divide lengths by their sum. If all lengths are 0, the shares are equal."""
+    """Divide lengths by their sum, or return equal shares if all lengths are 0."""
     longest = float(lengths.max())
     # Lengths are first divided by the longest, so that neither their sum nor the shares overflow or underflow.
     scaled = lengths / longest if longest else np.ones(len(lengths))
@@ -232,14 +232,14 @@ def expected_cost(
 ) -> Floats:
     """Return the coefficients C_ck of the expected loss for people anywhere in a region.
 
-    C_ck is a mean over positions X: the probability of snapping X to vertex c, times the cost of reporting output k at
-    X. The expected loss of a matrix z is the sum over c, k of C_ck z_ck.
+    The expected loss of a matrix z is the sum over c, k of C_ck z_ck. C_ck is the mean, over positions X, of the
+    probability of snapping X to vertex c times the cost of reporting output k at X.
 
     Args:
         spread: The distribution of people over the region.
         region: The streets or the triangulated plane.
         utility: The kind of loss.
-        distance: The problem's kind of distance, which measures distances from points in a plane.
+        distance: The problem's kind of distance, used to measure distances from points in a plane.
         spaces: The N vertices, the K outputs, and the distances between them.
         costs: Array of shape (N, K) with the loss at the vertices.
 

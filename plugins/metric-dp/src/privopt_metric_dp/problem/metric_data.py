@@ -33,8 +33,8 @@ class MetricData:
     Attributes:
         records: The places that are secret.
         outputs: The places that may be released; the records if the file has no [outputs].
-        metric: The distances in the privacy constraints. They are computed on request, without an N x N table. The
-            constructor also accepts a function that returns the metric. The function is called on first access.
+        metric: The distances in the privacy constraints, computed on request rather than stored in an N x N table. The
+            constructor also accepts a function that returns the metric, called on first access.
         epsilon: The exact epsilon per ``unit``.
         within: The largest distance at which a pair is required; None if every pair is required.
         unit: The unit of distance.
@@ -42,27 +42,27 @@ class MetricData:
         prior: Array of shape (N,) with the probability of each record; in a region, the probability that a person is
             snapped to each vertex.
         cost: Array of shape (N, K) with the loss from releasing output k for record i, in ``loss_unit``. The loss at a
-            vertex of a region is a mean over the positions that are snapped to it. The constructor also accepts a
-            function that returns the array. The function is called on first access and may raise InputError.
+            vertex of a region is averaged over the positions that are snapped to it. The constructor also accepts a
+            function that returns the array, called on first access, which may raise InputError.
         file: The name of the problem file, for error messages.
-        excess: Array of shape (N,) with upper bounds on how much each record's costs, multiplied by its prior, exceed
-            the exact values. The constructor takes a function that computes bounds for the costs alone, without the
-            prior.
-        shortfall: A method that returns upper bounds on how much the costs, multiplied by the prior, fall below the
-            exact values. The constructor takes a function that computes bounds for the costs alone, without the prior.
-        crossed: Whether the distances from records to outputs are known. They may be missing if the distance is a
-            matrix.
-        remap: Whether each released output is replaced by the best guess under the prior.
+        excess: Array of shape (N,) with upper bounds on how much each record's entries of ``weighted`` exceed their
+            exact values. The constructor takes a function that computes such bounds for ``cost``.
+        shortfall: A method that returns upper bounds on how much the entries of ``weighted`` fall below their exact
+            values. The constructor takes a function that computes such bounds for ``cost``.
+        crossed: Whether the distances from records to outputs are known. They may be missing if distances are read from
+            a matrix.
+        remap: Whether each output is replaced by the one with the least expected loss given the report and the prior.
         ground: The metric that [distance] declares; None if the privacy constraints use the same distances.
-        region: The region if the guarantee covers any two of its points; otherwise None. The records are then the
-            vertices of the region, beginning with the declared records.
+        region: The region if the guarantee covers any two of its points, or else None. In a region, the records are its
+            vertices, beginning with the declared records.
         choose: The number of records to choose as outputs; None if outputs are not chosen. Before the choice,
             ``outputs`` contains all records.
         over: A function that takes the indices of K records and returns the problem with these records as outputs; None
             if outputs are not chosen.
         along_streets: Whether losses are path lengths along undirected streets.
         way: The phrase that messages append to the unit of distance, such as "by road".
-        per_km: The cost of a kilometre of loss in the reader's unit if the problem declares it; otherwise None.
+        per_km: The cost of a kilometre of loss in another unit, such as minutes; None if the problem does not declare
+            it.
         warnings: Sentences about probable mistakes in the files.
     """
 
@@ -119,12 +119,12 @@ class MetricData:
 
     @cached_property
     def excess(self) -> Floats:
-        """Upper bounds on how much the costs in ``weighted`` exceed their exact values, one bound per record."""
+        """Upper bounds on how much the entries of ``weighted`` exceed their exact values, one bound per record."""
         # The factor 1 + 2^-40 covers the rounding of these products.
         return read_only(self.prior * (self._excess or rounding)(self.cost) * (1.0 + 2.0**-40))
 
     def shortfall(self) -> Floats:
-        """Compute upper bounds on how much the costs in ``weighted`` are below their exact values.
+        """Compute upper bounds on how much the entries of ``weighted`` fall below their exact values.
 
         Returns:
             Array of shape (N, K), or (N, 1) if one bound holds for all costs of a record.
@@ -135,13 +135,13 @@ class MetricData:
         return short
 
     def surely_required(self, pairs: Ints, distances: Floats) -> NDArray[np.bool_]:
-        """Return whether each pair is provably required, judging by its exact distance.
+        """Return whether each pair is certainly required, given its exact distance.
 
         Lower bounds on the loss use only such pairs, so that the bounds hold for every mechanism that satisfies the
         declared guarantee.
 
         Args:
-            pairs: Array of shape (P, 2) with the record indices of pairs that count as required.
+            pairs: Array of shape (P, 2) with the record indices of pairs that are treated as required.
             distances: Array of shape (P,) with the distance between the records of each pair, as doubles.
 
         Returns:
@@ -184,7 +184,7 @@ class MetricData:
         return self.required[1]
 
     def between(self, pairs: Ints) -> Floats:
-        """Return the distances between pairs of records, without recomputing those of certified pairs.
+        """Return the distances between pairs of records. Distances that are already known are not recomputed.
 
         Args:
             pairs: Array of shape (P, 2) with record indices. The pairs need not be required.
@@ -198,13 +198,13 @@ class MetricData:
         return distances if is_known else self.metric.between(pairs[:, 0], pairs[:, 1])
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return the stated distances, replaced by computed ones where they might exceed the exact distances.
+        """Return the given distances, replacing those that might exceed the exact distances.
 
-        Computed distances are rounded down, so they never exceed the exact ones.
+        They are replaced by computed distances, which are rounded down and therefore never exceed the exact ones.
 
         Args:
             pairs: Array of shape (P, 2) with record indices.
-            distances: Array of shape (P,) with the stated distance between the records of each pair, for example from a
+            distances: Array of shape (P,) with the given distance between the records of each pair, for example from a
                 release.
 
         Returns:
@@ -222,9 +222,8 @@ class MetricData:
     def needed(self) -> tuple[Ints, Floats]:
         """A subset of the required pairs that implies all others, with distances, as arrays of shape (S, 2) and (S,).
 
-        An optimisation model needs constraints for these pairs only, because they imply the other required pairs
-        exactly (:mod:`privopt_metric_dp.space.pairs`). If the lengths of roads are summed exactly, no other pairs are
-        computed, so that the N^2 pairs of a city never occupy memory.
+        An optimisation model needs constraints for these pairs only (:mod:`privopt_metric_dp.space.pairs`). If road
+        lengths are summed exactly, only these pairs are computed, so the N^2 pairs of a city are never held in memory.
         """
         pairs, distances = needed_pairs(self.metric, lambda: self.required, within=self.within)
         return read_only(pairs), read_only(distances)
@@ -233,14 +232,14 @@ class MetricData:
     def standing(self) -> tuple[Ints, Floats]:
         """The pairs that the certificate checks, with distances, as arrays of shape (S, 2) and (S,).
 
-        These are usually the pairs in :attr:`needed`. If there are many required pairs and the metric does not
-        determine which of them imply the others, all are checked, because finding a subset would take too long.
+        These are usually the pairs in :attr:`needed`. All required pairs are checked if there are many of them and the
+        metric does not tell which imply the others, because finding a subset would take too long.
         """
         has_implying_pairs = self.metric.implying(self.within) is not None
         return self.needed if has_implying_pairs or len(self.pairs) <= MAX_REDUCED_PAIRS else self.required
 
     def with_outputs(self, rows: Ints) -> MetricData:
-        """Return this problem, at the same epsilon, with the given records as outputs.
+        """Return the data of the same problem with the given records as outputs.
 
         Args:
             rows: The indices of the K records in ascending order.
@@ -251,7 +250,7 @@ class MetricData:
 
     @property
     def streets(self) -> tuple[list[tuple[int, int, Fraction]], int, Ints] | None:
-        """Undirected streets with exact lengths, the number of their nodes, and the node index of each record.
+        """The undirected streets with exact lengths, the number of nodes, and the node index of each record.
 
         None if losses are not path lengths along streets, or if exact decimal lengths are unknown.
         """

@@ -37,7 +37,7 @@ COORDINATES: Final[Mapping[Kind, tuple[str, str]]] = {
 
 @frozen(kw_only=True)
 class Columns:
-    """The names of the columns in a points file. By default, most columns have the same name as the key."""
+    """The names of the columns in a points file. Most default to the name of the key."""
 
     id: str | tuple[str, ...] = key("id", help='ids; several columns, joined by "/", if one is not unique')
     lat: str = key("lat", help="latitudes", unit="degrees")
@@ -59,7 +59,7 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
         ids_alone: Whether a file without coordinates is accepted.
 
     Raises:
-        InputError: The file contains faults, which the error lists by row and column, or an id occurs twice.
+        InputError: The file contains faults, or an id occurs twice. The error lists the faults by row and column.
     """
     columns = columns or Columns()
     ids = (columns.id,) if isinstance(columns.id, str) else columns.id

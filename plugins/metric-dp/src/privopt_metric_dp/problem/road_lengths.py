@@ -1,6 +1,6 @@
-"""A check that roads are at least as long as the straight lines between their ends, and seem to be in km.
+"""A check that roads are at least as long as the straight lines between their ends, and that lengths seem to be in km.
 
-Overstated lengths, in minutes or metres for example, would weaken privacy, because epsilon is stated per unit of
+Lengths that are too large, such as metres or minutes, would weaken privacy, because epsilon is stated per unit of
 length. Differences that rounding can explain are accepted. A length may have been rounded or truncated at its last
 digit. A position may have been rounded or truncated at the last decimal place that its table uses. Lengths along the
 ellipsoid or on a projected map also differ slightly from great-circle distances.
@@ -54,8 +54,8 @@ class _Lengths:
         rows: Array of shape (E,) with the row index of each road in the table, beginning at 0.
         km: Array of shape (E,) with the length of each road in km, rounded down.
         straight: Array of shape (E,) with the distance in km between the positions of the two ends.
-        min_straight: Array of shape (E,) with lower bounds in km on the same distance, which allow for rounded
-            coordinates and for errors in the model of the earth.
+        min_straight: Array of shape (E,) with lower bounds on ``straight``, in km, which allow for rounded coordinates
+            and for errors in the model of the earth.
     """
 
     rows: Ints
@@ -71,7 +71,7 @@ class _Lengths:
 
 
 def compare_lengths(edges: File, records: Space) -> Iterator[str]:
-    """Yield warnings about road lengths that are shorter than a straight line or seem to be in a unit other than km.
+    """Yield warnings about roads that are shorter than a straight line or whose lengths seem not to be in km.
 
     Args:
         edges: The file of roads, with the columns ``from``, ``to`` and ``km``.
@@ -120,8 +120,8 @@ def _find_short(lengths: _Lengths, texts: NDArray[np.str_]) -> tuple[list[int], 
         texts: The length of the road in each row of the table, as written.
 
     Returns:
-        Two lists of indices into ``lengths``: the roads that are certainly too short, and those that may only seem too
-        short because positions were rounded.
+        Two lists of indices into ``lengths``: roads that are certainly too short, and roads that may seem too short
+            only because positions were rounded.
     """
     suspects = np.flatnonzero(lengths.km < lengths.straight * (1.0 - MODEL_TOLERANCE))
     resolution = np.array([_last_digit(texts[row]) for row in lengths.rows[suspects].tolist()])
@@ -209,11 +209,10 @@ def _great_circle(a: Floats, b: Floats, resolution: float) -> Floats:
 
 
 def _table_resolution(records: Space) -> float:
-    """Return the place value of the last decimal place that any coordinate uses.
+    """Return the place value of the last decimal place that any coordinate uses, for example 0.001.
 
-    Some coordinates may have fewer digits because programs omit trailing zeros. The value is in the unit of the
-    coordinates. It bounds the error in the difference between two coordinates that were rounded or truncated at this
-    decimal place.
+    It bounds the error in the difference between two coordinates that were rounded or truncated at this place. All
+    coordinates are considered, because programs omit trailing zeros.
     """
     if records.corner is not None or records.coordinates is None:
         return 0.0  # the cells of a grid have exact positions

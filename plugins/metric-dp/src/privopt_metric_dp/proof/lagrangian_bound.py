@@ -1,9 +1,9 @@
-"""A lower bound on the loss of every mechanism, computed from dual multipliers. Rounding can never make it too high.
+"""A lower bound on the loss of every mechanism, computed from dual multipliers and safe against rounding errors.
 
-The problem is to minimise the loss ``sum c_ik z_ik``, where the costs c include the prior. The matrices z >= 0 have
-rows that sum to 1. For each required pair (i, j) at distance d, they satisfy ``z_ik <= exp(eps d) z_jk`` and
-``z_jk <= exp(eps d) z_ik``. Let a >= 0 be multipliers for the former constraints and b >= 0 multipliers for the latter.
-The Lagrangian then separates over records, with reduced costs g::
+The problem is to minimise the loss ``sum c_ik z_ik``, where the costs c include the prior, over matrices z >= 0 whose
+rows sum to 1. For each required pair (i, j) at distance d, they satisfy ``z_ik <= exp(eps d) z_jk`` and ``z_jk <=
+exp(eps d) z_ik``. Let a >= 0 be multipliers for the former constraints and b >= 0 multipliers for the latter. The
+Lagrangian then separates over records, with reduced costs g::
 
     g_ik = c_ik + sum over pairs (i, j) of (a_k - E b_k) + sum over pairs (h, i) of (b_k - E a_k),   E = exp(eps d)
     bound = sum_i min_k g_ik
@@ -52,14 +52,13 @@ class Multipliers:
     A positive value is the multiplier for the constraint ``z_ik <= exp(eps d) z_jk``. The absolute value of a negative
     one is the multiplier for the constraint with i and j exchanged. One value per pair is enough, because only one of
     the two multipliers needs to be nonzero. Subtracting ``t`` from both raises the reduced costs of i and j by
-    ``(exp(eps d) - 1) t``, so subtracting the smaller one from both never weakens the bound.
+    ``(exp(eps d) - 1) t``. The smaller one can therefore be subtracted from both without weakening the bound.
 
     Attributes:
-        rows: Function that returns an iterator over the nonzero multipliers, output by output. Outputs come in
-            ascending order, each at most once, and each pair occurs at most once for an output. Values that are not
-            finite are treated as 0.
-        many: Number of multipliers if a solver returned one for every constraint. A proof may then omit small ones. 0
-            if only a few multipliers are nonzero, as for trees.
+        rows: Function that returns an iterator over the nonzero multipliers, output by output. Outputs are in ascending
+            order, and each pair occurs at most once per output. Values that are not finite are treated as 0.
+        many: Number of multipliers if a solver returned one for every constraint, so that a proof may omit small ones;
+            0 if only a few multipliers are nonzero, as for trees.
     """
 
     rows: Callable[[], Iterator[Few]]
@@ -97,24 +96,24 @@ class Multipliers:
     def zero(cls) -> Multipliers:
         """Return multipliers that are all 0.
 
-        They prove the trivial bound, in which each record has its cheapest output.
+        They prove the trivial bound, which is the loss if each record reports its cheapest output.
         """
         return cls(rows=lambda: iter(()))
 
     def map_rows(self, change: Callable[[Ints, Floats], tuple[Ints, Floats]]) -> Multipliers:
-        """Return multipliers in which ``change`` has been applied to each output's pair indices and values."""
+        """Apply ``change`` to each output's pair indices and values, and return the resulting multipliers."""
         return evolve(self, rows=lambda: ((k, *change(pairs, values)) for k, pairs, values in self.rows()))
 
     def among(self, rows: Ints) -> Multipliers:
-        """Return the multipliers re-indexed for a larger set of pairs, in which pair p has the index ``rows[p]``."""
+        """Return the multipliers re-indexed for a larger set of pairs: index p becomes ``rows[p]``."""
         return self.map_rows(lambda pairs, values: (rows[pairs], values))
 
     def freer(self, gain: Floats) -> Multipliers:
         """Return the multipliers times ``exp(-gain)``, for use with constraints that allow larger log-ratios.
 
         A multiplier f enters the bound through the term ``exp(eps d) f``. Without scaling, the term would increase by
-        ``exp(eps d) gain f``. If ``eps d`` is 5 or more, even a gain of 1e-9 would make the bound useless. With
-        scaling, the term stays the same, and the bound is lowered only by ``gain f``.
+        ``exp(eps d) gain f``, which could make the bound useless even for a gain of 1e-9 if ``eps d`` is 5 or more.
+        With scaling, the term stays the same, and the bound is lowered only by ``gain f``.
 
         Args:
             gain: Array of shape (P,), the amount by which the allowed log-ratio of each pair has increased.
@@ -147,7 +146,7 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
     """Compute bounds on the smallest reduced cost of each record, min_k g_ik, and mark outputs whose sums overflow.
 
     Args:
-        cost, max_cost: Arrays of shape (N, K), between which the exact costs (prior included) lie, up to
+        cost, max_cost: Arrays of shape (N, K), lower and upper bounds on the exact costs (prior included), up to
             ``relative_error``.
         relative_error: Relative error of ``cost`` and ``max_cost``.
         multipliers: A tuple of seven arrays. The first two have shape (P,) and hold the records i and j of each
@@ -155,19 +154,19 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
             ``spread``, a bound on the difference between ``growth`` and exp(eps d). The last three are ``starts``,
             ``rows`` and ``values`` as in :class:`SparseMultipliers`.
         endpoints: Array of shape (E, N), the outputs at the two ends of the street piece that contains each record. E
-            is 2 for a bound over streets, and otherwise 0.
+            is 2 for a bound over streets, or else 0.
         shares: Array of shape (E, N), the weights of these ends, which sum to 1 for each record.
         lower, upper: Arrays of N infinities, into which the bounds are written.
         chord_lower, chord_upper: Arrays of N zeros, into which further bounds are written. They bound the amount that
-            the multipliers add to a record's reduced cost if the record itself is the output. This amount is
-            interpolated between the record's two ``endpoints``, weighted by their ``shares``.
+            the multipliers add to a record's reduced cost if the record itself is the output: the mean of the amounts
+            at its two ``endpoints``, weighted by ``shares``.
         wild: Boolean array of shape (K,), initially False, which is set to True for outputs whose sums overflow. These
             outputs are excluded from the minima.
 
     Notes:
-        The error bound is Higham, Accuracy and Stability, (4.4): |error| <= gamma_n sum |terms|. It allows 16 further
-        roundings for the terms themselves, and is doubled to cover the rounding of that sum. Products that underflow
-        lose less than 1e-300 in total.
+        The error bound is Higham, Accuracy and Stability, (4.4): |error| <= gamma_n sum |terms|. The bound allows for
+        16 further roundings in the terms themselves, and is doubled to cover rounding in the sum of |terms|. Products
+        that underflow lose less than 1e-300 in total.
     """
     tails, heads, growth, spread, starts, rows, values = multipliers
     n = cost.shape[0]
@@ -222,9 +221,8 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
 def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no-untyped-def]
     """Select the multipliers of one output that are worth storing, write them into arrays, and return their number.
 
-    Among the constraints with the same first record i, the smallest multipliers are omitted, as long as the sum of the
-    omitted ones is at most spare[i]. To avoid sorting, multipliers are classified by their binary exponents relative to
-    spare[i].
+    For each first record i, the smallest multipliers are omitted, as long as their sum is at most spare[i]. To avoid
+    sorting, multipliers are classified by their binary exponents relative to spare[i].
 
     Args:
         candidates: Array of shape (C,), the indices of the constraints with a nonzero multiplier, sorted by first
@@ -280,7 +278,7 @@ def _select_multipliers(candidates: Ints, f: Floats, source: Ints, spare: Floats
 
 @frozen(kw_only=True, eq=False)
 class SparseMultipliers:
-    """Nonzero multipliers for directed privacy constraints, stored output by output, and the bounds that they prove.
+    """Nonzero multipliers for directed privacy constraints, stored output by output.
 
     Attributes:
         pairs: Array of shape (P, 2), the records (i, j) of each constraint ``z_ik <= growth z_jk``.
@@ -310,16 +308,15 @@ class SparseMultipliers:
     ) -> Self:
         """Convert multipliers for pairs to multipliers for directed constraints, omitting those not worth storing.
 
-        For each output and each record i, the smallest multipliers for constraints with first record i are omitted, as
-        long as their sum is at most ``spare[i]``. A multiplier for the constraint (i, j) raises the reduced cost of
-        record i by its own value, and raises no other reduced cost. Omitting it therefore lowers the bound by at most
-        this value. In total, the bound is lowered by at most the sum of ``spare``.
+        For each output and each first record i, the smallest multipliers are omitted, as long as their sum is at most
+        ``spare[i]``. Omitting a multiplier lowers the bound by at most the multiplier itself, because it raises only
+        the reduced cost of record i. In total, the bound drops by at most the sum of ``spare``.
 
         Args:
             multipliers: Multipliers for ``pairs``.
             pairs: Array of shape (P, 2), distinct pairs of records.
             growth: Array of shape (P,) of factors, each at least exp(eps d). Constraints with an infinite factor are
-                omitted, which leaves the bound valid.
+                omitted; the bound remains valid.
             shape: The numbers of records and outputs, (N, K).
             spare: Array of shape (N,), the largest amount by which omissions for each record may lower the bound. All
                 amounts must be at least 0, and are 0 by default.
@@ -366,7 +363,7 @@ class SparseMultipliers:
         )
 
     def only(self, is_selected: Bools) -> Self:
-        """Return the multipliers selected by a boolean mask of shape (M,), without pairs that are no longer used."""
+        """Return the multipliers selected by a boolean mask of shape (M,), and only the pairs that they use."""
         # The new index of a pair is the number of remaining pairs before it. The new offsets count selected
         # multipliers.
         rows, is_needed = self.rows[is_selected], np.zeros(len(self.pairs), dtype=np.bool_)
@@ -448,7 +445,7 @@ class SparseMultipliers:
         return (-math.inf, math.inf) if wild.any() else (sum_down(min_values), -sum_down(-max_values))
 
     def tame(self, cost: Floats) -> tuple[Self, float]:
-        """Return the multipliers for outputs whose sums do not overflow, and the bound that they prove, rounded down.
+        """Drop outputs whose sums overflow. Return the other multipliers and the bound that they prove, rounded down.
 
         Args:
             cost: Array of shape (N, K), the finite costs times the prior.
@@ -483,9 +480,8 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
         multipliers: Any multipliers. Those for outputs whose sums overflow are treated as 0.
 
     Returns:
-        The larger of two bounds: the one that the multipliers prove, and the trivial one, in which each record has its
-        cheapest output. If there are no pairs, the trivial bound is the optimum. The evaluation takes about 10 P K
-        operations.
+        The larger of the bound that the multipliers prove and the trivial bound, the loss if each record reports its
+            cheapest output. If there are no pairs, the trivial bound is the optimum.
 
     Raises:
         OutOfTime: The time limit has expired.

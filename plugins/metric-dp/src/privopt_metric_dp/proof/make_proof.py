@@ -77,8 +77,8 @@ def prove(
 ) -> tuple[Proof, float]:
     """Convert a solver's multipliers to a proof, and return the proof and the bound that it states.
 
-    Small multipliers are omitted, unless the bound would then miss the requested gap. Further multipliers are omitted
-    if the remaining ones do not fit into memory. Multipliers that form trees are stored as trees.
+    Small multipliers are omitted as long as the bound still reaches the requested gap. More are omitted if the rest do
+    not fit into memory. Multipliers that form trees are stored as trees.
 
     Args:
         multipliers: The solver's multipliers. They may be inaccurate, because any multipliers prove a bound.
@@ -138,7 +138,7 @@ def prove(
 def _make_trees(
     multipliers: SparseMultipliers, bound: float, data: MetricData, weighted: Floats, spare: float
 ) -> Trees | None:
-    """Return a proof with the trees that the given multipliers form, if its bound is high enough.
+    """Return a proof that stores the trees formed by the given multipliers, if its bound is high enough.
 
     Args:
         multipliers: The multipliers that are worth storing.
@@ -170,8 +170,8 @@ def prove_over_streets(
 ) -> tuple[Proof, float] | None:
     """Convert multipliers for priced records to a proof over all streets, and return the proof and its bound.
 
-    A record is priced if there are multipliers for it as an output. In the bound, the priced records take the place of
-    the release's outputs.
+    A record is priced if it is an output in the LP that the multipliers come from. The bound is computed with the
+    priced records as outputs, rather than with those of the release.
 
     Args:
         multipliers: Multipliers for the pairs in ``data.needed``, with the priced records as outputs.

@@ -1,4 +1,4 @@
-"""The base class of proofs, which encloses and states the proved bound, and reads and writes ``proof.npz``.
+"""The base class of proofs, which evaluates the proved bound, and reads and writes ``proof.npz``.
 
 The stated bound is the same on every machine, down to the last bit. Let f >= 0 be any multipliers for the constraints
 ``z_ik <= F_ij z_jk``, where F_ij = exp(eps d_ij). For every mechanism that satisfies these constraints, Lagrangian
@@ -6,9 +6,9 @@ duality gives (see :mod:`privopt_metric_dp.proof.lagrangian_bound`)::
 
     sum_i min_k (p_i c_ik + sum over rows (i, j) of f_k - sum over rows (j, i) of F_ji f_k)  <=  its loss
 
-Here p_i is the prior of record i, c_ik is the cost of output k for record i, and f_k is a row's multiplier for output
-k. A row is a constraint between two records i and j that every private mechanism satisfies. The pair (i, j) is either
-required, or implied by required pairs. In the latter case, d_ij is the length of the shortest path between the two
+Here p_i is the prior of record i, and c_ik is the cost of output k for record i. A row is a constraint between two
+records i and j that every private mechanism satisfies, and f_k is its multiplier for output k. The pair (i, j) is
+either required or implied by required pairs. If it is implied, d_ij is the length of the shortest path between the two
 records over required pairs. ``docs/reference/proof.md`` describes the forms of the file.
 """
 
@@ -52,8 +52,8 @@ class Proof(ABC):
         VERSION: Version of the file format.
         KINDS: Mapping from the name of each array in the file, except ``version`` and ``unit``, to its allowed types.
             Each name is also an attribute of the proof.
-        STORED: Names of the arrays that are written uncompressed if the file would otherwise unpack to more than
-            `MAX_RATIO` times its size.
+        STORED: Names of the arrays to write uncompressed if compression would make the file so small that it unpacks to
+            more than `MAX_RATIO` times its size.
         EFFORT: Compression level for all other arrays, from 1 to 9.
         unit: The unit to which the stated bound is rounded. The stated bound is an odd multiple of half the unit.
     """
@@ -100,8 +100,7 @@ class Proof(ABC):
         Args:
             data: The problem's data.
             weighted: Array of shape (N, K), the costs times the prior.
-            value: The loss of the release. The unit is chosen so that the stated bound does not exceed the loss merely
-                because of rounding errors.
+            value: The loss of the release. Rounding errors alone do not make the stated bound exceed it.
         """
         lower, upper = self.enclose_bound(data, weighted)
         if not math.isfinite(upper - lower):
@@ -135,10 +134,10 @@ class Proof(ABC):
         return bound
 
     def write(self, folder: Path) -> None:
-        """Write proof.npz, compressed if `read_proof` would accept the compressed file.
+        """Write proof.npz, compressed where possible.
 
-        `read_proof` refuses files that unpack to many times their size. For such a proof, the arrays named in
-        ``STORED`` are written uncompressed.
+        `read_proof` refuses files that unpack to many times their size. If compression would produce such a file, the
+        arrays named in ``STORED`` are written uncompressed.
 
         Args:
             folder: The release folder.
@@ -230,7 +229,7 @@ class Proof(ABC):
 
 
 def _state_bound(proved: float, unit: float, weighted: Floats) -> float:
-    """Round a proved bound down to the unit in which it is stated, but not below 0 if no cost is negative.
+    """Round a proved bound down to the stated unit. The result is at least 0 if no cost is negative.
 
     Args:
         proved: The proved bound. An infinite bound is returned unchanged.
@@ -244,10 +243,10 @@ def _state_bound(proved: float, unit: float, weighted: Floats) -> float:
 
 
 def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
-    """Return lower and upper bounds on exp(eps d) for pairs of records, at their exact distances d.
+    """Return lower and upper bounds on exp(eps d) for pairs of records.
 
-    If a pair is required, d is the distance between its records. Otherwise, d is the length of the shortest path
-    between them over required pairs.
+    If a pair is required, d is the exact distance between its records. Otherwise, d is the exact length of the shortest
+    path between them over required pairs.
 
     Args:
         rows: Array of shape (P, 2), the two records of each pair, in either order.
@@ -293,7 +292,7 @@ def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
 
 
 def _path_lengths(rows: Ints, pairs: Ints, lengths: Floats, records: int) -> Floats:
-    """Return the lengths of shortest paths over given pairs, with a relative error of at most 2^-53 per addition.
+    """Return shortest path lengths over given pairs, with a relative error of at most 2^-53 per addition.
 
     Args:
         rows: Array of shape (P, 2), the two end records of each path.

@@ -1,4 +1,4 @@
-"""A proof that consists of any solver's multipliers, in single precision if that is accurate enough."""
+"""A proof that stores the multipliers of any solver, in single precision if that is accurate enough."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ bound is lower by a relative 6e-6."""
 class Rows(Proof):
     """A proof that consists of multipliers for privacy constraints, stored output by output.
 
-    Multipliers may be omitted and rounded before they are stored, because the bound is evaluated from the stored ones.
+    Multipliers may be omitted or rounded before they are stored, because the bound is computed from the stored values.
 
     Attributes:
         pairs: Array of shape (P, 2) and type int64, the records (i, j) of each constraint
@@ -74,7 +74,7 @@ class Rows(Proof):
         spare: float,
         fields: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Return a proof with rounded multipliers, whose bound is at most ``spare`` lower than that of the originals.
+        """Round multipliers, and return a proof with a bound at most ``spare`` lower than that of the originals.
 
         Single precision with the last bits rounded off is tried first, then full single precision. If neither is
         accurate enough, double precision is used.
@@ -177,12 +177,12 @@ def select_multipliers(
         weighted: Array of shape (N, K), the costs times the prior.
         over: The required pairs to which the multipliers belong, as an array of shape (S, 2); and their distances, as
             an array of shape (S,). None if the multipliers belong to all required pairs.
-        spare: Largest amount by which the bound may drop because the smallest multipliers are omitted.
+        spare: Largest amount by which omitting the smallest multipliers may lower the bound.
         max_multipliers: Largest number of multipliers to store.
 
     Returns:
-        The multipliers and the bound. If the bound does not exceed the trivial one, in which each record has its
-        cheapest output, no multipliers are returned and the bound is minus infinity.
+        The multipliers and the bound. If the bound does not exceed the trivial one (the loss if each record reports its
+        cheapest output), no multipliers are returned, and the bound is minus infinity.
 
     Raises:
         MemoryError: More than ``max_multipliers`` multipliers would have to be stored.

@@ -1,8 +1,8 @@
 """A lower bound for reports anywhere on the streets, from multipliers for the outputs at the ends of street pieces.
 
-Let the loss be the path length along undirected streets, and J a set of outputs. Let record i lie strictly inside a
-piece (a, b) of length l, at distance s from a. Let p_i be the prior of record i, and c_ik the cost of output k for it.
-Let m_ik be the amount that the multipliers f_k for output k add to the reduced cost of record i::
+Let the loss be the path length along undirected streets, and J a set of outputs. Record i has prior p_i, and output k
+costs c_ik for it. The multipliers f_k for output k add the amount m_ik to the record's reduced cost. Suppose that
+record i lies strictly inside a piece (a, b) of length l, at distance s from a. Then::
 
     u_ik = p_i c_ik + m_ik
     u*_i = (1 - s / l) m_ia + (s / l) m_ib
@@ -12,8 +12,8 @@ For a record in J, the minimum has no term u*_i. If each record is in J or stric
 then no mechanism that reports records has a loss below this bound. If every piece has both ends in J, this also holds
 for mechanisms that report any points on the streets.
 
-The proof is weak duality with infinitely many outputs, where the point at distance t from a has the multipliers (1 - t
-/ l) f_a + (t / l) f_b. For a record outside the piece, the cost at t is the smaller of d_ia + t and d_ib + l - t, where
+The proof applies weak duality to infinitely many outputs. The point at distance t from a has the multipliers (1 - t /
+l) f_a + (t / l) f_b. For a record outside the piece, the cost at t is the smaller of d_ia + t and d_ib + l - t, where
 d_ia and d_ib are the record's distances to the ends of the piece. This function is concave, so it lies above its chord.
 For a record inside the piece, the cost at t is the smallest of d_ia + t, d_ib + l - t and |t - s|. It is concave from 0
 to s and from s to l. So the reduced cost is at least the smallest of its values at 0, at s (where the cost is 0) and at
@@ -63,8 +63,8 @@ class Streets(Rows):
             weighted: Unused, because the bound needs the costs of the priced records.
 
         Raises:
-            CertificationError: A constraint belongs to a pair that is neither required nor implied; the problem does
-                not choose outputs; the loss is not a path length along undirected streets; or a record is neither
+            CertificationError: A constraint belongs to a pair that is neither required nor implied, the problem does
+                not choose outputs, the loss is not a path length along undirected streets, or a record is neither
                 priced nor inside a street piece between two priced records.
         """
         if data.over is None:

@@ -1,4 +1,4 @@
-"""A lower bound from trees, whose multipliers are determined by a price for each record and a tree for each output.
+"""A lower bound whose multipliers are derived from a price for each record and a forest of trees for each output.
 
 Let k be an output, c_ik its cost times the prior for record i, and z_i its probability for record i. Given prices y,
 record i starts with the amount ``a_i = c_ik - y_i``. The privacy constraint between i and its parent p transfers a part
@@ -12,10 +12,10 @@ A root keeps its g. All these f are non-negative, so they are multipliers that p
 ``sum_i y_i + sum_i min_k left_ik`` (:mod:`privopt_metric_dp.proof.lagrangian_bound`).
 
 Take any multipliers f' >= 0 on the same constraints, and let the price of each record be its smallest reduced cost
-under f', over all outputs. Then the bound from the trees is at least as high as the bound from f'. The reason is that
-no record is left with a negative amount under f'. Let g'_i be the counterpart of g_i under f'. By induction from the
-leaves, g_i is at least g'_i. For i below p, f is at least f', so at least as much is added to g_p. For i above p, f is
-at most f', so at most as much is subtracted from g_p.
+under f', over all outputs. Then the bound from the trees is at least as high as the bound from f'. To see this, note
+that no record is left with a negative amount under f', and let g'_i be the counterpart of g_i under f'. By induction
+from the leaves, g_i is at least g'_i. For i below p, f is at least f', so at least as much is added to g_p. For i above
+p, f is at most f', so at most as much is subtracted from g_p.
 
 For multipliers that form trees, it is therefore enough to store the prices and the trees. An entry takes 2 bytes (4 for
 more than 32,768 records) before compression. The multipliers are derived without rounding, so every evaluation encloses
@@ -59,11 +59,11 @@ def _round_up(x: float) -> float:
 
 @jit()
 def _order_leaves_first(parent: Any, waiting: Any, order: Any) -> bool:
-    """Sort the records of one output's trees, children before parents, and return whether there are no cycles.
+    """Sort the records of one output's trees, children before parents, and return False if there is a cycle.
 
     Args:
         parent: Array of shape (N,), the parent of each record. A root is its own parent.
-        waiting: Workspace of shape (N,), for the number of children of each record that have not been sorted yet.
+        waiting: Workspace of shape (N,), used to count the children of each record that have not been sorted yet.
         order: Array of shape (N,), into which the sorted records are written.
     """
     n = len(parent)
@@ -96,13 +96,14 @@ def _enclose_left(  # type: ignore[no-untyped-def]
     """Compute lower and upper bounds on min_k left_ik for each record i.
 
     Here left_ik is the amount that the recursion in the module docstring leaves at record i for output k. It increases
-    with the costs and decreases with the factors. So its lower bound uses upper bounds on the factors, and its upper
-    bound uses lower bounds on them.
+    with the costs and decreases with the factors, so lower bounds are computed from upper bounds on the factors, and
+    vice versa.
 
     Args:
         cost, max_cost: Arrays of shape (N, K), the costs times the prior. Up to rounding, the exact costs lie in
             [cost - excess, max_cost].
-        excess: Array of shape (N,), the amounts by which each record's entries of ``cost`` may exceed the exact costs.
+        excess: Array of shape (N,), the largest amount by which each record's entries of ``cost`` may exceed the exact
+            costs.
         relative_error: Relative rounding error of ``cost`` and ``max_cost``.
         prices: Array of shape (N,), the prices y.
         parents: Array of shape (K, N), the parent of each record for each output. A root is its own parent.
@@ -184,7 +185,7 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
 
 @jit(few=lambda *arguments: bool(arguments[-1].size <= MAX_INTERPRETED_COSTS))
 def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-untyped-def]
-    """Encode the trees that each output's constraints form, with the highest record of each tree as its root.
+    """Encode the trees formed by each output's constraints, rooted at the highest record of each tree.
 
     Args:
         starts, rows: The constraints with nonzero multipliers for each output, as in :class:`SparseMultipliers`.
@@ -255,13 +256,14 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
 class Trees(Proof):
     """A proof that consists of a price per record and trees for each output, which determine the multipliers.
 
-    In an output's tree, a record is either above or below its parent. If it is above, the output's probability is
-    exp(eps d) times the parent's, where d is the distance between the two. If it is below, the factor is exp(-eps d).
+    In an output's tree, a record is either above or below its parent. The output's probability at a record above its
+    parent is exp(eps d) times that at the parent, where d is the distance between the two. Below the parent, the factor
+    is exp(-eps d).
 
     Attributes:
         prices: Array of shape (N,) and type float64, the prices of the records, all finite.
-        trees: Array of shape (K, N) and type uint16 or uint32, the codes of the records. A code is 2 m, plus
-            1 if the record is above its parent. Here m is the parent's index minus the record's index, modulo N. The
+        trees: Array of shape (K, N) and type uint16 or uint32, a code for each record's parent. The code is 2 m, plus 1
+            if the record is above its parent, where m is the parent's index minus the record's index, modulo N. The
             code of a root is 0.
     """
 
@@ -273,9 +275,9 @@ class Trees(Proof):
 
     @classmethod
     def of(cls, multipliers: SparseMultipliers, cost: Floats) -> Self | None:
-        """Return a proof with the trees that the given multipliers form, or None if they do not form trees.
+        """Return a proof that stores the trees formed by the given multipliers, or None if they do not form trees.
 
-        The result is also None if a sum overflows or a factor is too large, because no bound would be proved.
+        Also returns None if a sum overflows or a factor is too large, because no bound would be proved.
 
         Args:
             multipliers: The nonzero multipliers, output by output.
@@ -364,6 +366,6 @@ class Trees(Proof):
 
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield the only condition on the array values (see :meth:`Proof.numbers`): prices must be finite."""
+        """Yield the condition that prices are finite, the only one on the array values (see :meth:`Proof.numbers`)."""
         # Every code is valid, because differences are taken modulo N. Cycles are found when the bound is evaluated.
         yield "prices", bool(np.isfinite(parts["prices"]).all()), "finite numbers"

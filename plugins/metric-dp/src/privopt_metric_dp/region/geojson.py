@@ -33,7 +33,7 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
     """Cover a region with equilateral triangles, and return their vertices as planar places with ids 0, 1, ...
 
     All triangles that intersect the region are selected, so every point in the region lies in one of them. Holes and
-    gaps narrower than about one triangle disappear, so parts separated by such a gap become connected.
+    gaps narrower than about one triangle disappear, so parts separated by a narrow gap become connected.
 
     Args:
         region: GeoJSON in longitudes and latitudes, or in km if ``planar``.
@@ -130,7 +130,7 @@ def _iter_polygons(shape: Any, file: str, where: str, planar: bool) -> Iterator[
     """Yield the rings of each polygon in a GeoJSON object, including polygons in collections and features.
 
     Args:
-        shape: The object, or whatever value the file contains in its place.
+        shape: The parsed JSON value, which should be a GeoJSON object.
         file: Name of the file, for error messages.
         where: Path to the object within the file, for error messages.
         planar: Whether coordinates are in km.

@@ -1,9 +1,9 @@
 """Find the simplex that contains a position, or the nearest point in the region, in exact arithmetic.
 
-A regular grid of cells indexes the simplices. Coordinates and their products are 64-bit integers if no triangle extends
-over 2^31 mm (2,147 km) or more, and no side and no distance from a side reaches 2^30 mm. In all other cases, they are
-Python integers. Floating-point distances narrow down the sides that may be nearest to a position. If rounding errors
-could change which of these is nearest, their distances are compared as rationals.
+A regular grid of cells indexes the simplices. Coordinates and their products are 64-bit integers if every triangle
+extends over less than 2^31 mm (2,147 km), and all sides and distances from sides are shorter than 2^30 mm. In all other
+cases, they are Python integers. To find the side nearest to a position, candidates are selected by floating-point
+distances. If rounding errors could change which candidate is nearest, their distances are compared as rationals.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Triangles:
         return Cells.of(*_bounding_boxes(self.vertices[self.simplices]))
 
     def locate(self, positions: Ints) -> tuple[Ints, Any]:
-        """Find the first triangle that contains each position. A side belongs to every triangle that it bounds.
+        """Find the first triangle that contains each position. Triangles include their sides.
 
         Args:
             positions: Array of shape (B, 2), x and y in mm.
@@ -291,9 +291,9 @@ class Sides:
 
 @jit()
 def _project_to_side(tails: Any, heads: Any, item: int, x: int, y: int) -> Any:  # pragma: no cover - compiled
-    """Return the distance in mm between a side and a position, and how far along the side the nearest point is.
+    """Return the distance in mm between a side and a position, and where on the side the nearest point is.
 
-    The second value is between 0 at the tail and 1 at the head. Both values are doubles. Coordinates are subtracted
+    The second value ranges from 0 at the tail to 1 at the head. Both values are doubles. Coordinates are subtracted
     exactly before they are converted to doubles.
 
     Args:
@@ -325,9 +325,9 @@ def _find_nearest_sides(
 ) -> None:  # pragma: no cover - compiled
     """Find and count the sides that may be nearest to each position, given the rounding errors of distances.
 
-    Sides that share the nearest point as a common end are counted once. Rings of cells around a position's cell (or the
-    nearest cell) are searched until no farther cell can contain a nearer side. The error of each distance is less than
-    (distance + reach) 2^-46.
+    If the nearest point is a common end of several sides, these are counted once. The search starts at the cell of the
+    position (or the cell nearest to it) and continues in rings until no farther cell can contain a nearer side. The
+    error of each distance is less than (distance + reach) 2^-46.
 
     Args:
         positions: Array of shape (B, 2), x and y in mm.

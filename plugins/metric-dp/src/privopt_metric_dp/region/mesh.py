@@ -46,11 +46,11 @@ hardly any area and force the rows of their corners to be almost equal."""
 
 
 def plane_of(records: Space) -> Plane:
-    """Return the plane region whose vertices are given places.
+    """Return the plane region whose vertices are the given places.
 
-    The places of a mesh or a grid keep their triangles. All other places are triangulated (Delaunay). Vertices are
-    integers in millimetres, so that areas and orientations are computed exactly. The limit on the region's extent keeps
-    the products of two coordinate differences below 2^63.
+    Places of a mesh or a grid keep their triangles. For all other places, a Delaunay triangulation is computed.
+    Vertices are integers in millimetres, so that areas and orientations are computed exactly. The limit on the region's
+    extent keeps the products of two coordinate differences below 2^63.
 
     Args:
         records: Planar places in km, or geographic places, which are projected (:class:`Projection`).
@@ -127,7 +127,7 @@ def _check_triangles(vertices: Ints, records: Space) -> Ints:
 
 
 def twice_areas(corners: Ints) -> Ints:
-    """Return twice the areas of triangles, which are positive if the corners are in counter-clockwise order.
+    """Return twice the signed areas of triangles; they are positive if the corners are in counter-clockwise order.
 
     Args:
         corners: Array of shape (S, 3, 2) of integers, the corners of each triangle.
@@ -183,7 +183,7 @@ def triangulate(vertices: Ints, records: Space) -> Ints:
 
 
 def _without_flat_rim(vertices: Ints, triangles: Ints) -> Ints:
-    """Remove the triangles that are nearly flat and have only their longest side at the boundary.
+    """Remove nearly flat triangles whose only boundary side is their longest side.
 
     Every point remains a corner of some triangle.
 
@@ -251,7 +251,7 @@ def refine_plane(plane: Plane, most_mm: float, file: str = "problem.toml") -> tu
 
 
 def _refined_size(plane: Plane, ratio: float) -> int:
-    """Return a lower bound on the number of vertices after all sides are halved until none exceeds a limit.
+    """Return a lower bound on the number of vertices after sides are halved until none is longer than a limit.
 
     Args:
         plane: The plane before its sides are halved.
@@ -268,7 +268,7 @@ def _refined_size(plane: Plane, ratio: float) -> int:
 
 
 def refined_places(records: Space, split_km: float | None, file: str = "problem.toml") -> tuple[Space, Plane]:
-    """Refine the plane over given places, and return its vertices (as places) and the plane itself.
+    """Triangulate and refine the plane between given places, and return its vertices (as places) and the plane.
 
     The given places come first among the vertices.
 
@@ -371,8 +371,8 @@ def _lattice_triangles(rows: int, cols: int) -> Ints:
     """Return the triangles between the points of a lattice, two for each rhombus.
 
     Args:
-        rows, cols: The numbers of rows and columns of rhombi. There is one more row and one more column of points, and
-            odd rows of points are shifted by half a side.
+        rows, cols: The numbers of rows and columns of rhombi. The lattice has rows + 1 rows and cols + 1 columns of
+            points, and odd rows are shifted by half a side.
 
     Returns:
         Array of shape (2 rows cols, 3), the indices of each triangle's corners.
@@ -390,7 +390,7 @@ def _lattice_triangles(rows: int, cols: int) -> Ints:
 
 
 def _is_inside(points: Floats, polygon: Sequence[Floats]) -> Bools:
-    """Decide which points lie inside a polygon, according to the even-odd rule.
+    """Return which points lie inside a polygon, according to the even-odd rule.
 
     Args:
         points: Array of shape (rows, columns, 2), the points. In each row, they have the same y and increasing x.
@@ -460,7 +460,7 @@ def _select_touched(
 
 
 def _do_meet(corners: Floats, pieces: Floats) -> Bools:
-    """Decide whether each segment passes through the interior of its triangle.
+    """Return whether each segment passes through the interior of its triangle.
 
     This is the separating-axis test: two convex shapes are disjoint if their projections onto the normal of some side
     are disjoint.

@@ -5,10 +5,10 @@ that contains x. An output is then drawn from row c, the distribution z(c). The 
 z(x) = sum_c lambda_c(x) z(c). On a street, lambda may be S-shaped (:class:`Streets`); on a triangle, it is linear
 (:class:`Plane`).
 
-Epsilon holds between any two points, with distances measured along paths inside the region, if the rows of neighbouring
-vertices are close enough. The condition is z(v) <= (1 + a) z(u) in both directions, with a rational a for each edge
-(u, v). This is ordinary metric DP over edges of length ln(1 + a) / epsilon. The theorem and its proof are in
-docs/guide/everywhere.md.
+The guarantee holds between any two points, with distances measured along paths inside the region, if the rows of
+neighbouring vertices are close enough: z(v) <= (1 + a) z(u) and z(u) <= (1 + a) z(v) for each edge (u, v), with a
+rational a that depends on the edge. This is ordinary metric DP over edges of length ln(1 + a) / epsilon. The theorem
+and its proof are in docs/guide/everywhere.md.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class Region(ABC):
         size: N, the number of vertices.
         simplices: Array of shape (S, 2) with the ends of each street, or of shape (S, 3) with the corners of each
             triangle, counter-clockwise.
-        steps: n, the number of pieces into which each half of a street is divided. The S-shaped weights are linear on
-            each piece. It is 0 on a plane, and for streets along which weights are linear.
+        steps: n, the number of pieces in each half of a street; the S-shaped weights are linear on each piece. It is 0
+            on a plane, and for streets on which weights are linear.
     """
 
     size: int
@@ -97,7 +97,7 @@ class Region(ABC):
 
     @abstractmethod
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge (u, v), the rational a in its condition: z(v) <= (1 + a) z(u) in both directions.
+        """Return, for each edge (u, v), the rational a for which z(v) <= (1 + a) z(u) is required in both directions.
 
         If every edge satisfies its condition, the guarantee holds between any two points in the region.
 
@@ -120,7 +120,7 @@ class Region(ABC):
         return read_only(np.array(lower_bounds, dtype=np.float64))
 
     def coarse(self, epsilon: Fraction) -> str | None:
-        """Return a warning that the simplices are too large, or None if they are not.
+        """Return a warning if the simplices are too large, or None if they are not.
 
         The base implementation returns None.
         """
@@ -138,9 +138,8 @@ class Streets(Region):
     Attributes:
         km: Array of shape (S,), the length in km of each simplex, which is a street or a piece of a street. The doubles
             are taken as exact. Parallel streets have separate lengths.
-        positions: Array of shape (N, 2), the positions of the vertices: latitudes and longitudes in degrees if
-            ``geographic``, and otherwise x and y in km. A vertex without a position is NaN. None if no vertex has a
-            position.
+        positions: Array of shape (N, 2), the positions of the vertices: latitude and longitude in degrees if
+            ``geographic``, or else x and y in km. Unknown positions are NaN. None if no position is known.
         geographic: Whether positions are in degrees.
     """
 
@@ -159,7 +158,7 @@ class Streets(Region):
         return read_only(np.sort(self.simplices[self._shortest_rows], axis=1))
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge (u, v), the rational a in its condition: z(v) <= (1 + a) z(u) in both directions.
+        """Return, for each edge (u, v), the rational a for which z(v) <= (1 + a) z(u) is required in both directions.
 
         Among the streets between the two vertices, the shortest one has the strictest condition. If it is l km long, a
         is 2 ((1 + t)^n - 1) with t = eps l / (2 n), or eps l if n = 0, where n is ``steps``.
@@ -177,7 +176,7 @@ class Streets(Region):
 def street_growth(epsilon: Fraction, km: float, steps: int) -> Fraction:
     """Return the exact a for which z(v) <= (1 + a) z(u) is sufficient, where u and v are the two ends of a street.
 
-    It is 2 ((1 + t)^n - 1) with t = epsilon km / (2 n), or epsilon km if n = 0.
+    The result is 2 ((1 + t)^n - 1) with t = epsilon km / (2 n), or epsilon km if n = 0.
 
     Args:
         epsilon: Epsilon per km.
@@ -202,7 +201,7 @@ class Plane(Region):
 
     @cached_property
     def _edges_and_opposites(self) -> tuple[Ints, Ints]:
-        """Two arrays: the edges, of shape (E, 2), and the index of the edge opposite each corner, of shape (S, 3)."""
+        """The edges, shape (E, 2), and the index of the edge opposite each corner of each triangle, shape (S, 3)."""
         # The sides opposite the first, second and third corner of each triangle.
         opposite = np.sort(self.simplices[:, [[1, 2], [2, 0], [0, 1]]].reshape(-1, 2), axis=1)
         edges, which = np.unique(opposite, axis=0, return_inverse=True)
@@ -219,7 +218,7 @@ class Plane(Region):
         return self._edges_and_opposites[1]
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return, for each edge (u, v), the rational a in its condition: z(v) <= (1 + a) z(u) in both directions.
+        """Return, for each edge (u, v), the rational a for which z(v) <= (1 + a) z(u) is required in both directions.
 
         An edge between two triangles gets the smaller of the two ratios that
         `privopt_metric_dp.region.triangles.sufficient_ratios` returns for them.
@@ -299,7 +298,7 @@ def compare_regions(stored: Region | None, expected: Region | None, pairs: Ints)
     Args:
         stored: The release's region, or None if it has none.
         expected: The problem's region, or None if it has none.
-        pairs: Array of shape (P, 2), the pairs that the release stores. A release with a region must store none.
+        pairs: Array of shape (P, 2), the pairs stored in the release, which must be empty if the release has a region.
     """
     lines = [f"mechanism.npz: pairs: expected none with a region, got {len(pairs):,}"] if len(pairs) else []
     if stored is None or expected is None:

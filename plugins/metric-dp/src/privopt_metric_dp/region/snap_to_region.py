@@ -4,9 +4,9 @@ The position is expressed as a mixture of the vertices, and the weights of the m
 In a triangle, the weights are barycentric coordinates; on a street, :func:`far_share` computes them. They are rationals
 that are never rounded.
 
-A position outside the region is first moved to the nearest point on the boundary, and a position off the streets to the
-nearest point on a street. The guarantee then holds for that point. The theorem and its proof are in
-docs/guide/everywhere.md. The drawn vertex reveals more than a report does, so it is never released.
+A position outside the region is first moved to the nearest point on the boundary or, for streets, on any street. The
+guarantee then holds for that point. The theorem and its proof are in docs/guide/everywhere.md. The drawn vertex reveals
+more than a report does, so it is never released.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
     to n, the weight of the far end is ((1 + t)^j - 1) / a at the end of the j-th piece. It is linear on each piece, and
     the far half of the street mirrors the near half.
 
-    If the rows of the two ends differ by at most a factor 1 + a in every entry, their mixture changes by at most a
-    factor exp(epsilon d) over any d km. With n = 0, snapping is linear: the weight is the position, and a = epsilon l.
-    See docs/guide/everywhere.md, "Streets".
+    If the rows of the two ends differ by at most a factor of 1 + a in every entry, their mixture changes by at most a
+    factor of exp(epsilon d) over any distance d. With n = 0, snapping is linear: the weight is the position, and a =
+    epsilon l. See docs/guide/everywhere.md, "Streets".
 
     Args:
         part: The position on the street, from 0 at the near end to 1 at the far end.
@@ -96,9 +96,9 @@ def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
 def read_positions(positions: Floats, projection: Projection | None) -> Ints:
     """Convert positions to integer millimetres in the plane.
 
-    Rounding can increase the distance between two positions by sqrt(2) mm if they are in km. The increase can reach
-    sqrt(2) (11.12 + 1) < 17.2 mm if they are in degrees: each coordinate is rounded by up to half of 1e-7 degrees, then
-    by up to half a millimetre.
+    Rounding can increase the distance between two positions by up to sqrt(2) mm if they are in km, and by up to sqrt(2)
+    (11.12 + 1) < 17.2 mm if they are in degrees. Degrees are rounded to multiples of 1e-7 before the projection, and to
+    millimetres after it.
 
     >>> read_positions(np.array([[0.25, -1e-6]]), None).tolist()
     [[250000, -1]]
@@ -124,10 +124,10 @@ class SimplexMixture:
         corners: Array of shape (B, m), the vertex indices of each position's simplex.
         shares: Array of shape (B, m), the linear weights of the corners as non-negative 64-bit or Python integers. They
             are normalised by the sum of each row.
-        away: Array of shape (B,), the distance in km from each position to the point in the region that replaces it. It
-            is 0 for a position inside the region.
+        away: Array of shape (B,), the distance in km from each position to the point in the region that replaces it; 0
+            for positions inside the region.
         streets: Array of shape (B,), the index of each position's street. Empty on a plane.
-        reaches: Epsilon times the length of each street whose ends have positions. Empty if snapping is linear.
+        reaches: Epsilon times the length of each street whose ends have known positions. Empty if snapping is linear.
         reach: Two arrays of shape (B,): the index in ``reaches`` of each position's street, and that street's reach
             (epsilon times length) in floating point. None if snapping is linear.
         steps: n in :func:`far_share`; 0 for linear snapping.
@@ -256,7 +256,7 @@ class Snapper:
 
     @cached_property
     def _sides(self) -> Sides:
-        """The sides in ``side_ends``, as an object that finds the nearest point on them."""
+        """The sides in ``side_ends``, for finding the nearest point on them."""
         return Sides(tails=self.vertices[self.side_ends[:, 0]], heads=self.vertices[self.side_ends[:, 1]])
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The metric over a region's edges. Metric DP between the vertices in this metric covers every point in the region."""
+"""The shortest-path metric over a region's edges. Metric DP between the vertices covers every point in the region."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class EdgeMetric(RoadMetric):
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """Return the distances in km from B given vertices to all K outputs, as an array of shape (B, K).
 
-        By default, the distances from all vertices are returned. Distances to outputs that are not vertices may violate
-        the triangle inequality with the edges. They are then reduced to the largest distances that satisfy it (see
+        By default, the distances from all vertices are returned. Distances to outputs that are not vertices are reduced
+        where they violate the triangle inequality with the edges (see
         :func:`privopt_metric_dp.space.pairs.consistent`).
         """
         if self._output_metric is None:

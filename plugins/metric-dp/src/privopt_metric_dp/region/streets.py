@@ -97,8 +97,8 @@ def _divide_streets(
 
     Returns:
         Four items: the ids of all vertices; an array of shape (S, 2), the two ends of each piece; an array of shape
-        (S,), the lengths of the pieces in km, rounded down; and a list with one tuple for each added vertex. The tuple
-        contains the two ends of the vertex's street and its position between them, as a fraction of the length.
+            (S,), the lengths of the pieces in km, rounded down; and, for each added vertex, a tuple of the two ends of
+            its street and its position between them, as a fraction of the length.
     """
     used_ids = set(names)
     ids, shares = list(names), list[tuple[int, int, Fraction]]()
@@ -123,7 +123,7 @@ def _divide_streets(
 def _place_vertices(
     coordinates: Floats, nodes: int, shares: list[tuple[int, int, Fraction]], *, geographic: bool
 ) -> Floats:
-    """Return the positions of all vertices. A point that divides a street lies on the line between the street's ends.
+    """Return the positions of all vertices. Points that divide a street lie on the line between its ends.
 
     In degrees, the line takes the shorter way around in longitude.
 
@@ -134,8 +134,8 @@ def _place_vertices(
         geographic: Whether positions are latitudes and longitudes in degrees.
 
     Returns:
-        Array of shape (N, 2), the positions of all vertices. The position of a node is NaN if it is not known. That of
-        an added vertex is NaN if an end of its street has no known position.
+        Array of shape (N, 2), the positions of all vertices. Unknown positions are NaN. The position of an added vertex
+        is unknown if that of an end of its street is.
     """
     positions = np.full((nodes, 2), np.nan)
     positions[: len(coordinates)] = coordinates

@@ -1,4 +1,4 @@
-"""Sufficient bounds on the ratios along a triangle's sides, which limit the gradient inside the triangle.
+"""Bounds on the ratios of probabilities along a triangle's sides that are sufficient for privacy inside the triangle.
 
 Let z_A, z_B and z_C be the probabilities of one output at the corners, with z_A the smallest. Let p = z_B / z_A - 1 and
 q = z_C / z_A - 1. Each side has a ratio a, such as a_AB for the side AB. Suppose that the probabilities at the two ends
@@ -42,7 +42,7 @@ change in double precision, and squares would underflow or overflow."""
 
 
 def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
-    """Return a ratio for each side of each triangle. The ratios are proved sufficient in rational arithmetic.
+    """Return sufficient ratios for the sides of each triangle, proved in rational arithmetic.
 
     Suppose that the probabilities z of an output at the two ends of each side differ by at most a factor 1 + a, where a
     is the ratio for that side. The ratios are sufficient if this implies |grad z| <= epsilon min z inside the triangle.
@@ -119,7 +119,7 @@ def _side_lengths(sides: Ints) -> Floats:
 
 
 def _polygon_corners(along_b: Any, along_c: Any, across: Any, minimum: Pick, maximum: Pick) -> list[tuple[Any, Any]]:
-    """Return the corners, other than (0, 0), of the polygon that the module docstring defines for (p, q).
+    """Return the corners, except (0, 0), of the polygon for (p, q) in the module docstring.
 
     Args:
         along_b, along_c, across: The ratios a_AB, a_AC and a_BC, as arrays of doubles or as rationals.
@@ -141,7 +141,7 @@ def _polygon_corners(along_b: Any, along_c: Any, across: Any, minimum: Pick, max
 
 
 def prove_ratios(sides: list[list[int]], ratios: Floats, per_mm: Fraction) -> bool:
-    """Decide in rational arithmetic whether ratios for a triangle's sides are sufficient (:func:`sufficient_ratios`).
+    """Return whether ratios for a triangle's sides are sufficient (:func:`sufficient_ratios`), in rational arithmetic.
 
     Args:
         sides: The vectors along the sides from B to C, C to A, and A to B, in millimetres.

@@ -46,9 +46,9 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
 
     Returns:
         A section with the release and a button that checks it. If the guarantee covers a region, the section refers to
-        the stand-alone checker instead. The result is None if the release is marked as not private, or if the browser
-        cannot check it: because it has more than ``MOST_RECORDS`` records or outputs, an unsupported scope, several
-        records but no pairs, or outputs that were chosen from the records.
+        the stand-alone checker instead. None if the release is marked as not private or cannot be checked in the
+        browser. The latter is the case if it has more than ``MOST_RECORDS`` records or outputs, an unsupported scope,
+        several records but no pairs, or outputs chosen from the records.
     """
     if release.region is not None and not result.mark:
         return Section(

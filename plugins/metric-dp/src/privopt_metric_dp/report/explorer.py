@@ -46,8 +46,8 @@ def cell_around(places: Floats) -> tuple[float, float] | None:
         places: Array of shape (N, 2) with x and y of the cell centres on the map.
 
     Returns:
-        The width (along x) and the height (along y) of a cell, in the unit of ``places``. The result is also None for a
-        single row or column, which does not determine both.
+        The width (along x) and the height (along y) of a cell, in the unit of ``places``. Also None for a single row or
+        column, which does not determine both.
     """
     # Coordinates are rounded to 1e-6 (a millimetre, if they are km), because projected ones in the same column may
     # differ in their last bits.
@@ -69,11 +69,10 @@ def lines_between(data: MetricData) -> Ints | None:
 
 
 def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) -> Ints | None:
-    """Count how many other records each record can be confused with, at each of several limits on the odds.
+    """Count, for each record and each limit, the other records that a report can hardly distinguish from it.
 
-    A report changes the odds between the two records of a certified pair at distance d by a factor of at most
-    exp(epsilon d). If two records are connected by a path of certified pairs with total length L, this factor is at
-    most exp(epsilon L). The count for a limit includes every other record for which this bound is within the limit.
+    A record counts if a report changes the odds between the two records by at most the limit. The factor by which odds
+    change is bounded by exp(epsilon L), where L is the length of the shortest path of certified pairs between the two.
 
     Args:
         release: The release, with its pairs and distances. If the guarantee covers a region, the pairs are the region's
@@ -174,16 +173,16 @@ class ExplorerData:
         marking: The meaning of an outline.
         streets: Array of shape (E, 2) with the pairs of records that a street or a triangle side connects; None if
             there are none.
-        streets_join_outputs: Whether ``streets`` contains pairs of outputs rather than records, as it does if only some
-            records can be selected.
+        streets_join_outputs: Whether ``streets`` contains pairs of outputs rather than records. This is the case if
+            only some records can be selected.
         noun: The word for a record.
         descriptions: The name or position of each record; empty if ids suffice.
         output_descriptions: The name or position of each output; empty if ids suffice.
         cell: The width and height of the cell around each output, in the unit of the axes; None to draw dots.
-        prior: Array of shape (N,) with the prior of each record. It is used to show which records could be mistaken for
-            each other; None to omit this.
-        hidden: A function that returns the result of :func:`hidden_among` for the limits in :data:`ODDS`. It is called
-            only if the map fits into the page.
+        prior: Array of shape (N,) with the prior of each record, used to show which records could be mistaken for each
+            other; None to omit this.
+        hidden: A function that returns the counts from :func:`hidden_among` for the limits in :data:`ODDS`. Called only
+            if the map fits into the page.
     """
 
     rows: Sequence[str]
@@ -231,7 +230,7 @@ def _order_along_curve(places: Floats) -> Ints:
 def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None:
     """Quantise and compress a matrix, and encode the result as a string.
 
-    The number of quantisation steps is the largest in ``STEPS`` for which the string is short enough.
+    The largest number of quantisation steps in ``STEPS`` for which the string is short enough is used.
 
     Args:
         z: Array of shape (N, K) with the probabilities.
@@ -239,8 +238,7 @@ def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None
         columns: Array of shape (K,) with the column indices in the order in which columns are written.
 
     Returns:
-        The number of steps and the compressed matrix as a base64 string, or None if no number of steps makes the string
-        short enough.
+        The number of steps and the compressed matrix as a base64 string, or None if the string is always too long.
     """
     # On a square root scale, small probabilities remain visible even with few steps.
     roots = np.sqrt(z / z.max(axis=1, keepdims=True))[rows][:, columns]

@@ -148,11 +148,11 @@ def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
 
 
 def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
-    """Return the share of the allowed epsilon that each record uses, as an array of shape (N,).
+    """Return the fraction of the allowed epsilon that each record uses, as an array of shape (N,).
 
-    A pair at distance d uses the share (largest log ratio) / (epsilon d). The share of a record is the largest over its
-    pairs, or 0 if it has none. Only the pairs from :func:`nearest_pairs` are examined. If the release satisfies
-    epsilon, shares are at most 1, up to rounding.
+    A pair at distance d uses the fraction (largest log ratio) / (epsilon d). The value for a record is the largest over
+    its pairs, or 0 if it has none. Only the pairs from :func:`nearest_pairs` are examined. If the release satisfies
+    epsilon, all values are at most 1, up to rounding.
     """
     selected = nearest_pairs(release)
     spent = max_log_ratios(release.weights, release.pairs[selected]) / (epsilon * release.distances[selected])
@@ -169,7 +169,7 @@ def loss_map(release: MatrixRelease, data: MetricData) -> Figure:
 
 
 def privacy_map(release: MatrixRelease, data: MetricData) -> Figure:
-    """Draw a map of the share of the allowed epsilon that each record uses, on a colour scale from 0 to 1."""
+    """Draw a map of the fraction of the allowed epsilon that each record uses, on a colour scale from 0 to 1."""
     spent = spent_of_records(release, float(data.epsilon))
     return _draw_map(data.records, spent, "share of the allowed epsilon", 1.0, lines_between(data))
 
@@ -193,7 +193,7 @@ def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure
 
 @use_theme
 def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
-    """Plot the largest log ratio of each certified pair against the distance d of the pair.
+    """Plot the largest log ratio of each certified pair against its distance d.
 
     A line shows the largest log ratio allowed, epsilon d. If there are too many pairs, only a sample is plotted.
     """
@@ -218,8 +218,7 @@ def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -
     """Plot the lower bound and the loss of a search against time.
 
     Args:
-        trajectory: Rows with seconds, lower bound and loss. Values that are not finite numbers count as unknown and are
-            not drawn.
+        trajectory: Rows with time in seconds, lower bound and loss. Values that are not finite numbers are not drawn.
         unit: The label of the vertical axis.
     """
     figure, axes = axes_of(7.6, 3.4)

@@ -66,8 +66,8 @@ _ATTACKED = " The attack was tried {count:,} times, on {noun}s drawn by how comm
 def trajectory_of(result: Result) -> list[Any]:
     """Return the trajectory of a search from its result, as rows of seconds, lower bound and loss.
 
-    Only rows that contain a bound or a loss are returned. The field ``details.told.trajectory`` of result.json is not
-    verified, so malformed rows are dropped.
+    Rows with neither a bound nor a loss are dropped. Malformed rows are dropped too, because the field
+    ``details.told.trajectory`` of result.json is not verified.
     """
     rounds = result.details.told.get("trajectory")
     rows = [row for row in rounds if isinstance(row, list) and len(row) == 3] if isinstance(rounds, list) else []
@@ -108,7 +108,7 @@ def metric_figures(
     *,
     attacked: Mapping[str, Any] | None = None,
 ) -> dict[str, Figure]:
-    """Draw the figures for a report, and return them by file name. Figures for which there are no data are omitted.
+    """Draw the figures for a report, and return them by file name. Figures without data are omitted.
 
     Args:
         release: The release.
@@ -138,7 +138,7 @@ def metric_figures(
 
 
 def attack_reports(release: MatrixRelease, data: MetricData) -> dict[str, Any] | None:
-    """Return the results of attacks on many reports about one place, or None if the matrix is too large for them."""
+    """Simulate attacks on many reports about one place. Return their results, or None if the matrix is too large."""
     return over_time(release, data) if release.weights.size <= MOST_ATTACKED else None
 
 
@@ -189,7 +189,7 @@ def metric_sections(
 
 
 def _covered_mechanisms(result: Result) -> str:
-    """Return a phrase that begins with "no mechanism" and describes the mechanisms that a lower bound covers.
+    """Return a phrase that describes the mechanisms covered by a lower bound, such as "no mechanism with ...".
 
     For a problem over a region, bounds hold only for mechanisms that satisfy the constraints along the region's edges
     (docs/guide/everywhere.md).
@@ -200,12 +200,12 @@ def _covered_mechanisms(result: Result) -> str:
 
 
 def meaning_section(sentences: Sequence[str], records: Space, result: Result, relation: str = "") -> Section:
-    """Return a section that explains the guarantee and proposes commands to protect a table.
+    """Return a section that explains the guarantee and suggests commands for protecting a table.
 
     Args:
         sentences: The sentences that explain the guarantee.
-        records: The records, whose kind determines the proposed commands.
-        result: The result. No commands are proposed for a release that is marked, such as "seeded, not private".
+        records: The records, whose kind determines the suggested commands.
+        result: The result. No commands are suggested for a release with a mark such as "seeded, not private".
         relation: The unit of epsilon and the kind of distance, such as "per km by road". By default, only the unit is
             stated.
     """
@@ -229,7 +229,7 @@ def meaning_section(sentences: Sequence[str], records: Space, result: Result, re
 
 
 def _maps_section(figures: Mapping[str, Figure], noun: str) -> Section:
-    """Return a section with two maps: the loss of each record, and the share of epsilon that each record uses.
+    """Return a section with two maps: the loss of each record, and the fraction of epsilon that each record uses.
 
     Args:
         figures: The figures of the report by name. "loss-map" is missing if the loss is not an expected cost.
@@ -331,10 +331,10 @@ def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> S
 
 
 def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ...]]:
-    """Return up to ten pairs of records: those that are easiest to distinguish relative to their distance.
+    """Return the ten pairs of records, or fewer, that are easiest to distinguish relative to their distance.
 
     Pairs are ranked by the total variation distance between the output distributions of their two records, divided by
-    the distance between the records. An attacker who must choose between two equally likely records is right with
+    the distance between the records. An attacker who must decide between two equally likely records is right with
     probability (1 + total variation) / 2.
 
     Returns:

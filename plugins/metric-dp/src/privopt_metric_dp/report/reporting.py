@@ -56,14 +56,14 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
     def in_readers_unit(self, problem: MetricInstance[Any], result: Result, value: float) -> str:
         """Convert a loss in km to the unit that ``[utility] per_km`` declares, and format it.
 
-        The result is an empty string if no unit is declared.
+        Returns an empty string if no unit is declared.
         """
         return in_readers_unit(problem.data, result.objective, value)
 
     def report_check(self, release: MatrixRelease, result: Result, folder: Path) -> Section | None:
         """Return a section with the release and a button that checks its privacy and lower bound in the browser.
 
-        The result is None if the release is too large for the page or if the page cannot check it.
+        Returns None if the release is too large or cannot be checked in the browser.
         """
         return check_section(folder, release, result)
 
@@ -75,6 +75,6 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
     def geo(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> Layer | None:
         """Return a map layer with the loss of each record and the frequency of each output.
 
-        The result is None if the records have no coordinates on a map.
+        Returns None if the records have no coordinates on a map.
         """
         return pages.metric_layer(release, problem.data, self.mechanism.utility(problem, result.method))

@@ -1,15 +1,15 @@
 """Choose and run solvers for the optimal mechanism, in an order that is based on measurements (docs/benchmarks.md).
 
 The star (:mod:`privopt_metric_dp.solvers.star`) is a matrix with a closed form. It is a mechanism if none of its
-weights is negative. The star is tried first for each connected part, except for parts with many more records than
-outputs. If it is a mechanism, pricing yields an upper bound on its optimality gap. If this bound is small enough, the
-star is the answer. If not, column generation continues from the star's columns, which are close to those of the
-optimum.
+weights is negative. Each connected part is first solved with the star, unless it has many more records than outputs. If
+the star is a mechanism, pricing yields an upper bound on its optimality gap. If this bound is small enough, the star is
+the answer. If not, column generation continues from the star's columns, which are close to optimal.
 
-If the star is not a mechanism, the interior point runs instead, first over a spanner if most pairs are required.
-Instances with many records are first solved with a sample of the outputs. If a method fails, the next one takes over,
-and earlier offers remain valid. Parts with at least `MIN_EARLY_RECORDS` records
-(:mod:`privopt_metric_dp.solvers.solver`) get early offers even without a time limit, in case an interrupt ends the run.
+If the star is not a mechanism, the interior-point method runs instead. It starts with a spanner (a few pairs that
+nearly imply the others) if most pairs are required. Instances with many records are first solved with a sample of the
+outputs. If a method fails, the next one takes over, and earlier offers remain valid. Parts with at least
+`MIN_EARLY_RECORDS` records (:mod:`privopt_metric_dp.solvers.solver`) get early offers even without a time limit, in
+case an interrupt ends the run.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ Ladder = Callable[[Part, Room], Iterator[Solver]]
 def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
     """Yield the solvers to run on a connected part, in the order in which to try them.
 
-    If there are many more records than outputs, only the interior point runs, because the star's kernel would be too
-    large. Otherwise, the star comes first: a closed-form mechanism that exists only for some instances. If it exists,
-    column generation improves it. If not, the interior point solves the program. Where it saves time, a smaller program
-    is solved first: one over a spanner (a few pairs that nearly imply the others) or one over a sample of the outputs.
+    The star comes first: a closed-form mechanism that exists only for some instances. If it exists, column generation
+    improves it. If not, the interior-point method solves the LP. The star is skipped if there are many more records
+    than outputs, because its kernel would be too large. Where it saves time, a smaller LP is solved first, either over
+    a spanner (a few pairs that nearly imply the others) or over a sample of the outputs.
 
     Args:
         part: The part. The star's solver sets ``part.starred`` to whether the star is a mechanism for this part.
@@ -127,19 +127,19 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
 
 
 def _suits_star(records: int, outputs: int) -> bool:
-    """Return whether to try the star, which is skipped if there are many more records than outputs."""
+    """Return whether to try the star. It is skipped if there are many more records than outputs."""
     return records <= max(STARRED, FEW * outputs)
 
 
 def begins_with_star(records: int, outputs: int, method: str) -> bool:
     """Return whether :func:`search` begins with the star, and completes it even past a deadline.
 
-    The result is True if the method tries the star, the instance suits it, and an idle machine would need at most half
+    This is the case if the method tries the star, the instance is suitable, and an idle machine would need at most half
     of the time limit to compute the star.
 
     Args:
         records, outputs: Number of records and number of outputs of the whole instance.
-        method: Name of a method. The result is False unless this is "auto" or "star".
+        method: Name of a method. Only "auto" and "star" try the star.
     """
     return method in ("auto", "star") and _suits_star(records, outputs) and is_star_affordable(records, outputs)
 
@@ -255,9 +255,8 @@ def run_ladder(
 def _offer_quick_bound(part: Part, offers: PartOffers) -> None:
     """Offer lower bounds that take little time to compute.
 
-    If an idle machine could compute all of them within the share `AT_ONCE` of the time limit, all of them are computed,
-    even past a deadline. If it could not, the computation stops, without an error, after that share of the remaining
-    time.
+    If an idle machine could compute all of them within the fraction `AT_ONCE` of the time limit, they are computed even
+    past a deadline. If not, the computation stops without an error after that fraction of the remaining time.
 
     Args:
         part: The part.
@@ -301,7 +300,7 @@ def _run_solver(solver: Solver, part: Part, offers: PartOffers) -> bool:
 
 
 def search(instance: Instance, offers: PartOffers, memory_limit: Room, method: str | Solver | Ladder = "auto") -> None:
-    """Reduce an instance and solve its connected parts, each in a share of the time that is proportional to its size.
+    """Reduce an instance and solve its connected parts. Each part gets time in proportion to its size.
 
     Args:
         instance: The whole instance.
@@ -356,7 +355,7 @@ def _to_ladder(method: str | Solver | Ladder) -> Ladder:
 
 
 class InDoubles:
-    """A certifier that accepts floating-point mechanisms unchecked. The caller must repair and certify the answer.
+    """A certifier that accepts floating-point mechanisms unchecked. The caller must repair and certify the result.
 
     Attributes:
         instance: The problem.
@@ -389,13 +388,13 @@ def solve(
     progress: Progress | None = None,
     memory: float = DEFAULT_MEMORY_BYTES,
 ) -> Solution:
-    """Solve the optimal mechanism's program in floating point, without repairing or certifying the result.
+    """Solve the LP for the optimal mechanism in floating point, without repairing or certifying the result.
 
     Args:
         instance: The problem.
         method: One of `METHODS`, a solver, or a ladder (a generator of the solvers to try on a part, in order).
         gap: Relative gap between loss and lower bound at which to stop.
-        search_time: Time scope in which the methods run, inside the caller's scope; None to use the caller's scope.
+        search_time: Time scope in which the methods run, nested in the caller's; None to use the caller's scope.
         progress: Called with each offer.
         memory: Number of bytes that may be allocated. A method that needs more is skipped.
 

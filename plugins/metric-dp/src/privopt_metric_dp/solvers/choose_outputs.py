@@ -1,9 +1,9 @@
-"""Choose as outputs the records that receive the most probability in a rough solution over a sample.
+"""Choose outputs: the records that receive the most probability in a rough solution over a sample of records.
 
 A few well-chosen outputs suffice for a loss near the optimum. For 2,032 street nodes in Rome at an epsilon of 3 per km,
 the loss is 0.5543 with 120 outputs selected in this way, and 0.6097 with 120 outputs that are as far apart as possible.
-No mechanism over all 2,032 outputs has a loss below 0.5342. The sample serves only to select outputs; no guarantee and
-no proof depends on it.
+No mechanism over all 2,032 outputs has a loss below 0.5342. The sample is used only to select outputs; no guarantee or
+proof depends on it.
 """
 
 from __future__ import annotations
@@ -47,9 +47,8 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
 
     Args:
         data: A problem whose outputs are chosen (`MetricData.over`).
-        search_time: Time scope in which the samples' programs are solved. When it expires, the best solution so far is
-            used.
-        progress: Called with the phase, the iteration, and the lower bound and loss of the sample's program.
+        search_time: Time scope in which LPs over samples are solved. When it expires, the best solution so far is used.
+        progress: Called with the phase, the iteration, and the lower bound and loss of the LP over the sample.
 
     Returns:
         ``(K,)`` indices of the records, in ascending order.
@@ -106,9 +105,7 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
 def sample_program(
     weighted: Floats, prior: Floats, pairs: Ints, lengths: Floats, seeds: Ints, epsilon: float
 ) -> tuple[Instance, Floats]:
-    """Return the program over a sample of records, in which each sampled record represents the records nearest to it.
-
-    The records that a sampled record represents are called its part.
+    """Return the LP over a sample of records. Each sampled record represents its part: the records nearest to it.
 
     Args:
         weighted: ``(N, K)`` costs, prior included.
@@ -116,12 +113,12 @@ def sample_program(
         pairs: ``(P, 2)`` pairs that imply all others.
         lengths: ``(P,)`` distances between the records of each pair.
         seeds: ``(M,)`` indices of the sampled records.
-        epsilon: Epsilon with which to solve the program.
+        epsilon: Epsilon with which to solve the LP.
 
     Returns:
-        The program over the M sampled records, and ``(M,)`` the prior probability of each sampled record's part. Two
-        sampled records are a pair if some pair joins their parts. The distance between them is then the length of the
-        shortest path that crosses such a pair.
+        The LP over the M sampled records, and ``(M,)`` the prior probability of each sampled record's part. Two sampled
+        records form a pair if a pair of the problem joins their parts. Their distance is the length of the shortest
+        path over such a pair.
     """
     from scipy.sparse.csgraph import dijkstra
 

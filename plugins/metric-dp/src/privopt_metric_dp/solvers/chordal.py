@@ -36,9 +36,9 @@ _compiled = jit(error_model="numpy")  # a division by 0 gives infinity or NaN in
 def add_entries(pattern: Elimination, a: Arrays, g: int, diagonal: Floats, off_diagonal: Floats) -> None:
     """Sum ``H^-1`` over a batch of outputs, and add its entries on the factors' pattern to those of ``T``.
 
-    The entries are computed from the last column to the first. With ``Z = H^-1``, column v has the entries
-    ``Z[S, v] = -Z[S, S] L[S, v]`` and ``Z_vv = 1 / D_v - L[S, v]' Z[S, v]``, where ``S`` is the set of rows in which
-    column v of ``L`` has entries below the diagonal.
+    The columns are computed from last to first. With ``Z = H^-1``, column v has the entries ``Z[S, v] = -Z[S, S] L[S,
+    v]`` and ``Z_vv = 1 / D_v - L[S, v]' Z[S, v]``, where ``S`` is the set of rows in which column v of ``L`` has
+    entries below the diagonal.
 
     Args:
         pattern: Sparsity pattern of the factors.
@@ -93,7 +93,7 @@ def _factor_rows(
     pivots: Floats,
     entries: Floats,
 ) -> None:
-    """Compute rows ``begin`` to ``end - 1`` of the matrix ``R`` with ``M^-1 = R' R``, where ``M`` completes ``T``.
+    """Compute rows ``begin`` to ``end - 1`` of ``R``, where ``M^-1 = R' R`` is the inverse of the completion ``M``.
 
     Row v is ``w_v (e_v - b_v)``, with ``b_v = T[S, S]^-1 T[S, v]`` and ``w_v = (T_vv - T[v, S] b_v)^(-1/2)``. Here,
     ``e_v`` is the v-th unit vector, and ``S`` is the set of rows in which column v has entries below the diagonal.

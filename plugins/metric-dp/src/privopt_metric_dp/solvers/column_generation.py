@@ -2,9 +2,9 @@
 
 A ray is a vector over the records that satisfies every privacy row. The master problem has one row per record and one
 column per ray ``z``, with the cost ``min_k cost_k . z``. Pricing runs one network simplex per output
-(`privopt_metric_dp.solvers.tree_pricing`), warm-started from the output's previous tree. It uses prices between the
-best ones so far and those of the master problem (in-out stabilisation, Ben-Ameur and Neto 2007). Because the rows of a
-mechanism sum to one, every pricing round also gives a Lagrangian bound
+(`privopt_metric_dp.solvers.tree_pricing`), warm-started from the output's previous tree. The prices used lie between
+the best ones so far and those of the master problem (in-out stabilisation, Ben-Ameur and Neto 2007). Because the rows
+of a mechanism sum to one, every pricing round also gives a Lagrangian bound
 (`privopt_metric_dp.solvers.star.anchored_bound`).
 """
 
@@ -40,9 +40,9 @@ def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats
 
     They are the star's rays, powers of these rays with the exponents in `SOFTER`, and the constant ray.
 
-    A ray is a vector of N entries that satisfies every privacy row, so up to scale it is a column of a mechanism. The
-    master problem has only one representative output from each orbit. Symmetries are therefore used to replace each ray
-    by one that serves a representative output.
+    A ray is a vector of N entries that satisfies every privacy row, so up to scale it is a column of a mechanism. An
+    orbit is a set of outputs that symmetries map to one another, and the master problem has only one representative
+    output from each. Each ray is therefore mapped by a symmetry to one that serves a representative output.
 
     Args:
         instance: The problem.
@@ -67,8 +67,9 @@ def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats
 class ColumnGeneration:
     """A solver that improves a mixture of rays from the privacy cone by column generation, until the gap is reached.
 
-    The first rays are those of the star. If the star is a mechanism for a part, this solver therefore runs after
-    :class:`StarSolver`. If not, it runs only if it was requested by name or if earlier methods failed.
+    The first rays are those of the star, so this solver normally runs after :class:`StarSolver`, if the star is a
+    mechanism for the part. If it is not, this solver runs only if it was requested by name or if earlier methods
+    failed.
 
     Attributes:
         most_left: Largest allowed ratio of the gap after a round to the gap before it.
@@ -105,8 +106,8 @@ class ColumnGeneration:
             offers: Receives mechanisms, bounds and multipliers.
 
         Raises:
-            SolverError: No further ray was found before the gap was reached, more than ``most_left`` of the gap
-                remained after a round, or the gap was still not reached after `LAST_ROUND` rounds.
+            SolverError: No further ray was found before the gap was reached, a round left more than the fraction
+                ``most_left`` of the gap, or the gap was not reached after `LAST_ROUND` rounds.
             OutOfTime: The time limit has expired.
         """
         instance, graph, symmetry = part.instance, part.graph, part.symmetry

@@ -1,4 +1,4 @@
-"""Reduce an instance without changing its optimum, and lift the answer to the original instance.
+"""Reduce an instance without changing its optimum, and lift the solution back to the original instance.
 
 Records at distance 0 are merged, implied pairs are dropped (Theorem 3.1 in the bounded metric-DP paper), and connected
 components are solved one by one (Property 3.1 in the same paper).
@@ -75,7 +75,7 @@ class MergedInstance:
     def _add_inner_multipliers(self, multipliers: Multipliers) -> Iterator[Few]:
         """Yield the multipliers for every output, including multipliers for the pairs inside groups.
 
-        The multipliers inside a group move all its reduced costs along a spanning tree to the group's first record.
+        Multipliers on a spanning tree of each group shift all of its reduced costs to the group's first record.
 
         Args:
             multipliers: Multipliers for the original pairs between groups.
@@ -180,10 +180,10 @@ def merge_records(instance: Instance) -> MergedInstance | None:
 def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
     """Drop pairs that are implied by paths over other pairs, up to a relative slack of `RELATIVE_SLACK`.
 
-    The slack is needed because a sum of lengths along a road often exceeds the distance in the last bits: with 1,000
-    road nodes, exact sums leave 9,058 pairs, and sums with the slack leave 1,444. If pairs are dropped, epsilon is
-    divided by ``1 + RELATIVE_SLACK``, so that a mechanism for the remaining pairs meets the privacy constraint for
-    every pair at the given epsilon. Bounds must be evaluated at the given epsilon.
+    The slack is needed because a sum of lengths along a road often exceeds the distance in the last bits. For 1,000
+    road nodes, 9,058 pairs remain without a slack, and 1,444 with it. If pairs are dropped, epsilon is divided by ``1 +
+    RELATIVE_SLACK``, so that a mechanism for the remaining pairs satisfies the privacy constraint for every pair at the
+    given epsilon. Bounds must be evaluated at the given epsilon.
 
     Returns:
         The smaller instance, and the indices of the remaining pairs.
@@ -225,7 +225,7 @@ def _extract_component(instance: Instance, label: Ints, c: int) -> tuple[Instanc
 
 
 class ReducedInstance:
-    """An instance that has been reduced to smaller ones, whose mechanisms and multipliers can be lifted back to it.
+    """An instance reduced to smaller ones. Their mechanisms and multipliers can be lifted back to the original.
 
     Records at distance 0 are merged, implied pairs are dropped, and each connected component becomes a part.
 
@@ -288,7 +288,7 @@ class ReducedInstance:
         return joined if self._merged is None else self._merged.lift(joined)
 
     def _join_parts(self, proofs: Sequence[Multipliers]) -> Multipliers:
-        """Join the multipliers for all parts, output by output, with pairs numbered as in the reduced instance.
+        """Join the multipliers for all parts, output by output, with pairs indexed as in the reduced instance.
 
         Args:
             proofs: The multipliers for each part, in the order of the parts.
@@ -306,10 +306,10 @@ class ReducedInstance:
         return Multipliers(rows=rows, many=sum(proof.many for proof in proofs))
 
     def views(self, offers: PartOffers) -> list[PartOffers]:
-        """Return one receiver per part, which converts the part's offers to offers for the whole instance.
+        """Return one receiver per part, which turns offers for the part into offers for the whole instance.
 
-        The other parts contribute their best offers so far. Initially, a part's best offer is the mechanism that
-        reports the same output for all records.
+        For this, they are combined with the best offers so far for the other parts. A part's first offer is the
+        mechanism that reports the same output for all records.
 
         Args:
             offers: Receives the offers for the whole instance.
@@ -349,7 +349,7 @@ class ReducedInstance:
 
 
 def _join_results(join: Any, results: Sequence[Any]) -> Any:
-    """Compute the results that are deferred, and join the results for all parts.
+    """Join the results for all parts, after computing any that are deferred.
 
     Args:
         join: Function that takes a list of the parts' candidates, or of their proofs, and joins them.
@@ -359,7 +359,7 @@ def _join_results(join: Any, results: Sequence[Any]) -> Any:
 
 
 class _PartOffers(Offers[Floats, Multipliers]):
-    """A receiver of the offers for one of several parts, which measures the gap of this part alone.
+    """A receiver of offers for one of several parts. It measures the gap of that part alone.
 
     A candidate from a relaxation is not passed on until it has been repaired.
 
@@ -374,7 +374,8 @@ class _PartOffers(Offers[Floats, Multipliers]):
         Args:
             instance: The part's instance.
             outer: Offers for the whole instance.
-            offer: Function that joins the best offers of all parts and offers the result, under a method's name.
+            offer: Function that takes a method's name, joins the best offers of all parts, and offers the result under
+                this name.
         """
         super().__init__(outer.gap)
         # Every part begins with a candidate and a bound, so that already the first offer of one part leads to an offer

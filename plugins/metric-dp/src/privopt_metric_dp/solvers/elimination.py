@@ -2,7 +2,7 @@
 
 The matrix for output ``r`` is ``H_r = A' diag(w_r) A``, where ``A`` contains the privacy rows and ``w_r`` their
 weights. It has the sparsity of the graph of required pairs. SuperLU orders the records by minimum degree (Liu 1985).
-They are then put into the postorder of the elimination tree, so that columns with the same pattern are adjacent.
+They are then sorted in postorder of the elimination tree, so that columns with the same pattern are adjacent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Elimination", "eliminate"]
 class Elimination(NamedTuple):
     """The elimination order and the sparsity pattern of the factors ``L D L'``.
 
-    The entries are those of ``L`` below its unit diagonal, which is not stored. Rows and columns are positions in the
+    The unit diagonal of ``L`` is not stored, so the entries are those below it. Rows and columns are positions in the
     elimination order.
 
     Attributes:

@@ -28,9 +28,9 @@ _MAX_SHARE = 64.0
 def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5) -> Floats:
     """Return the matrix with entries z_ik proportional to exp(-share epsilon d_ik).
 
-    Here, d_ik is the distance from record i to output k, and d_ij is the distance between records i and j. At a share
-    of one half, the entries use one half of epsilon and the row sums use the other half. If the triangle inequality
-    |d_ik - d_jk| <= d_ij is satisfied, then z_ik <= exp(epsilon d_ij) z_jk. The LR-Geo paper uses the cost instead of
+    Here, d_ik is the distance from record i to output k, and d_ij is the distance between records i and j. For share =
+    1/2, the triangle inequality |d_ik - d_jk| <= d_ij implies z_ik <= exp(epsilon d_ij) z_jk: half of epsilon covers
+    the entries before normalisation, and the other half covers the row sums. The LR-Geo paper uses the cost instead of
     the distance, but costs need not satisfy this inequality. Larger shares may be private too (see `largest_share`).
 
     >>> exponential([[0.0, 2.0], [2.0, 0.0]], 1.0).round(4).tolist()
@@ -40,12 +40,12 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5)
         distances: (N, K) non-negative distances from records to outputs. An output at infinite distance gets
             probability 0.
         epsilon: Epsilon per unit of distance, above 0.
-        share: Share of epsilon in the exponents, above 0.
+        share: Factor by which epsilon is multiplied in the exponents, above 0.
 
     Returns:
         (N, K) matrix whose rows sum to 1 up to rounding. An entry underflows to 0 if its distance exceeds the smallest
-        one in its row by more than about 745 / (share epsilon). The repair that precedes every release raises such
-        entries.
+        one in its row by more than about 745 / (share epsilon). Such entries are raised by the repair that precedes
+        every release.
 
     Raises:
         InputError: A distance is negative or NaN, or a record is at infinite distance from all outputs.
@@ -92,7 +92,7 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
         OutOfTime: The time limit has expired.
 
     Notes:
-        This computes P K differences once, and N K exponentials in each step.
+        P K differences are computed once, and N K exponentials in each step.
     """
     if not len(pairs):
         return 1.0
@@ -127,7 +127,7 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
 
 
 def _differences(distances: Floats, i: Ints, j: Ints) -> tuple[Floats, Floats]:
-    """Return the largest d_ik - d_jk and the largest d_jk - d_ik over the outputs k, for each pair (i, j).
+    """Return, for each pair (i, j), the largest d_ik - d_jk and the largest d_jk - d_ik over all outputs k.
 
     Args:
         distances: (N, K) distances from records to outputs.
@@ -151,7 +151,7 @@ def _differences(distances: Floats, i: Ints, j: Ints) -> tuple[Floats, Floats]:
 def exponential_loss(data: MetricData) -> float | None:
     """Return the exponential mechanism's expected loss under the prior, in the unit of the costs.
 
-    The result is None if distances to outputs are unknown, or if some record is at infinite distance from all outputs.
+    Returns None if distances to outputs are unknown, or if some record is at infinite distance from all outputs.
     """
     if not data.crossed:  # distances to outputs are unknown
         return None

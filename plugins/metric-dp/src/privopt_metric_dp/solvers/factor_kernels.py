@@ -1,4 +1,4 @@
-"""Compiled factorisations and solves for the interior point, in batches of eight outputs that share a fill pattern.
+"""Compiled kernels that factor and solve the interior point's linear systems, in batches of eight outputs.
 
 The arrays are those of `privopt_metric_dp.solvers.row_kernels`. Their ``mask`` is 1 for outputs and 0 for unused lanes,
 which repeat the last output. A pattern (`privopt_metric_dp.solvers.elimination`) lists the entries of the factor L
@@ -100,7 +100,7 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
 
 @_compiled
 def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right: Floats, result: Floats) -> Floats:
-    """Set ``result = H^-1 (prices + weight right)`` for all outputs in a group, by forward and back substitution.
+    """Compute ``result = H^-1 (prices + weight right)`` for all outputs in a group, by forward and back substitution.
 
     ``H = L D L'`` is the matrix of an output, which has already been factored.
 
@@ -149,7 +149,7 @@ def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right:
 def _add_panel(
     begin: int, start: Indices, row: Indices, lower: Singles, pivot: Singles, scales: Singles, z: Singles, t: Singles
 ) -> None:
-    """Sum ``U H^-1 U`` over a batch of outputs, and add sixteen columns of the sum to ``t``, from row ``begin`` on.
+    """Sum ``U H^-1 U`` over a batch of outputs, and add sixteen columns of the sum, from row ``begin`` on, to ``t``.
 
     ``H`` is the matrix of an output, and ``U`` is a diagonal matrix of scales. For each output, the kernel solves
     ``H z = U e_j`` for sixteen unit vectors ``e_j`` at once, one in each SIMD lane, and adds ``U z``. The loop over the
@@ -234,7 +234,7 @@ def _add_panel(
 
 @_compiled
 def couple(pattern: Elimination, a: Arrays, g: int, scale: Floats, into: Singles) -> None:
-    """Add ``sum_r H_r^-1 / (scale scale')`` to ``into`` in single precision, summed over the outputs r of a batch.
+    """Add the scaled sum of ``H_r^-1`` over the outputs r of a batch to ``into``, in single precision.
 
     Each matrix is first scaled to a unit diagonal, so that its factor and its inverse stay within the range of single
     precision.
@@ -245,7 +245,7 @@ def couple(pattern: Elimination, a: Arrays, g: int, scale: Floats, into: Singles
         g: Index of the batch.
         scale: (N,) scales; entry (i, j) is divided by ``scale_i scale_j``.
         into: (panels, N * PANEL) array to which the inverses are added. Each panel holds `PANEL` columns, stored row by
-            row. Only entries on or below the diagonal are valid.
+            row. Only entries on or below the diagonal are meaningful.
     """
     start, row, column = pattern.start, pattern.row, pattern.column
     factor, inverse, unit, mask = a.factor[g], a.inverse[g], a.unit[g], a.mask[g]

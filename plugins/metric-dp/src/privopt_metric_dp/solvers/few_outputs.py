@@ -1,10 +1,10 @@
-"""Solve programs that have too many outputs, using a sample of outputs that differ as much as possible.
+"""Solve LPs that have too many outputs, using a sample of outputs that differ as much as possible.
 
-Outputs can be omitted freely, so the result is a mechanism for all records. If outputs are sampled as far apart as
-possible, little is lost: for 400 cells in Rome at an epsilon of 1, the loss is 0.9377 with a quarter of the cells, and
-0.9156 with all of them. (The optimum itself puts 99 % of its mass on 173 outputs.) The sample's program ignores the
-omitted outputs, so it gives no lower bound. On 2,032 street nodes with a limit of 15 CPU seconds, the loss was 0.614
-with the sample, and 1.02 with all outputs at once. The exponential mechanism has a loss of 1.08.
+A mechanism need not use every output, so the result is a mechanism for all records. If the sampled outputs are as far
+apart as possible, little is lost: for 400 cells in Rome at an epsilon of 1, the loss is 0.9377 with a quarter of the
+cells, and 0.9156 with all of them. (The optimum itself puts 99 % of its mass on 173 outputs.) The LP over the sample
+gives no lower bound, because it ignores the omitted outputs. On 2,032 street nodes with a limit of 15 CPU seconds, the
+loss was 0.614 with the sample, and 1.02 with all outputs at once. The exponential mechanism has a loss of 1.08.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SAMPLE_GAP: Final = 0.05
 
 
 def sample_outputs(instance: Instance, count: int) -> Ints:
-    """Select outputs that differ as much as possible: each is the farthest from those selected before it.
+    """Select outputs one by one, each differing as much as possible from those selected before.
 
     The distance between two outputs is the sum over records of the absolute differences between their weighted costs.
     If one output replaces the other, the loss rises by at most this distance.
@@ -34,8 +34,8 @@ def sample_outputs(instance: Instance, count: int) -> Ints:
         count: Number of outputs to select, at least 1.
 
     Returns:
-        Indices of the selected outputs, in ascending order. They include the output with the lowest total cost over all
-        records, which is selected first.
+        Indices of the selected outputs, in ascending order. The first one selected is the output with the lowest total
+        cost over all records.
     """
     cost = instance.cost
     selected = [int(cost.sum(axis=0).argmin())]
@@ -47,7 +47,7 @@ def sample_outputs(instance: Instance, count: int) -> Ints:
 
 
 class FewOutputs:
-    """A solver for the program over a sample of outputs whose costs differ as much as possible.
+    """A solver for the LP over a sample of outputs whose costs differ as much as possible.
 
     Attributes:
         count: Number of outputs in the sample.
@@ -84,7 +84,7 @@ class FewOutputs:
         selected = sample_outputs(instance, self.count)
 
         def lift(z: Floats) -> Floats:
-            """Extend the sample's columns ``z`` to a mechanism over all outputs, with zeros in the other columns."""
+            """Extend the columns ``z`` for the sample to a mechanism over all outputs by adding columns of zeros."""
             full_matrix = np.zeros(instance.cost.shape)
             full_matrix[:, selected] = z
             return full_matrix

@@ -78,10 +78,9 @@ class Instance:
 
     @classmethod
     def of(cls, data: MetricData) -> Instance:
-        """Return the optimal mechanism's program over a set of pairs that implies all required pairs.
+        """Return the optimal mechanism's LP over a set of pairs that implies all required pairs.
 
-        The program's epsilon is reduced by a relative 1e-9, so that rounding errors in a solution do not violate
-        privacy.
+        Its epsilon is reduced by a relative 1e-9, so that rounding errors in a solution do not violate privacy.
 
         Args:
             data: The problem's data.
@@ -100,7 +99,7 @@ class Instance:
 
     @staticmethod
     def reduce_epsilon(epsilon: Fraction) -> float:
-        """Return the epsilon with which to solve the program, given the epsilon that its mechanisms must satisfy."""
+        """Return the epsilon for the LP, slightly less than the one that mechanisms must satisfy."""
         return float(epsilon) * (1.0 - EPSILON_SLACK)
 
     def __attrs_post_init__(self) -> None:
@@ -113,7 +112,7 @@ class Instance:
         """Yield the faults in the arrays. The search ends at a wrong shape, because later checks rely on shapes."""
 
         def fault(where: str, got: object, expectation: str) -> Fault:
-            """Return a fault for the attribute ``where`` that states the actual value and the expected one."""
+            """Return a fault for the attribute ``where``, with the actual value and a description of valid values."""
             return Fault(file="instance", where=where, actual=str(got), expectation=expectation)
 
         if self.cost.ndim != 2 or 0 in self.cost.shape:
@@ -156,7 +155,7 @@ class Instance:
 
     @property
     def noise(self) -> float:
-        """Largest difference between two computed losses that may be due to rounding alone."""
+        """Largest difference between two computed losses that could be caused by rounding alone."""
         # For each record, 45 times the resolution of a double (2.2e-16), relative to the largest cost.
         return 1e-14 * self.records * float(np.abs(self.cost).max())
 
@@ -187,8 +186,8 @@ class Solution:
         method: Name of the method that found the mechanism.
         iterations: Number of offers (mechanisms or bounds) that this method made.
         trajectory: Tuples ``(seconds, lower bound, loss)`` in chronological order.
-        status: "optimal" (the requested gap was reached), "feasible" (it was not), or "stopped" (a time limit or an
-            interrupt ended the search before that).
+        status: "optimal" if the requested gap was reached, "feasible" if it was not, or "stopped" if a time limit or an
+            interrupt ended the search first.
         details: Statistics that the methods recorded, by name.
     """
 
@@ -236,8 +235,8 @@ def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Flo
     Let ``f_ijk`` be the multiplier of the row ``z_ik <= exp(eps d_ij) z_jk``, and let ``r_ik = cost_ik + sum_j f_ijk -
     sum_j exp(eps d_ij) f_jik``. By weak duality, ``sum_i y_i`` with ``y_i = min_k r_ik`` is a lower bound for any
     non-negative multipliers. A multiplier is treated as 0 if ``exp(eps d_ij)`` for its row, or a sum for its output, is
-    too large for a double. If the trivial bound (each record reports its cheapest output) is larger, it is returned
-    instead, as in `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
+    too large for a double. If the trivial bound (the loss if each record reports its cheapest output) is larger, it is
+    returned instead, as in `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
 
     Args:
         instance: The problem. Its log-ratios ``epsilon * distances`` are used as doubles, so the bound is not an exact

@@ -6,9 +6,9 @@ a pair at distance d are scaled by ``exp(-eps d / 2)``. A step takes one sparse 
 gradients for the row sums (`privopt_metric_dp.solvers.normal_equations`). Its direction consists of Mehrotra's
 predictor, a weighted corrector (Colombo and Gondzio 2008), and further centrality correctors (Gondzio 1996).
 
-Every iterate satisfies all privacy constraints strictly. The rows of its matrix sum to one, or are restored to one
-whenever the gap has halved. So stopping early also gives a mechanism. Any multipliers prove a bound, so inexact steps
-may slow down the progress but never make a result wrong.
+Every iterate satisfies all privacy constraints strictly. Its row sums are one, or are restored to one whenever the gap
+has halved, so stopping early also gives a mechanism. Any multipliers prove a bound, so inexact steps may slow down
+progress but never make a result wrong.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class _IterateStatus:
     Attributes:
         loss, bound: Loss and lower bound, both divided by the scale of the costs.
         mu: Complementarity, the mean of ``f s`` (multiplier times slack) over all rows, which is 0 at the optimum.
-        missing: (O,) amount by which the mean row sum over each orbit of records falls short of 1.
+        missing: (O,) amount by which the mean row sum over each orbit falls short of 1. An orbit is a set of records
+            that symmetries map to one another.
     """
 
     loss: float
@@ -109,12 +110,11 @@ def _save_best(state: State, status: _IterateStatus, *, last: bool = False) -> b
         state: The iterate. Its groups of outputs save the mechanism and the multipliers; the state itself stores their
             loss (``saved_loss``) and bound.
         status: The quantities that describe the iterate.
-        last: Whether to save the mechanism even if its loss is larger, because its row sums were restored.
+        last: Whether to save the mechanism even if its loss is larger. Used after row sums have been restored.
 
     Returns:
-        Whether the iteration may continue. It must end if the row sums are invalid although the matrix that couples the
-        outputs is formed. If this matrix is not formed, invalid sums are accepted, because steps are inexact and the
-        sums are restored only occasionally.
+        Whether the iteration may continue. Invalid row sums end it if the matrix that couples the outputs is formed. If
+        this matrix is not formed, steps are inexact, and invalid sums are accepted until they are next restored.
     """
     is_sound = _has_sound_sums(status)
     # A mechanism whose rows do not sum to one is not saved, whatever its loss. Multipliers prove a bound in any case.
@@ -128,7 +128,7 @@ def _save_best(state: State, status: _IterateStatus, *, last: bool = False) -> b
 
 
 def _step_lengths(ratios: Floats) -> Floats:
-    """Return the longest steps, at most 1, that keep all variables non-negative.
+    """Return the longest step lengths, at most 1, that keep all variables non-negative.
 
     Args:
         ratios: Array of any shape with the smallest relative changes in a full step, ``ds / s`` for slacks or
@@ -142,7 +142,7 @@ def _step_lengths(ratios: Floats) -> Floats:
 
 
 def _coupling_tolerance(state: State) -> tuple[float, int]:
-    """Return the tolerance (a relative residual) and the iteration limit for linear systems with the coupling."""
+    """Return the tolerance (a relative residual) and the iteration limit for solving with the coupling matrix."""
     if state.formed:
         return RESIDUAL_SHARE, MAX_STEPS
     # A smaller residual is used once row sums could not be restored, and takes more iterations.
@@ -150,7 +150,7 @@ def _coupling_tolerance(state: State) -> tuple[float, int]:
 
 
 def _predict_step(state: State, coupling: SchurComplement, missing: Floats, mu: float) -> tuple[Floats, float]:
-    """Compute the predictor direction (affine scaling, towards complementarity 0) for all groups of outputs.
+    """Compute the predictor, the affine scaling direction towards complementarity 0, for all groups of outputs.
 
     Args:
         state: The iterate, whose direction is set.
@@ -179,7 +179,7 @@ def _predict_step(state: State, coupling: SchurComplement, missing: Floats, mu: 
 def _extend_direction(
     state: State, coupling: SchurComplement, add: tuple[float, float], target: float, trial_steps: tuple[float, float]
 ) -> tuple[Floats, Floats]:
-    """Compute an extra direction that aims at complementarity targets and does not change the row sums.
+    """Compute an extra direction towards complementarity targets that leaves the row sums unchanged.
 
     Args:
         state: The iterate with its direction so far.
@@ -267,7 +267,7 @@ def _restore_sums(state: State, coupling: SchurComplement, within: float) -> Non
 
 
 def _lift_mechanism(symmetry: Symmetry, parts: Sequence[Callable[[], Floats]]) -> Floats:
-    """Combine the columns that the groups saved into a mechanism, and divide its rows by their sums.
+    """Combine the columns saved by all groups into a mechanism, and divide its rows by their sums.
 
     Args:
         symmetry: The symmetries, which turn the columns for representatives into those for all outputs.
@@ -283,9 +283,9 @@ def _lift_mechanism(symmetry: Symmetry, parts: Sequence[Callable[[], Floats]]) -
 def _lift_multipliers(
     instance: Instance, symmetry: Symmetry, scale: float, columns: Sequence[Callable[[], Floats]]
 ) -> Multipliers:
-    """Convert the multipliers that the groups saved to multipliers for all outputs.
+    """Convert the multipliers saved by all groups to multipliers for all outputs.
 
-    The result keeps no reference to the groups.
+    The result holds no reference to the groups.
 
     Args:
         instance, symmetry: The problem and its symmetries.
@@ -309,7 +309,7 @@ def _lift_multipliers(
 def _offer_best(state: State, offers: PartOffers) -> None:
     """Offer the saved mechanism with the smallest loss, and the saved multipliers with the best bound.
 
-    Both are computed only when they are needed.
+    Both are assembled only on demand.
 
     Args:
         state: The iterate, whose groups of outputs saved them.
@@ -380,9 +380,10 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
 
 
 def _must_restore(state: State, status: _IterateStatus, gap: float) -> bool:
-    """Return whether row sums must be restored because the gap is reached, or has halved since the last save.
+    """Return whether row sums must be restored.
 
-    A halved gap counts only if the coupling is not formed. If it is formed, row sums are restored after each step.
+    This is the case if the gap is reached. It is also the case if the gap has halved since the last save and the
+    coupling is not formed. With a formed coupling, row sums are restored after each step anyway.
 
     Args:
         state: The iterate, with the loss of the saved mechanism and the best bound.
@@ -394,10 +395,10 @@ def _must_restore(state: State, status: _IterateStatus, gap: float) -> bool:
 
 
 def _forms_coupling(part: Part, gap: float) -> bool:
-    """Return whether to form the whole matrix that couples the outputs.
+    """Return whether to form the whole matrix that couples the outputs, rather than only some of its entries.
 
-    The alternative is to compute only some of its entries and use their chordal completion. The whole matrix is formed
-    if there are few records and the requested gap is small, or if the completion would take longer.
+    The alternative is a preconditioner from the chordal completion of these entries. The whole matrix is formed if
+    there are few records and the requested gap is small, or if the completion would take longer.
 
     Args:
         part: The part to solve.
@@ -414,13 +415,13 @@ def _forms_coupling(part: Part, gap: float) -> bool:
 
 
 class InteriorPoint:
-    """A solver for the optimal mechanism's program, by a structured primal-dual interior point method.
+    """A solver for the optimal mechanism's LP that uses a structured primal-dual interior-point method.
 
     Attributes:
         symmetry: Whether to search for symmetries and use them.
         threads: Number of threads, or None for as many as ``--jobs`` allows. Answers do not depend on this number.
-        between: Function that is called with the state between steps, and may change costs (`State.recost`); or None.
-            If it is given, symmetries are not used.
+        between: Function that is called with the state between steps and may change costs (`State.recost`), or None.
+            With such a function, symmetries are not used.
     """
 
     name = "interior-point"
@@ -450,9 +451,9 @@ class InteriorPoint:
         pair has two rows, and each row needs five doubles: the slack, the current and the saved multiplier, and the two
         directions.
 
-        A formed coupling needs `PARTIAL_SUMS` matrices in single precision, and five more while they are joined and
-        factored. A completed coupling needs doubles for the entries of the pattern, once per partial sum and eight
-        times per thread, and for the stored directions.
+        A formed coupling needs `PARTIAL_SUMS` matrices in single precision, and five more while these are summed and
+        factored. A completed coupling needs one double per entry of the pattern for each partial sum and eight for each
+        thread, plus the stored directions.
         """
         n, pairs = part.instance.records, len(part.instance.pairs)
         k = len(part.symmetry.representatives) if self._uses_symmetry(part) else part.instance.outputs

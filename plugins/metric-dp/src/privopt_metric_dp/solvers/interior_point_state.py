@@ -1,4 +1,4 @@
-"""The state that the interior point's iterations share, and the first iterate."""
+"""The state shared by the iterations of the interior-point method, and its first iterate."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class State:
         size: Number of privacy rows, over all outputs that are solved for.
         scale: Number by which the costs were divided.
         formed: Whether the whole coupling is formed. If not, it is approximated from its entries on the pattern.
-        rough: If the coupling is not formed, the relative residual at which to stop solving systems with it.
+        rough: The relative residual at which to stop solving systems with the coupling if it is not formed.
         saved_loss, bound: Loss of the saved mechanism, and the best bound, both divided by ``scale``.
     """
 
@@ -70,7 +70,7 @@ class State:
     def map_groups(self, function: Callable[[Outputs], T]) -> list[T]:
         """Run a function on all groups, in threads, and return the results in the order of the groups.
 
-        Overflows at a huge epsilon d are ignored here, because the iteration detects them later.
+        Overflows, which occur if epsilon d is huge, are ignored here; the iteration detects them later.
         """
         return self.map_parts(self.groups, function)
 
@@ -124,7 +124,7 @@ class State:
             outputs: (M,) indices of outputs, counted over all groups.
 
         Yields:
-            Each group, the positions in ``outputs`` of the group's outputs, and their indices within the group.
+            A group, the positions of its outputs in ``outputs``, and their indices within the group.
         """
         offset = 0
         for group in self.groups:
@@ -137,7 +137,7 @@ class State:
         return np.asarray(self.spread @ y)
 
     def sums(self, function: Callable[[Outputs], Floats]) -> Floats:
-        """Sum a function's results over all groups, and average the sum over each orbit of records.
+        """Sum a function's results over all groups, and return the mean of the sum over each orbit of records.
 
         Args:
             function: Function that returns an array of shape (N,) for a group.

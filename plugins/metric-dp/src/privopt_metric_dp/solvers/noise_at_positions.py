@@ -1,9 +1,9 @@
 """Estimate the loss of adding noise directly to positions in a region, for comparison with a mechanism on a mesh.
 
 The estimate is not a bound. Planar Laplace noise has a density proportional to ``exp(-epsilon d)`` around a person's
-position, so it meets the privacy constraint between any two positions without a mesh. A report can then be replaced by
-the best guess under the prior, which is the median of the posterior. The ``spherical-laplace`` mechanism draws such
-noise exactly.
+position, so it satisfies the privacy constraint between any two positions without a mesh. Each report is then replaced
+by the best guess given the report and the prior, the median of the posterior. The ``spherical-laplace`` mechanism draws
+such noise exactly.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def estimate_noise_loss(people: Floats, shares: Floats, epsilon: float, *, repor
         report_count: Number of noisy positions to draw; with four times as many, the error is about half as large.
 
     Returns:
-        The estimate, accurate to about two per cent. It is at most 2 / epsilon, the mean distance without remapping.
+        The estimate, accurate to about 2 %. It is at most 2 / epsilon, the mean distance without remapping.
     """
     from scipy.spatial import KDTree
 
@@ -107,7 +107,7 @@ def estimate_noise_loss(people: Floats, shares: Floats, epsilon: float, *, repor
 
 
 def _choose_people(people: Floats, shares: Floats, count: int) -> Floats:
-    """Choose equally likely positions that represent people, at equal steps in cumulative probability.
+    """Choose equally weighted positions that represent people, at equal steps in cumulative probability.
 
     Args:
         people: (Q, 2) positions in km.

@@ -43,7 +43,7 @@ was completed instead, the result is used as it is."""
 
 @define(eq=False)
 class _Directions:
-    """Conjugate-gradient directions for the coupling ``T``, stored so that later right-hand sides can use them too.
+    """Conjugate-gradient directions for the coupling ``T``, stored for reuse with later right-hand sides.
 
     The directions are orthonormal in the inner product that T defines. The solution in their span is computed directly,
     and later steps stay orthogonal to them (augmented conjugate gradients, Erhel and Guyomarc'h 2000).
@@ -100,10 +100,10 @@ class SchurComplement:
 
     Attributes:
         state: The iterate.
-        rough: The preconditioner, a function that multiplies a vector of shape (O,) by an approximate inverse of T.
+        rough: The preconditioner: a function that multiplies a vector of shape (O,) by an approximate inverse of T.
         loose: Whether conjugate gradients may end before they have converged.
-        directions: Directions from previous solves. They are stored only if ``loose``, because few steps are needed
-            with a nearly exact preconditioner.
+        directions: Directions from previous solves. They are stored only if ``loose``; in other cases, the
+            preconditioner is nearly exact, so few steps are needed.
     """
 
     state: State
@@ -217,7 +217,7 @@ def _complete_coupling(state: State) -> SchurComplement:
     solve = complete(pattern, *(np.sum(arrays, axis=0) for arrays in zip(*parts, strict=True)))
 
     def rough(right: Floats) -> Floats:
-        """Multiply a vector, in the order of the instance's records, by the inverse of the completion."""
+        """Multiply a vector by the inverse of the completion. The vector is in the order of the instance's records."""
         y = np.empty(len(right))
         y[pattern.order] = solve(right[pattern.order])
         return y
@@ -245,7 +245,7 @@ def form(state: State, scale: Floats) -> Singles:
     n = state.instance.records
 
     def panels(groups: Sequence[Outputs]) -> Singles:
-        """Return the part of the coupling for the given groups, with shape (panels, N * PANEL).
+        """Return the contribution of the given groups to the coupling, with shape (panels, N * PANEL).
 
         Each panel holds `PANEL` columns, stored row by row.
         """

@@ -1,4 +1,4 @@
-"""Groups of outputs on which the interior point works, eight outputs at a time, using compiled kernels."""
+"""Groups of outputs, which the interior-point method processes eight at a time with compiled kernels."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Outputs:
 
     The variables have the same names as in :class:`Arrays`: ``z`` is the mechanism, ``s`` are the slacks ``A z`` in the
     privacy rows, and ``f`` are the multipliers of these rows. ``dz`` and ``df`` are the direction of the next step,
-    ``ez`` and ``ef`` are an extra direction, and ``right`` is the right-hand side from which the extra direction
-    follows. Each output has the matrix ``H = A' diag(f / s) A``.
+    ``ez`` and ``ef`` are an extra direction, and ``right`` is the right-hand side of the linear system for it. Each
+    output has the matrix ``H = A' diag(f / s) A``.
 
     Attributes:
         pattern: The elimination order of the records and the sparsity pattern of the factors.
@@ -142,7 +142,7 @@ class Outputs:
 
         Raises:
             numpy.linalg.LinAlgError: A matrix is not positive definite in floating point.
-            OutOfTime: The time limit has expired. It is checked between batches, as in `couple` and `add_entries`.
+            OutOfTime: The time limit has expired, which is checked between batches.
         """
         for g in range(len(self.arrays.z)):
             check()
@@ -182,7 +182,7 @@ class Outputs:
             add_entries(self.pattern, self.arrays, g, diagonal, off_diagonal)
 
     def _solve_batches(self, prices: Floats, weight: float, right: Floats, result: Floats) -> Floats:
-        """Set ``result = H^-1 (prices + weight right)`` for all outputs, and return the sum over the outputs.
+        """Compute ``result = H^-1 (prices + weight right)`` for all outputs, and return the sum over the outputs.
 
         Args:
             prices: (N,) prices of the records, which all outputs share.
@@ -223,7 +223,9 @@ class Outputs:
         return self._solve_batches(prices, 1.0, self.arrays.right, self.arrays.ez)
 
     def predict(self, prices: Floats) -> Floats:
-        """Set ``dz = H^-1 (prices - cost)`` and ``df``, the affine scaling direction, which aims at complementarity 0.
+        """Set ``dz`` and ``df`` to the affine scaling direction, which aims at complementarity 0.
+
+        The mechanism's direction is ``dz = H^-1 (prices - cost)``.
 
         Args:
             prices: (N,) prices of the records, which all outputs share.
@@ -291,7 +293,7 @@ class Outputs:
         return row_kernels.advance(self.arrays, 0.0)
 
     def apply_sum_correction(self) -> None:
-        """Add ``dz``, which :meth:`set_sum_correction` has computed, to the mechanism."""
+        """Add to the mechanism the direction ``dz`` that :meth:`set_sum_correction` has set."""
         row_kernels.advance(self.arrays, 1.0)
 
     def mechanism(self) -> Callable[[], Floats]:

@@ -2,10 +2,10 @@
 
 A place x is replaced by a random point y with the density (eps^2 / 2 pi) exp(-eps |y - x|), and the output nearest to
 y is released. So the probability z_ik of output k for a record i at x is the probability mass in k's Voronoi cell.
-Consider a line at distance h from x, and let t be the angle between a direction from x and the perpendicular to the
-line. The mass between x and the line, over the angles from a to b, is the integral of 1 - (1 + eps h sec t)
-exp(-eps h sec t) over t, divided by 2 pi. A cell's mass is therefore 1 (if x lies in the cell) or 0 (if it does not),
-minus a signed integral of the tail for each side of the cell.
+Consider a line at distance h from x. For a direction from x, let t be its angle to the perpendicular to the line. The
+mass between x and the line, over the angles from a to b, is the integral of 1 - (1 + eps h sec t) exp(-eps h sec t)
+over t, divided by 2 pi. Each side of a cell thus contributes a signed integral of the tail beyond it. The cell's mass
+is 1 (if x lies in the cell) or 0 (if it does not), minus these integrals.
 
 After the substitution sec t = cosh s, the integrand is analytic in a strip of half-width pi / 2, and Gauss-Legendre
 panels are accurate up to rounding errors. Sides that are short or far away need only 8 or 12 points.
@@ -134,8 +134,8 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
         corners are in counter-clockwise order, with coordinates relative to its site.
 
     Notes:
-        A cell is cut by its bisectors with the nearest sites first, until no farther site can reach it. Any layout is
-        accepted: a single site, sites on a line, or grids in which four cells meet in a corner.
+        A cell is cut by the bisectors with other sites, nearest first, until no farther site can affect it. Any layout
+        is accepted, including a single site, sites on a line, and grids in which four cells meet at a corner.
     """
     from scipy.spatial import cKDTree
 
@@ -156,10 +156,10 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
 
 @jit()
 def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no cover - compiled
-    """Cut one Voronoi cell out of a square around its site, by the bisectors with other sites, the nearest first.
+    """Cut one Voronoi cell out of a square around its site, using the bisectors with other sites, nearest first.
 
-    A corner is computed from the two lines that meet there. It is never interpolated along a long side, so that it does
-    not inherit the rounding errors of a distant end.
+    Each corner is computed from the two lines that meet there, rather than interpolated along a long side, to avoid the
+    rounding errors of a distant end.
 
     Args:
         sites: (K, 2) positions.
@@ -169,7 +169,7 @@ def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no
 
     Returns:
         (C, 2) corners of the cell, relative to site k and in counter-clockwise order; and whether the cell is final,
-        because no site outside ``ranked`` can cut it.
+        that is, whether no site outside ``ranked`` can cut it.
     """
     capacity = len(ranked) + 4  # each cut adds at most one corner
     # Side m runs from corner m to the next one, along the line a x + b y = c.
@@ -241,7 +241,7 @@ def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no
 def _tail_mass(
     px: float, py: float, qx: float, qy: float, cross: float, epsilon: float, rules: Any
 ) -> float:  # pragma: no cover - compiled
-    """Return the noise's mass beyond the side from p to q, for noise around the origin.
+    """Return the probability that noise around the origin falls beyond the side from p to q.
 
     The mass is (1 / 2 pi) int (1 + eps r) exp(-eps r) over the directions from p to q, where r is the distance from the
     origin to the side's line in each direction (see the module docstring).
@@ -295,7 +295,7 @@ def _tail_mass(
 def _cell_masses(
     places: Any, sites: Any, corners: Any, start: Any, epsilon: float, rules: Any
 ) -> Any:  # pragma: no cover - compiled
-    """Return the noise's mass over each cell, for noise around each place.
+    """Return the probability of each cell under noise around each place.
 
     Args:
         places: (N, 2) positions in km, around which the noise is centred.

@@ -33,11 +33,11 @@ MAX_ROW_SUM_ERROR: Final = 1e-6
 
 
 class Mixture:
-    """The LP for the cheapest mixture of rays whose rows sum to one. Each solve starts from the previous basis.
+    """The LP for the cheapest mixture of rays in which every row sums to one.
 
-    A ray is a vector over the records that satisfies every privacy row, so up to scale it is a column of a mechanism. A
-    ray ``z`` serves the output at which its cost is smallest, so it costs ``min_k cost_k . z``. An orbit is a set of
-    records, or of outputs, that symmetries map to one another.
+    Each solve starts from the previous basis. A ray is a vector over the records that satisfies every privacy row, so
+    up to scale it is a column of a mechanism. A ray ``z`` serves the output at which its cost is smallest, so it costs
+    ``min_k cost_k . z``. An orbit is a set of records, or of outputs, that symmetries map to one another.
 
     Attributes:
         instance: The instance with one output from each orbit of outputs.
@@ -85,7 +85,7 @@ class Mixture:
         return self._session
 
     def _add_unseen(self, rays: Floats) -> tuple[Floats, Floats]:
-        """Store the rays that differ from all earlier ones in the first nine decimals.
+        """Store the rays that differ from all stored ones in their first nine decimals.
 
         Args:
             rays: (R, N) rays, one per row.
@@ -125,7 +125,7 @@ class Mixture:
     def _orbit_means(self, rays: Floats) -> Floats:
         """Return the mean of each ray's entries over each orbit of records.
 
-        The LP's rows require that, for every orbit, the weighted sum of these means over the rays is 1.
+        The LP's constraints require that, for every orbit, the weighted sum of these means over all rays is 1.
 
         Args:
             rays: (R, N) rays, one per row.
@@ -155,7 +155,7 @@ class Mixture:
         return len(costs)
 
     def add_priced(self, logs: Floats, values: Floats) -> int:
-        """Add the rays with negative values that pricing has found, and return the number of new ones.
+        """Add the rays from pricing that have negative values, and return the number of new ones.
 
         Args:
             logs: (K, N) logarithms of the rays.

@@ -42,7 +42,7 @@ class Arrays(NamedTuple):
         dz, df: The directions for ``z`` and ``f``, in arrays of their shapes. The direction for ``s`` is ``A dz``,
             which is not stored.
         ez, ef: An extra direction for ``z`` and ``f``, which is added with a primal and a dual weight.
-        right: ``(G, 8 N)`` right-hand side from which the extra direction follows.
+        right: ``(G, 8 N)`` right-hand side of the linear system for the extra direction.
         factor: ``(G, 8 E)`` entries of ``L``, where ``L D L'`` is an output's matrix ``H = A' diag(f / s) A``.
         inverse, unit: ``(G, 8 N)`` ``1 / D``, and the reciprocal square root of each diagonal entry of ``H``.
     """
@@ -66,7 +66,7 @@ class Arrays(NamedTuple):
 
 @_compiled
 def predict(a: Arrays) -> Floats:
-    """Set the multipliers' affine scaling direction ``df = -f - (f / s) ds``, given the mechanism's direction ``dz``.
+    """Set the affine scaling direction ``df = -f - (f / s) ds`` of the multipliers, given the mechanism's ``dz``.
 
     The formula follows from ``(f + df) (s + ds) = 0`` to first order, where ``s`` are the slacks in the privacy rows
     and ``ds = A dz``.
@@ -112,10 +112,10 @@ def predict(a: Arrays) -> Floats:
 def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[float, float]) -> None:
     """Add the weighted extra direction to the direction, and set the targets for the next extra direction.
 
-    For each row, the desired change of the product ``f s`` (multiplier times slack), divided by ``s``, is written to
-    ``ef``, and ``right`` becomes ``A' ef``. If ``trial_steps`` are (0, 0), the change is Mehrotra's,
-    ``target - ds df``. Otherwise, it brings the product at these steps to between a tenth of ``target`` and ten times
-    ``target`` (Gondzio 1996).
+    For each row, ``ef`` is set to the desired change in the product ``f s`` (multiplier times slack), divided by ``s``.
+    ``right`` is set to ``A' ef``. If ``trial_steps`` are (0, 0), the change is ``target - ds df`` (Mehrotra).
+    Otherwise, it brings the product at these steps to between a tenth of ``target`` and ten times ``target`` (Gondzio
+    1996).
 
     Args:
         a: The arrays. The function changes ``dz`` and ``df``, and sets ``ef`` and ``right``.
@@ -162,7 +162,7 @@ def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[f
 
 @_compiled
 def extend(a: Arrays, weights: Floats) -> Floats:
-    """Turn the targets in ``ef`` into the multipliers' extra direction, ``ef - (f / s) A ez``.
+    """Replace the targets in ``ef`` by the multipliers' extra direction, ``ef - (f / s) A ez``.
 
     Here ``f`` are the multipliers, ``s`` are the slacks in the privacy rows, and ``ez`` is the mechanism's extra
     direction.
@@ -212,7 +212,8 @@ def extend(a: Arrays, weights: Floats) -> Floats:
 def move(a: Arrays, add: tuple[float, float], step: tuple[float, float], new_z: Floats, new_f: Floats) -> None:
     """Add the weighted extra direction to the direction, and take the step to the next iterate.
 
-    The slacks ``s`` are changed in place, even if ``new_z`` and ``new_f`` are not ``z`` and ``f`` themselves.
+    The slacks ``s`` are always updated in place; ``z`` and ``f`` are not, unless they are passed as ``new_z`` and
+    ``new_f``.
 
     Args:
         a: The arrays.

@@ -1,4 +1,4 @@
-"""The interface for solvers of the optimal mechanism, and the connected part of an instance that a solver works on."""
+"""The interface of solvers for the optimal mechanism, and the connected parts of an instance that they solve."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ TRIANGLE_TOLERANCE = 1e-9
 class Graph:
     """The graph of required pairs, in CSR form: two entries for each pair, one for each direction.
 
-    The log-ratio of a pair is ``epsilon * distance``. For each output, the logarithms of the two records' probabilities
-    may differ by at most this much.
+    The log-ratio of a pair, ``epsilon * distance``, is the largest allowed difference between the logarithms of an
+    output's probabilities for the two records.
 
     Attributes:
         start: (N + 1,) offsets at which each record's entries start.
         other: (2 P,) the neighbour to which each entry leads; the entries of a record are sorted by neighbour.
         length: (2 P,) log-ratio of each entry's pair, shrunk slightly so that no two paths are equally long.
         pair: (2 P,) index of the required pair to which each entry belongs.
-        direct: Whether the pairs themselves are used as shortest paths, which saves a search of N^3 steps. This is the
-            case if there are more than 1,000 records, every two records form a pair, and no sampled path through a
-            third record is shorter than the direct one.
+        direct: Whether the pairs themselves are used as shortest paths, without a search that would take N^3 steps.
+            This is the case if there are more than 1,000 records, every two records form a pair, and none of the
+            sampled paths through a third record is shorter than the direct one.
     """
 
     start: NDArray[np.int64]
@@ -62,7 +62,7 @@ class Graph:
 
 
 def make_graph(instance: Instance, *, shrink: float = EXPONENT_SHRINKAGE) -> Graph:
-    """Build the graph of an instance, with log-ratios that are shrunk at random so that no two paths are equally long.
+    """Build the graph of an instance, shrinking log-ratios at random so that no two paths are equally long.
 
     Args:
         instance: The problem, with N records and P pairs.
@@ -123,12 +123,12 @@ def shortest_paths(graph: Graph, sources: NDArray[Any], *, trees: bool = False) 
 
 
 def _direct_paths(graph: Graph, sources: NDArray[Any], trees: bool) -> tuple[Floats, Indices, Indices]:
-    """Return the result of :func:`shortest_paths` for a ``direct`` graph, in which every path is a single pair.
+    """Return the result of :func:`shortest_paths` for a ``direct`` graph, whose shortest paths are single pairs.
 
     Args:
         graph: The graph, in which every two records form a pair.
         sources: (S,) indices of the records at which paths start.
-        trees: Whether to return parents and entries too; otherwise these two arrays are empty.
+        trees: Whether to compute parents and entries. If False, these two arrays are empty.
 
     Returns:
         Three arrays of shape (S, N): the log-ratios along the paths, the parent of each record, and the CSR entry that
@@ -188,7 +188,7 @@ class Part:
         return eliminate(self.instance)
 
     def with_outputs(self, outputs: Ints) -> Part:
-        """Return a part with only some of the outputs, which reuses the results that do not depend on outputs.
+        """Return a part with only some of the outputs. Results that do not depend on outputs are reused.
 
         Args:
             outputs: Indices of the outputs to keep.
@@ -202,7 +202,7 @@ class Part:
 
 @runtime_checkable
 class Solver(Protocol):
-    """A method that solves a part. The caller enforces the limits on time and memory; a solver can read the clock.
+    """A method that solves a part. The caller enforces limits on time and memory.
 
     Attributes:
         name: Name of the method in offers and in the path of an answer.

@@ -1,22 +1,21 @@
 """Solve problems in which all pairs are required, using a spanner: a few pairs that nearly imply the others.
 
-If every pair of records is required and few pairs are implied by others, most of the solving time is due to the number
-of pairs: 200 points have 19,900 pairs, and 500 points have 124,750. A spanner of stretch ``1 + s`` is a subset of the
-pairs over which every pair at distance ``d`` has a path of length at most ``(1 + s) d``. The program over a spanner is
-a relaxation, because it omits constraints. So its lower bounds, and its multipliers with zeros for the omitted pairs,
-are valid for every mechanism that meets the constraints for all pairs. Its solution meets the constraints for the
-omitted pairs only up to the stretch. `privopt_metric_dp.matrix.repair.repair_in_doubles` turns this solution into a
-mechanism for all pairs.
+If every pair of records is required and few pairs are implied by others, the number of pairs dominates the solving
+time: 200 points have 19,900 pairs, and 500 points have 124,750. A spanner of stretch ``1 + s`` is a subset of the pairs
+such that, for every pair at distance ``d``, the subset contains a path of length at most ``(1 + s) d``. The LP over a
+spanner is a relaxation, because it omits constraints. Its lower bounds are therefore valid for all pairs, and so are
+its multipliers, with zeros for the omitted pairs. Its solution satisfies the constraints for the omitted pairs only up
+to the stretch. `privopt_metric_dp.matrix.repair.repair_in_doubles` turns this solution into a mechanism for all pairs.
 
 The relaxation and the repair lose little. For 100 points in a square whose spacing times epsilon is 0.5, the gap
 between the bound and the loss after the repair is 0.7, 0.25, 0.12 and 0.03 % at stretches of 1.1, 1.03, 1.01 and 1.003.
-These spanners have 13, 22, 34 and 47 % of the pairs. (Dividing all lengths by the stretch also meets the constraints
-for all pairs, but costs 6 % at a stretch of 1.1.)
+These spanners have 13, 22, 34 and 47 % of the pairs. (Dividing all lengths by the stretch also satisfies the
+constraints for all pairs, but raises the loss by 6 % at a stretch of 1.1.)
 
 Spanners are tried from coarse (a large stretch) to fine, so that there is a result early. For 400 such points,
 stretches of 1.3, 1.1, 1.03 and 1.01 took 2, 5, 29 and 55 CPU seconds and reached gaps of 6.2, 1.8, 0.43 and 0.21 %,
-whereas a single step with all pairs takes 2 to 4 seconds. Without a time limit, coarse spanners would lengthen the run,
-so they are skipped unless they are much coarser than the one that suits the requested gap.
+whereas a single step with all pairs takes 2 to 4 seconds. Without a time limit, coarse spanners mostly lengthen the
+run, so each is skipped unless it is much coarser than the one that suits the requested gap.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ MAX_SPANNER_SHARE: Final = 0.6
 
 
 def _stretch_of_gap(gap: float) -> float:
-    """Return the slack (stretch minus 1) at which a spanner alone causes about half of the given relative gap.
+    """Return the slack (stretch minus 1) at which a spanner causes about half of the given relative gap.
 
     The formula was fitted to measurements with 200 and 300 points and gaps from 1e-4 to 1e-2.
     """
@@ -84,11 +83,11 @@ def _list_stretches(gap: float, *, has_limit: bool) -> list[float]:
 
 
 def make_spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
-    """Return the instance over a few pairs that imply all others up to a stretch, and a mask of these pairs.
+    """Return the instance over a spanner, a few pairs that imply all others up to a stretch, and a mask of these pairs.
 
     Args:
         instance: The problem, with P pairs.
-        slack: Stretch minus 1: for each dropped pair at distance d, the other pairs have a path of length at most
+        slack: Stretch minus 1. For each dropped pair at distance d, the kept pairs contain a path of length at most
             ``(1 + slack) d``.
 
     Returns:
@@ -102,10 +101,10 @@ def make_spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
 
 
 class FewPairs:
-    """A solver for the program over finer and finer spanners of the required pairs, until the gap is reached.
+    """A solver that uses finer and finer spanners of the required pairs, until the gap is reached.
 
-    Another solver solves the program over each spanner. Spanners save time if most pairs of records are required and a
-    few of them nearly imply the others.
+    Another solver solves the LP over each spanner. Spanners save time if most pairs of records are required and a few
+    of them nearly imply the others.
 
     Attributes:
         inner: Solver for the program over each spanner.
@@ -129,9 +128,9 @@ class FewPairs:
         return self.inner.peak_bytes(Part(small)) if pair_count < len(instance.pairs) else self.inner.peak_bytes(part)
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """Solve programs over spanners, from coarse to fine, until the gap is reached or too little time is left.
+        """Solve LPs over spanners, from coarse to fine, until the gap is reached or too little time is left.
 
-        If the gap is not reached, the method returns without an error. The next solver then solves the program over all
+        If the gap is not reached, the method returns without an error. The next solver then solves the LP over all
         pairs.
 
         Args:
@@ -154,7 +153,7 @@ class FewPairs:
                 return
 
     def _solve_spanner(self, instance: Instance, small: Part, rows: Ints, slack: float, offers: PartOffers) -> None:
-        """Solve the program over one spanner, and offer the result for the program over all pairs.
+        """Solve the LP over one spanner, and offer the result for all pairs.
 
         Args:
             instance: The problem over all pairs.

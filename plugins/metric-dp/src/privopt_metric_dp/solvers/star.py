@@ -2,10 +2,11 @@
 
 The star is ``Z = W diag(x)`` with ``W x = 1`` and ``W_is = exp(-eps D_is)``, where ``D_is`` is the length of the
 shortest path from i to s. The columns of ``W`` are extreme rays of the privacy cone (the vectors that satisfy every
-privacy row). The weights ``x`` depend only on the distances. Column ``s`` serves the output that is cheapest for it.
-With ``b_s = min_k (W' cost)_sk``, the prices are ``y = W^-T b``. The star is a mechanism if ``x >= 0``. It is optimal
-if pricing at ``y`` finds no output k and ray z with a negative value ``(cost_k - y) . z``. If every column of
-``cost - y`` has at most one negative entry, the shortest-path tree proves this without any simplex pivots.
+privacy row). The weights ``x`` depend only on the distances. Column ``s`` is assigned to the output k for which its
+cost, ``(W' cost)_sk``, is smallest. With ``b_s`` denoting this smallest cost, the prices are ``y = W^-T b``. The star
+is a mechanism if ``x >= 0``. It is optimal if pricing at ``y`` finds no output k and ray z with a negative value
+``(cost_k - y) . z``. If every column of ``cost - y`` has at most one negative entry, the shortest-path tree proves this
+without any pivots of the network simplex method.
 """
 
 from __future__ import annotations
@@ -76,13 +77,13 @@ class Star:
     to s.
 
     Attributes:
-        kernel: ``(N, N)`` transpose of W: row s is column s of W. The kernel is symmetric apart from the random
-            shrinking of the graph's log-ratios, and every row is inside the privacy cone.
+        kernel: ``(N, N)`` transpose of W: row s is column s of W. The kernel is symmetric, except that the graph's
+            log-ratios are shrunk at random. Every row is inside the privacy cone.
         weights: ``(N,)`` solution x of ``W x = 1``. If an entry is negative, the star is not a mechanism.
         serves: ``(N,)`` index of the output that each column serves.
         prices: ``(N,)`` candidate y for the dual prices of the records.
-        anchors: ``(R,)`` index of a record for each representative output: the record whose column has the smallest
-            reduced cost.
+        anchors: ``(R,)`` for each representative output, the index of the record whose column has the smallest reduced
+            cost.
     """
 
     kernel: Floats
@@ -116,10 +117,10 @@ class Star:
 
 
 def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
-    """Return the star's kernel, shape (N, N), whose rows ``exp(-eps D(s, .))`` are rays of the privacy cone.
+    """Return the star's kernel, shape (N, N), whose rows are rays of the privacy cone.
 
-    ``D(s, .)`` are the lengths of the shortest paths from record s. Only one row is computed for each orbit of records;
-    the other rows follow from symmetries.
+    Row s is ``exp(-eps D(s, .))``, where ``D(s, .)`` are the lengths of the shortest paths from record s. Only one row
+    is computed for each orbit of records; the other rows follow from symmetries.
 
     Args:
         graph: The graph of required pairs.
@@ -144,10 +145,10 @@ def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
 
 
 def gradients(kernel: Floats, right: Floats) -> Floats | None:
-    """Solve ``kernel x = right`` by conjugate gradients, to a residual of 1e-12 relative to the right-hand side.
+    """Solve ``kernel x = right`` by conjugate gradients, to a relative residual of 1e-12.
 
     Args:
-        kernel: (N, N) matrix, symmetric apart from the random shrinking of log-ratios.
+        kernel: (N, N) kernel of the star. It is treated as symmetric, although log-ratios are shrunk at random.
         right: (N,) right-hand side.
 
     Returns:
@@ -282,9 +283,9 @@ def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pi
     """Return the multipliers derived from one tree for each output.
 
     By default, the outputs are first priced again at the true log-ratios, for at most half of the remaining time. Each
-    output then gets the better of its old and its new tree. A tree whose accumulated reduced costs have the right signs
-    is a proof even if its ray is not feasible. The result is therefore valid even if two paths are equally long, or if
-    time does not suffice to price every output.
+    output then gets the better of its old and its new tree. The result is valid even if two paths are equally long, or
+    if there is not enough time to price every output, because a tree whose accumulated reduced costs have the right
+    signs is a proof even if its ray is infeasible.
 
     Args:
         instance: The problem with all outputs.
@@ -310,9 +311,9 @@ def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pi
 def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> float:
     """Return the Lagrangian lower bound at given prices: the sum of the prices after they have been made valid.
 
-    Prices are valid if no ray of the privacy cone has a negative value at them. They become valid if each is reduced by
-    its largest deficit over the outputs. Since rows sum to one, the sum of any valid prices is a lower bound. A
-    relative 1e-12 is subtracted for rounding errors.
+    Prices are valid if no ray of the privacy cone has a negative value at these prices. To make them valid, each is
+    reduced by its largest deficit over all outputs. Since rows sum to one, the sum of any valid prices is a lower
+    bound. A relative 1e-12 is subtracted to cover rounding errors.
 
     Args:
         symmetry: The symmetries. All prices in an orbit are reduced by the same amount.
@@ -327,7 +328,8 @@ def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> floa
 def quick_bound(part: Part, offers: PartOffers) -> None:
     """Offer bounds from shortest-path trees without pivots, at prices between each record's smallest and mean cost.
 
-    No linear system is solved and the first bound takes little time, so there is a bound even if no method finishes.
+    The first bound takes little time, because no linear system is solved. So there is a bound even if no method
+    finishes.
 
     Args:
         part: A connected instance.
@@ -353,13 +355,13 @@ def quick_bound(part: Part, offers: PartOffers) -> None:
 
 
 def fits_granted_time(operations: float, share: float) -> bool:
-    """Return whether an idle machine can perform a given number of operations within a share of the time limit.
+    """Return whether an idle machine can perform a given number of operations within a fraction of the time limit.
 
     If there is no time limit, `MAX_GRANTED_SECONDS` is used instead.
 
     Args:
         operations: Number of operations.
-        share: Share of the time limit, from 0 to 1.
+        share: Fraction of the time limit, from 0 to 1.
     """
     granted_seconds = clock().granted_seconds
     seconds = MAX_GRANTED_SECONDS if granted_seconds == math.inf else granted_seconds
@@ -381,7 +383,7 @@ def is_star_affordable(records: int, outputs: int) -> bool:
 def quick_bound_operations(instance: Instance) -> float:
     """Estimate the number of operations in :func:`quick_bound` without symmetries.
 
-    There is one path search for each output and each of the ``QUICK_SHARES``.
+    Each output takes one path search for each of the ``QUICK_SHARES``.
     """
     steps = 2.0 * len(instance.pairs) + instance.records * math.log2(instance.records + 1.0)
     return OPERATIONS_PER_STEP * len(QUICK_SHARES) * instance.outputs * steps
@@ -407,7 +409,7 @@ class StarSolver:
             offers: Receives the mechanism (N, K), bounds and multipliers, and holds the gap at which to stop.
 
         Raises:
-            SolverError: The kernel is singular, or a weight is negative, so that the star is not a mechanism.
+            SolverError: The kernel is singular, or the star is not a mechanism because a weight is negative.
             OutOfTime: The time limit has expired.
         """
         has_limit = clock().left < math.inf
@@ -428,7 +430,7 @@ class StarSolver:
                 return
 
     def _price(self, part: Part, y: Floats, trees: Trees, pivot_limit: int, offers: PartOffers) -> bool:
-        """Price all outputs at the star's prices, offer the bound, and return whether it confirms the gap.
+        """Price all outputs at the star's prices, offer the resulting bound, and return whether it reaches the gap.
 
         Args:
             part: The part.

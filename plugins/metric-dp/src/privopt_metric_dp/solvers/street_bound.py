@@ -1,14 +1,13 @@
 """Multipliers for a lower bound over reports anywhere on the streets (`privopt_metric_dp.proof.street_proof`).
 
-They are computed from the ordinary program whose outputs are the ends of street pieces, with two changed costs for each
-record inside a piece. The two ends of the piece have weights that sum to 1, as for linear interpolation at the record:
-the nearer end has the larger weight. The record's chord is the weighted mean of its costs at the two ends. At one end,
-the cost is reduced by theta times the chord, divided by the end's weight. At the other end, it is reduced by 1 - theta
-times the chord, divided by that end's weight.
+They are computed from the ordinary LP whose outputs are the ends of street pieces, with two changed costs for each
+record inside a piece. The two ends of the piece get the weights w and 1 - w of linear interpolation at the record, so
+the nearer end has the larger weight. The record's chord is the weighted mean of its costs at the two ends. The cost at
+the first end is reduced by theta chord / w, and that at the second end by (1 - theta) chord / (1 - w).
 
-The multipliers prove one bound for this program and another over the streets. For every theta from 0 to 1, the bound
-over the streets is at least as large, and for the best theta the two are equal. Between steps of the interior point,
-theta is therefore moved towards the end whose probability is too small for its weight.
+The multipliers prove one bound for this LP and another over the streets. The bound over the streets is at least as
+large for every theta from 0 to 1, and the two are equal for the best theta. Between steps of the interior point, theta
+is therefore moved towards the end whose probability is too small for its weight.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class _Shares:
     """The costs at the two ends of each street piece, for the records inside the pieces, as functions of theta.
 
     The tail and the head are the two ends of a piece. The cost of a report varies along the piece, and is 0 at the
-    record itself. The chord is the cost that linear interpolation between the two ends gives at the record.
+    record itself. The chord is the value at the record if the cost is interpolated linearly between the two ends.
 
     Attributes:
         rows: (M,) indices of the records inside pieces.
@@ -61,7 +60,7 @@ class _Shares:
             the tail as a fraction of the piece's length.
         weighted: (N, J) costs of reporting the priced records, prior included.
         reduction: (M,) prior times chord, in the unit of the costs.
-        theta: (M,) share of the chord that reduces the cost at the tail.
+        theta: (M,) fraction of the chord that is used to reduce the cost at the tail.
     """
 
     rows: Ints
@@ -71,11 +70,11 @@ class _Shares:
     theta: Floats = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Initialise theta to the tail's weight, so that the cost at each end is reduced by the whole chord."""
+        """Set theta to the tail's weight, so that the cost at each end is reduced by the whole chord."""
         self.theta = self.inside.rest[self.rows]
 
     def costs(self) -> tuple[Floats, Floats]:
-        """Return the reduced costs at the tails and those at the heads, each of shape (M,)."""
+        """Return the reduced costs at the tails and at the heads, each of shape (M,)."""
         tail, head, tail_share, head_share = self._piece_ends()
         reductions = self.reduction * self.theta / tail_share, self.reduction * (1.0 - self.theta) / head_share
         return self.weighted[self.rows, tail] - reductions[0], self.weighted[self.rows, head] - reductions[1]
@@ -137,7 +136,7 @@ def solve_street_bound(
     seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Multipliers | None:
-    """Compute multipliers for the pairs in ``data.needed``, using the priced records in place of the outputs.
+    """Compute multipliers for the pairs in ``data.needed``, with the priced records as outputs.
 
     Args:
         data: The data of a problem whose outputs are chosen among records on streets.

@@ -65,7 +65,7 @@ class Symmetry:
         return np.bincount(self.orbit)
 
     def average(self, values: Floats) -> Floats:
-        """Replace each record's value by the mean over the record's orbit; ``values`` has shape (N,)."""
+        """Replace each record's value with the mean over its orbit. ``values`` has shape (N,)."""
         if self.order == 1:
             return values
         return np.asarray((np.bincount(self.orbit, values) / self.size)[self.orbit])
@@ -114,12 +114,12 @@ class Symmetry:
     def lift_multipliers(self, instance: Instance, columns: Multipliers) -> Multipliers:
         """Lift multipliers for the representatives to all outputs.
 
-        A symmetry that maps a representative to an output also maps the representative's multipliers to the output's.
+        An output's multipliers are the images of its representative's multipliers under a symmetry that maps the
+        representative to the output.
 
         Args:
             instance: The instance with all outputs.
-            columns: Multipliers for the representatives, whose outputs are numbered in the order of the
-                representatives.
+            columns: Multipliers for the representatives, indexed in the order of the representatives.
         """
         if self.order == 1:
             return columns
@@ -165,9 +165,9 @@ class Symmetry:
 def _iter_images(points: Floats) -> Iterator[Ints]:
     """Yield the permutations of points in a plane that are induced by rotations and reflections about their mean.
 
-    A map is determined by the images of two points that are not collinear with the mean. Only images with the same
-    distances from the mean and from each other are considered. At most `MAX_GROUP_ORDER` + 1 maps are tried, because a
-    larger group is not used.
+    A map is determined by the images of two points that are not collinear with the mean. Only images that preserve
+    their distances from the mean and from each other are considered. At most `MAX_GROUP_ORDER` + 1 maps are tried,
+    because a larger group is not used.
 
     Args:
         points: (N, 2) points.
@@ -240,9 +240,9 @@ def _sphere_invariants(points: Floats) -> Floats:
 def _iter_sphere_images(points: Floats) -> Iterator[Ints]:
     """Yield the permutations of unit vectors that are induced by rotations and reflections of the sphere.
 
-    Two points that are neither equal nor opposite are fixed. Their images determine a map, up to a reflection in the
-    plane of the images. Candidates for the images have the same invariants as the two points and the same distance from
-    each other. At most `MAX_SPHERE_MAPS` maps are tried.
+    A map is determined, up to a reflection, by the images of two points that are neither equal nor opposite. Two such
+    points are selected once. Candidates for their images have the same invariants and the same distance from each
+    other. At most `MAX_SPHERE_MAPS` maps are tried.
 
     Args:
         points: (N, 3) unit vectors.
@@ -294,8 +294,8 @@ def _frame(first: Floats, second: Floats, handedness: float) -> Floats:
 def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
     """Return the permutation of the outputs that, together with a permutation of the records, leaves costs unchanged.
 
-    A random linear combination of the rows gives one number for each column. Matching these numbers in sorted order
-    gives the only candidate, which is then verified on all costs.
+    A random linear combination of the rows gives one number for each column. Sorting these numbers before and after the
+    permutation of the records yields the only candidate, which is then checked against all costs.
 
     Args:
         cost: (N, K) costs.

@@ -1,12 +1,12 @@
 """Pivots for exact combinatorial pricing: a network simplex method over trees of tight privacy rows.
 
 Given prices ``y`` and an output ``k``, pricing minimises ``a . z`` over the cone ``{z : z_i <= exp(l_ij) z_j}``, where
-``a = cost_k - y`` and ``l_ij`` is the log-ratio of the pair (i, j). One record is the root, whose entry is fixed at 1.
-The vertices of the remaining set correspond to spanning trees of the graph of required pairs in which every edge is
-tight. The entry of a record is then either ``exp(l)`` times its parent's (the record is above its parent) or
+``a = cost_k - y`` and ``l_ij`` is the log-ratio of the pair (i, j). One record is the root, and its entry is fixed at
+1. Each vertex of the resulting polyhedron corresponds to a spanning tree of the graph of required pairs in which every
+edge is tight. The entry of a record is then either ``exp(l)`` times its parent's (the record is above its parent) or
 ``exp(-l)`` times its parent's (it is below). Let ``g_i = a_i + sum over children c of (z_c / z_i) g_c``. A tree is
 optimal if ``g`` is at least 0 at records below their parents and at most 0 at records above. Then ``g_root`` is the
-optimum, and the ``|g_i|`` give multipliers for the tight rows, which prove the optimality. (The dual is a generalised
+optimum. The ``|g_i|`` give multipliers for the tight rows, which prove that it is optimal. (The dual is a generalised
 flow with losses. Flow is lost on every cycle, so only trees occur.)
 
 The compiled functions share these arrays, for one output:
@@ -35,7 +35,7 @@ __all__ = ["build_lists", "compute_heights", "optimize_tree"]
 
 @jit()
 def _list_subtree(root: int, first_child: Any, following: Any, order: Any) -> int:
-    """List the nodes of the subtree below ``root`` by breadth-first search, and return their number.
+    """Write the nodes of the subtree rooted at ``root`` to ``order``, breadth first, and return how many there are.
 
     Args:
         root: Root of the subtree.
@@ -152,7 +152,7 @@ def _recompute_tree(
 ) -> None:
     """Recompute the log-heights ``u`` and accumulated reduced costs ``g`` of the whole tree.
 
-    Pivots only update ``u`` and ``g``, so their rounding errors accumulate; this function removes them.
+    Pivots update ``u`` and ``g`` incrementally, so rounding errors accumulate. Recomputing the values removes them.
 
     Args:
         root: The root.
@@ -185,7 +185,7 @@ def _find_blocking_row(
     mark: Any,
     u: Any,
 ) -> Any:
-    """Raise or lower the heights of a subtree until a row to the rest of the graph becomes tight, and return that row.
+    """Raise or lower a subtree's heights until a row to the rest of the graph becomes tight, and return that row.
 
     Args:
         subtree_root: Root of the subtree. The tight row to its parent leaves the tree.
@@ -194,7 +194,7 @@ def _find_blocking_row(
             log-ratio of each entry.
         first_child, following: (N,) first child and next sibling of each node, or -1 if there is none.
         order: (N,) workspace.
-        mark: (N,) boolean workspace, which must be all False, and is all False again afterwards.
+        mark: (N,) boolean workspace, all False on entry and on return.
         u: (N,) log-heights, which change inside the subtree.
 
     Returns:
@@ -236,7 +236,7 @@ def _reroot_subtree(
     path: Any,
     g: Any,
 ) -> None:
-    """Make another node the root of a subtree by reversing the path between the two, and update ``g`` along that path.
+    """Make another node the root of a subtree: reverse the path between the two, and update ``g`` along that path.
 
     Args:
         subtree_root: The current root of the subtree, which has already been unlinked from its parent.
@@ -271,7 +271,7 @@ def _reroot_subtree(
 
 @jit()
 def _add_to_ancestors(node: int, change: float, length: Any, parent: Any, entry: Any, sides: Any, g: Any) -> None:
-    """Add a change in a node's accumulated reduced cost ``g`` to the ``g`` of all its ancestors, scaled along the path.
+    """Propagate a change in a node's accumulated reduced cost ``g`` to all of its ancestors.
 
     Args:
         node: The node.
@@ -347,7 +347,7 @@ def optimize_tree(
     u: Any,
     g: Any,
 ) -> int:
-    """Improve one output's tree by pivots, in place, until it is optimal or the pivots are used up.
+    """Improve one output's tree by pivots, in place, until it is optimal or the limit on pivots is reached.
 
     Args:
         a: (N,) costs minus prices.

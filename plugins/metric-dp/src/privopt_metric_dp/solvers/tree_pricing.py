@@ -1,9 +1,9 @@
 """Exact combinatorial pricing of all outputs, and multipliers for the privacy rows, from trees of tight rows.
 
-Each output has a spanning tree of the records, which `privopt_metric_dp.solvers.tree_pivots` makes optimal at given
-prices. The docstring of that module defines trees, ``g`` and the arrays that the compiled functions share. This module
-stores the trees, chooses their roots, and turns any tree, optimal or not, into a proof. Each pricing starts from the
-trees of the previous one.
+Each output has a spanning tree of the records. `privopt_metric_dp.solvers.tree_pivots` optimises the trees at given
+prices, and its docstring defines trees, ``g`` and the arrays that the compiled functions share. This module stores the
+trees, chooses their roots, and turns any tree, optimal or not, into a proof. Each pricing starts from the trees of the
+previous one.
 
 Ties are broken by shrinking each log-ratio by a random share of at most
 `privopt_metric_dp.solvers.solver.EXPONENT_SHRINKAGE`. Rays then stay inside the true cone, and multipliers are
@@ -57,7 +57,7 @@ class Trees:
     side: NDArray[np.int8]
 
     def copy(self) -> Trees:
-        """Return a copy that stays unchanged while pricing changes the original in place."""
+        """Return a copy of the arrays, because pricing changes trees in place."""
         return Trees(parent=self.parent.copy(), entry=self.entry.copy(), side=self.side.copy())
 
 
@@ -68,7 +68,7 @@ class PricingResult:
     Attributes:
         value: ``(K,)`` for each output, the smallest value of ``a . z`` over the rays ``z`` with ``z_root = 1``, where
             ``a`` are the output's costs minus the prices.
-        deficit: ``(N,)`` amount by which the price of each record must fall so that no ray of the cone has a negative
+        deficit: ``(N,)`` amounts by which the records' prices must fall so that no ray of the cone has a negative
             value.
         ray: ``(K, N)`` logarithms of the optimal rays.
         pivots: Total number of pivots.
@@ -84,9 +84,9 @@ class PricingResult:
 def _absorb_deficit(parent: Any, sides: Any, u: Any, g: Any, deficit: Any) -> None:
     """Distribute a tree's deficit (a negative ``g`` at the root) over records, as reductions of their prices.
 
-    If the price at a record of height ``u`` falls by ``x``, ``g_root`` rises by ``x exp(u)``. The highest records are
-    therefore tried first. Each price is reduced as far as the flows on the record's path to the root allow, and the
-    root's own price covers the rest.
+    Reducing the price of a record of height ``u`` by ``x`` raises ``g_root`` by ``x exp(u)``, so the highest records
+    come first. Each price is reduced as far as the flows on the record's path to the root allow. The root's own price
+    is reduced by the rest.
 
     Args:
         parent: (N,) parent of each node, -1 at the root.
@@ -128,7 +128,7 @@ def _absorb_deficit(parent: Any, sides: Any, u: Any, g: Any, deficit: Any) -> No
 def _settle_flows(
     a: Any, length: Any, parent: Any, entry: Any, sides: Any, order: Any, u: Any, g: Any, lacks: Any
 ) -> int:
-    """Turn any tree, optimal or not, into a proof by letting reduced costs of the right sign flow to the root.
+    """Turn any tree, optimal or not, into a proof by passing reduced costs of the right sign on towards the root.
 
     Args:
         a: (N,) costs minus prices.
@@ -250,12 +250,12 @@ def price_all(
         graph: The graph from `make_graph`.
         instance: The instance whose outputs are priced.
         y: ``(N,)`` prices.
-        trees: One tree for each output, which is replaced by the optimal tree in place.
+        trees: One tree for each output, optimised in place.
         max_pivots: Largest number of pivots for one tree.
 
     Raises:
-        OutOfTime: The time limit expired before all outputs were priced. Some trees may have changed by then, but all
-            of them can still be used.
+        OutOfTime: The time limit expired before all outputs were priced. Some trees may have changed, but all remain
+            usable.
     """
     outputs = instance.outputs
     value, ray = np.empty(outputs), np.empty((outputs, graph.records))
@@ -285,7 +285,7 @@ def price_all(
 def _tight_rows(
     a: Any, length: Any, lower_record: Any, pair: Any, parents: Any, entries: Any, sides: Any, pairs: Any, values: Any
 ) -> int:
-    """Compute the multipliers for the tight rows in one output's best tree, at the true log-ratios.
+    """Compute the multipliers for the tight rows of one output's best tree, at the true log-ratios.
 
     Args:
         a: (N,) costs minus prices.
@@ -326,7 +326,7 @@ def _tight_rows(
 def tree_multipliers(instance: Instance, graph: Graph, y: Floats, candidates: Sequence[Trees]) -> Multipliers:
     """Return multipliers for all outputs, each from the output's best tree.
 
-    The multipliers are computed output by output, when they are iterated over.
+    Multipliers are computed lazily, output by output, during iteration.
 
     Args:
         instance: The problem, with one output for each tree.

@@ -1,4 +1,4 @@
-"""The metric given by a distance table, which a problem provides as a file."""
+"""The metric given by a distance table in a file."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class MatrixMetric(Metric):
     """Distances read from a table.
 
     Attributes:
-        _table: Array of shape (N, N), the distances between records. If the file's two entries for a pair differ, both
-            are set to the smaller one.
+        _table: Array of shape (N, N), the distances between records. If the two entries for a pair differ in the file,
+            both are set to the smaller one.
         _uneven: Whether the file's two entries differ for some pair.
         _to_outputs: Array of shape (N, K), the distances from records to outputs. It is ``_table`` if the outputs are
             the records.
@@ -76,8 +76,8 @@ class MatrixMetric(Metric):
     def upper_distances(self, distances: Floats) -> Floats:
         """Return upper bounds on the file's distances in both directions, given the distances that this metric returns.
 
-        Lower bounds on losses use them, because such a bound must hold for every exact distance that a number in the
-        file may represent.
+        They are used for lower bounds on losses, which must hold for every exact distance that a number in the file may
+        represent.
 
         Args:
             distances: The distances that this metric returns, in an array of any shape.
@@ -151,7 +151,7 @@ def _entry_faults(table: Floats, source: str) -> Faults:
 
 
 def _read_numbers(values: npt.ArrayLike, source: str) -> Floats:
-    """Convert an array read from a file to doubles, and refuse numbers that are not exactly representable.
+    """Convert an array read from a file to doubles, and reject numbers that are not exactly representable.
 
     Args:
         values: Array of any shape that contains integers, or floats of at most 64 bits.

@@ -1,9 +1,9 @@
 """Compiled kernels for shortest paths with exact lengths.
 
 A pair of records may be dropped only if a path between the two is no longer than the distance between them. The sum of
-two doubles is seldom a double. Each length is therefore stored as an integer multiple of one common power of two, in
-limbs of 62 bits. Sums and comparisons of these integers are exact. Doubles are used only to order the heap in
-Dijkstra's algorithm.
+two doubles is seldom a double. Each length is therefore stored as an integer multiple of a common power of two, divided
+into limbs (digits) of 62 bits. Sums and comparisons of these integers are exact. Doubles are used only to order the
+heap in Dijkstra's algorithm.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _copy_row(a: Any, i: int, b: Any, j: int) -> None:  # pragma: no cover - com
 
 @jit()
 def _set_infinite(a: Any, i: int) -> None:  # pragma: no cover - compiled
-    """Set the number in row i of a to a value that exceeds every length."""
+    """Set the number in row i of a to a value larger than any length."""
     for limb in range(a.shape[1]):
         a[i, limb] = 0
     a[i, a.shape[1] - 1] = 4611686018427387904  # 2^62, above every value that a limb can have
@@ -234,7 +234,7 @@ def short_enough(
     start: Ints, node: Ints, weight: Floats, exact: Ints, ask: Ints, goal: Ints, bound: Floats,
     exact_bound: Ints, units: Floats, two_edges: bool,
 ) -> Bools:  # pragma: no cover - compiled  # fmt: skip
-    """Decide exactly, for each question (source, goal, bound), whether a path of length <= bound connects the nodes.
+    """Return, for each question (source, goal, bound), whether a path of length <= bound connects the two nodes.
 
     Args:
         start, node, weight, exact: The graph with n nodes and E edges, in CSR form. ``start`` has shape (n + 1,) and

@@ -1,12 +1,12 @@
-"""Exact distances as balls (``flint.arb``) that enclose them, at the current precision.
+"""Enclose exact distances in balls (``flint.arb``), to any precision.
 
-A ball is an interval that contains a real number. The functions here return a ball as a function that evaluates the
+A ball is an interval that contains a real number. The functions here represent a ball as a function that evaluates the
 interval at the current precision, so that callers can increase the precision.
 
-A metric returns exact distances, rounded down to doubles. If a limit lies between a double and the exact distance, a
-ball decides the comparison. A Euclidean distance is the square root of a rational, and a path's length is a rational.
-The length of a great circle can be enclosed to any precision. A comparison that remains undecided at the highest
-precision is treated as not proved.
+A metric returns exact distances, rounded down to doubles. If a limit may lie between the double and the exact distance,
+a ball is used for the comparison. A comparison that remains undecided at the highest precision is treated as not
+proved. A Euclidean distance is the square root of a rational, the length of a path is a rational, and the length of a
+great circle can be enclosed to any precision.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def decimal_of(text: str) -> Fraction | None:
 def place_of(space: Space, i: int) -> list[Fraction] | None:
     """Return the exact coordinates of the place with index i, or None if they are not known.
 
-    Coordinates are in the space's unit, km or degrees. In a space with a corner (a geographic grid), they are the
-    distances in km north and east of the corner.
+    They are in the space's unit or in degrees. In a geographic grid, they are the distances in km north and east of the
+    grid's corner.
     """
     # Without declared texts, the doubles are the declared coordinates if none of them was rounded, that is, if the
     # largest rounding error `off` is 0.
@@ -85,12 +85,12 @@ def is_above(ball: Ball, limit: Fraction) -> bool:
 
 
 def between_bounds(lower: float, upper: float) -> Ball:
-    """Return a function that evaluates a ball containing all numbers between two doubles."""
+    """Return a ball that contains all numbers between two doubles."""
     return lambda: ball_of(Fraction(lower)).union(ball_of(Fraction(upper)))
 
 
 def root_of(a: Sequence[Fraction], b: Sequence[Fraction]) -> Ball:
-    """Return a function that evaluates a ball enclosing the Euclidean distance between two points.
+    """Return a ball that encloses the Euclidean distance between two points.
 
     Args:
         a, b: The exact coordinates of the points, in any common unit.
@@ -102,9 +102,9 @@ def root_of(a: Sequence[Fraction], b: Sequence[Fraction]) -> Ball:
 def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
     """Return a ball that encloses the great-circle distance between two geographic places.
 
-    For a distance d, the haversine h = sin(d / 2R)^2 and 1 - h are computed as sums of non-negative terms. The formula
-    is therefore well conditioned for close points as well as for antipodal ones. In a geographic grid, all steps have
-    exactly the declared length. For steps to the east, this is the length at the latitude of the grid's corner.
+    For a distance d, the haversine h = sin(d / 2R)^2 and 1 - h are computed as sums of non-negative terms, so the
+    formula is well conditioned both for close points and for antipodal ones. In a geographic grid, all steps have
+    exactly the declared length; steps to the east have it at the latitude of the grid's corner.
 
     Args:
         space: The space that contains the places.
@@ -144,7 +144,7 @@ def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
 
 
 class Ways:
-    """A solver for shortest paths over undirected roads, in exact integer arithmetic.
+    """Shortest paths over undirected roads, in exact integer arithmetic.
 
     Attributes:
         unit: Common denominator of all lengths. Lengths are stored as integer multiples of 1 / unit.

@@ -1,7 +1,7 @@
 """Metrics: distances between records, and from records to outputs.
 
-The distance between two records is always the same double, whatever the direction, the machine, or the block of pairs
-in which it is computed. It is never above the exact distance (`privopt.numbers.distances`). Certificates, pairs and
+The distance between two records is always the same double, in both directions, on every machine, and however the pairs
+are divided into blocks. It is never above the exact distance (`privopt.numbers.distances`). Certificates, pairs and
 tables therefore use identical doubles. `privopt_metric_dp.space.road_metric` defines the metric for shortest paths, and
 `privopt_metric_dp.space.distance_table` the metric for a distance table.
 """
@@ -52,9 +52,9 @@ KM_A_DEGREE = 111.2  # upper bound on km per degree of latitude, or of longitude
 class Metric(ABC):
     """Distances between N records, and from records to K outputs.
 
-    `between(i, j)` and `between(j, i)` return the same double, and all other methods use that double for the pair too.
-    It is at most the exact distance, so a guarantee at the double also holds at the exact distance. Distances from a
-    table need not satisfy the triangle inequality.
+    `between(i, j)` and `between(j, i)` return the same double, which all other methods use too. It is at most the exact
+    distance, so a guarantee stated for the double also holds for the exact distance. Distances from a table need not
+    satisfy the triangle inequality.
 
     Attributes:
         size: N, the number of records.
@@ -77,7 +77,7 @@ class Metric(ABC):
         """Return the distances from B given records (by default, all) to all outputs, as an array of shape (B, K)."""
 
     def towards(self, rows: Ints) -> Metric:
-        """Return this metric with the K records at the indices ``rows`` as outputs, for mechanisms that choose outputs.
+        """Return a copy of this metric with the K records at the indices ``rows`` as outputs.
 
         Raises:
             UsageError: The outputs of this metric cannot be chosen.
@@ -91,8 +91,8 @@ class Metric(ABC):
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
         """Return whether each pair's exact distance, rounded down to a double, is proved to be within a limit.
 
-        A pair may fail even if its double in ``distances`` is within the limit, because the double may be below the
-        exact distance. Lower bounds on losses use only the constraints for pairs that pass.
+        The result may be False even if the double in ``distances`` is within the limit, because the double may be below
+        the exact distance. Lower bounds on losses use only the constraints for pairs with the result True.
 
         Args:
             pairs: Array of shape (P, 2), the record indices of each pair.
@@ -108,8 +108,7 @@ class Metric(ABC):
     def exactly(self, pairs: Ints) -> list[Ball]:
         """Return balls that enclose the exact, finite distances of pairs, given as an array of shape (P, 2).
 
-        A ball is a function that returns an enclosing interval (``flint.arb``) at the current precision. By default,
-        the doubles are treated as exact.
+        A ball is a function that returns an interval (``flint.arb``). By default, doubles are treated as exact.
         """
         return [partial(ball_of, Fraction(x)) for x in self.between(pairs[:, 0], pairs[:, 1]).tolist()]
 
@@ -119,9 +118,9 @@ class Metric(ABC):
         return "distances as their kind gives them, in doubles"
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return the given distances, after replacing those that may exceed the exact distance with this metric's own.
+        """Return the given distances, with those that may exceed the exact distance replaced by this metric's own.
 
-        This is meant for distances stored in a release. A guarantee at more than the exact distance would be too weak.
+        Used for distances stored in a release, where a distance above the exact one would make the guarantee too weak.
 
         Args:
             pairs: Array of shape (P, 2), the record indices of each pair.
@@ -144,7 +143,7 @@ class Metric(ABC):
         return self.rows(np.arange(self.size))
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
-        """Return the pairs i < j whose distance, as a double from :meth:`between`, is at most ``within``.
+        """Return the pairs i < j at a distance of at most ``within``, compared as doubles.
 
         Returns:
             Array of shape (P, 2), the pairs in lexicographic order; and an array of shape (P,), their distances.
@@ -162,8 +161,8 @@ class Metric(ABC):
     def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
         """Return a small set of pairs that is known to imply every pair, or every pair within a limit.
 
-        A pair is implied if some path over pairs in the set is no longer than the pair's distance, because the
-        constraints along the path then imply the pair's constraint. By default, no such set is known.
+        A pair is implied if a path over pairs in the set is no longer than the pair's distance: the constraints along
+        the path then imply the pair's constraint. The base implementation returns None.
 
         Args:
             within: Largest distance of the pairs to imply, or None for all pairs.
@@ -181,8 +180,8 @@ class _PointMetric(Metric):
     Attributes:
         records, outputs: The places of the records and of the outputs.
         _kinds, _name: The supported kinds of places, and the metric's name for error messages.
-        _off: Two bounds in the metric's unit, one for distances between records and one for distances from records to
-            outputs. Each bounds the amount by which a computed distance may exceed that between the declared places.
+        _off: Upper bounds, in the metric's unit, on how much a computed distance may exceed that between the declared
+            places: one for distances between records, and one for distances from records to outputs.
     """
 
     _kinds: tuple[str, ...] = ()
@@ -234,7 +233,7 @@ class _PointMetric(Metric):
 
     @abstractmethod
     def _measure_pairs(self, i: Ints, j: Ints, outputs: bool) -> Floats:
-        """Return the distances from records i to records (or outputs) j, computed from the doubles and rounded down.
+        """Compute the distances from records i to records (or outputs) j from their coordinates, rounded down.
 
         Args:
             i, j: Index arrays of the same shape, with one or two axes.
@@ -265,7 +264,7 @@ class _PointMetric(Metric):
     def _round_down(self, distances: Floats, outputs: bool) -> Floats:
         """Round distances down, so that they are at most the distances between the declared places.
 
-        This is necessary because the declared places may be closer to each other than their doubles.
+        The declared places may be closer to each other than their coordinates as doubles.
 
         Args:
             distances: Distances computed from the doubles, in the metric's unit.
@@ -283,7 +282,7 @@ class _PointMetric(Metric):
 
         Args:
             i: Array of record indices.
-            j: Array of indices that broadcasts with i: of outputs if ``outputs`` is true, and otherwise of records.
+            j: Array of output indices if ``outputs`` is True, or else of record indices, that broadcasts with i.
             outputs: Whether the distances lead to outputs rather than to records.
         """
         i, j = np.broadcast_arrays(i, j)
@@ -304,14 +303,14 @@ class _PointMetric(Metric):
 
     @abstractmethod
     def _search_tree(self, within: float) -> tuple[Floats, float]:
-        """Return a Euclidean point for each record, and a search radius that is large enough to find every pair.
+        """Return a Euclidean point for each record, and a search radius within which all pairs are found.
 
         Args:
             within: Largest distance of a pair, in the metric's unit.
 
         Returns:
-            Array of shape (N, dim), the points; and the radius. The radius may be slightly too large, because the
-            distances of the pairs found are compared with ``within`` afterwards.
+            Array of shape (N, dim), the points; and the radius. The radius may be slightly too large. The caller
+            compares the distances of the pairs found with ``within``.
         """
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
@@ -333,7 +332,7 @@ class _PointMetric(Metric):
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
         """Return the distances between records i and j, which are broadcastable arrays of record indices.
 
-        The distances are read from a shared table of all distances if it exists or if nearly all are requested.
+        The distances are read from a shared table if it exists, or if nearly all of them are requested.
         """
         rows, columns = np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64)
         table = _TABLES.get(self._table_key) if self.own_outputs else None
@@ -346,7 +345,7 @@ class _PointMetric(Metric):
     def _table_key(self) -> bytes:
         """Hash of everything that determines the table of distances to outputs.
 
-        Metrics over equal places share one table, which ``_TABLES`` stores under this key.
+        Metrics over equal places share one table, stored in ``_TABLES`` under this key.
         """
         digest = hashlib.sha256(f"{type(self).__name__} {self.own_outputs} {self._off}".encode())
         for space in (self.records, self.outputs):
@@ -390,7 +389,7 @@ class EuclideanMetric(_PointMetric):
     Attributes:
         _points: The coordinates of the records and of the outputs, as doubles.
         _rests: The declared decimal coordinates minus these doubles, or empty arrays if all differences are 0.
-        _proved_errors: The values of ``_off`` before this class increases them. They cover only rounding errors.
+        _proved_errors: The values of ``_off`` before this class increases them, which cover only rounding errors.
 
     Raises:
         InputError: The records are geographic or plain, the outputs differ from them in kind or dimension, or doubles
@@ -401,7 +400,7 @@ class EuclideanMetric(_PointMetric):
     _name = "euclidean"
 
     def __init__(self, records: Space, outputs: Space | None = None) -> None:
-        """Prepare the arrays for the compiled functions, and compute the amounts to subtract from distances.
+        """Prepare arrays for the compiled functions, and compute the amounts to subtract from distances.
 
         Args:
             records: Planar places (km) or vectors.
@@ -434,8 +433,8 @@ class EuclideanMetric(_PointMetric):
         """Round distances down by a fixed amount, or by a small relative amount if the places are very close.
 
         The fixed amount grows with the extent of the map. For places closer than a few millionths of that extent, it
-        would exceed the relative difference of 1e-9 that ``verify`` and the stand-alone checker allow. The distances of
-        such places are instead reduced by the proved error and by the fraction ``MAX_SHORTENING``.
+        would exceed the relative difference of 1e-9 that ``verify`` and the stand-alone checker allow. Such distances
+        are instead reduced by the proved error and by the fraction ``MAX_SHORTENING``.
         """
         shortened = (distances - self._proved_errors[outputs]) * (1.0 - MAX_SHORTENING)
         return np.maximum(super()._round_down(distances, outputs), shortened)
@@ -501,7 +500,7 @@ class EuclideanMetric(_PointMetric):
         return position_error * math.sqrt(max(1, _coordinate_count(space))) * (1.0 + 2.0**-50)
 
     def _search_tree(self, within: float) -> tuple[Floats, float]:
-        """Return the records' coordinates, and a search radius for pairs with a distance of at most ``within``."""
+        """Return the records' coordinates, and the search radius for pairs at a distance of at most ``within``."""
         radius = within + self._off[0] + 2.0 * self._distance_error(self.records, self.records.off)
         # 1e-300 keeps the radius positive if the limit is 0, for places at the same position.
         return self.points, radius * MORE + 1e-300
@@ -569,8 +568,8 @@ class HaversineMetric(_PointMetric):
     def upper_distances(self, distances: Floats) -> Floats:
         """Return upper bounds on the exact distances, given the rounded-down distances that this metric returns.
 
-        The bounds cover the relative error of the cosines. They cover errors in positions twice, because these errors
-        have also been subtracted from the distances.
+        The bounds cover the relative error of the cosines. Errors in positions are added twice, because they have
+        already been subtracted from the distances.
         """
         return upper_distances(distances * (1.0 + 2.0 * self._relative_error) + 2.0 * max(self._off))
 
@@ -578,15 +577,15 @@ class HaversineMetric(_PointMetric):
     def _distance_error(space: Space, position_error: float) -> float:
         """Return a bound on how many km a place moves if both its coordinates change by ``position_error`` degrees.
 
-        A degree of latitude or longitude is at most ``KM_A_DEGREE`` km, and the place moves by at most the sum of the
-        two changes.
+        A degree of latitude or longitude is at most ``KM_A_DEGREE`` km, and the bound is the sum for the two
+        coordinates.
         """
         return 2.0 * position_error * KM_A_DEGREE
 
     def _search_tree(self, within: float) -> tuple[Floats, float]:
         """Return the records as unit vectors, and the length of the chord that spans an arc of ``within`` km.
 
-        The chord is the straight line between an arc's ends. Its length grows with the length of the arc, so a pair is
+        A chord is the straight line between the ends of an arc. Its length grows with that of the arc, so a pair is
         within ``within`` km along the surface if and only if its straight-line distance is at most the chord.
         """
         # The chord of an angle a on the unit sphere is 2 sin(a / 2). Above half a turn, the diameter is used.

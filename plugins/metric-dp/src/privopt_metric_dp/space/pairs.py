@@ -50,8 +50,8 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
 
     Returns:
         Array of shape (P, 2), the pairs i < j in lexicographic order; and an array of shape (P,), their distances in
-        the metric's unit. Pairs at an infinite distance (places that no road connects) impose no constraint and are
-        omitted. With ``within``, time and memory grow with P rather than with N^2.
+        the metric's unit. Pairs at an infinite distance, such as places without a connecting road, impose no constraint
+        and are omitted. With ``within``, time and memory grow with P rather than with N^2.
 
     Raises:
         InputError: ``within`` is negative or not a number.
@@ -71,7 +71,7 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
 
 
 def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: str, unit: str) -> None:
-    """Raise an error for a limit below the smallest positive distance, which would hide no record among others.
+    """Raise an error for a limit below the smallest positive distance, which would protect no record.
 
     Args:
         metric: The distances between the records.
@@ -103,8 +103,8 @@ def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: 
 def farthest(metric: Metric, count: int) -> Ints:
     """Select ``count`` records, beginning with record 0, each as far as possible from the previous ones.
 
-    This is the algorithm of Gonzalez (1985). It provides preliminary outputs for a mechanism that chooses its outputs
-    from the records.
+    The algorithm is that of Gonzalez (1985). The selected records are preliminary outputs for mechanisms that choose
+    their outputs from the records.
 
     Args:
         metric: The distances between N records.
@@ -126,10 +126,10 @@ def farthest(metric: Metric, count: int) -> Ints:
 def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools:
     """Return a mask of the pairs to keep. The kept pairs imply all others.
 
-    Without slack, a pair is dropped only if some path over kept pairs is no longer than the pair's distance, in exact
-    arithmetic. The kept pairs are then the smallest set that implies the others, up to ties at distance 0. With slack
-    s, the path may be (1 + s) times as long as the pair's distance. A mechanism that satisfies eps / (1 + s) on the
-    kept pairs then satisfies eps on every pair.
+    Without slack, a pair is dropped only if a path over kept pairs is no longer than the pair's distance, in exact
+    arithmetic. The kept pairs are then the smallest set that implies all others, up to ties at distance 0. With slack
+    s, the path may be (1 + s) times as long. A mechanism that satisfies eps / (1 + s) on the kept pairs then satisfies
+    eps on every pair.
 
     Args:
         pairs: Array of shape (P, 2), the indices of the two distinct nodes of each pair.
@@ -143,9 +143,9 @@ def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools
         OutOfTime: The time limit has passed.
 
     Notes:
-        The time per node grows with the number of pairs within reach. A node's reach is the length of its longest pair.
-        4,000 records with 60 neighbours each take 0.1 s in total. For all pairs of N records, the time grows roughly
-        with N^3: 0.2 s for 400 records, 1.3 s for 800 and 12 s for 1,600.
+        The time per node grows with the number of pairs within the length of its longest pair. For 4,000 records with
+        60 neighbours each, the total is 0.1 s. For all pairs of N records, the time grows roughly with N^3: 0.2 s for
+        400 records, 1.3 s for 800 and 12 s for 1,600.
     """
     pairs, distances = _check_pairs(pairs, distances)
     keep = np.zeros(len(pairs), dtype=np.bool_)
@@ -172,9 +172,9 @@ def needed_pairs(
 ) -> tuple[Ints, Floats]:
     """Reduce the required pairs to a subset that implies the others.
 
-    If :meth:`Metric.implying` returns a small set that implies all pairs, the reduction starts from that set. For a
-    road metric, the set consists of the pairs connected by a path that passes through no third record. Finding them
-    takes a second for 50,000 places.
+    The reduction starts from the set that :meth:`Metric.implying` returns, if it returns one. For a road metric, the
+    set consists of the pairs connected by a path that passes through no third record. Finding these takes a second for
+    50,000 places.
 
     Args:
         metric: The distances between N records.
@@ -205,7 +205,7 @@ def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rar
         pairs: Array of shape (P, 2), the pairs i < j in lexicographic order.
         distances: Array of shape (P,), the distance of each pair.
         slack: Relative amount by which a path may exceed the pair's distance.
-        rare: The answer is False if at most this fraction of the sampled pairs is implied.
+        rare: The result is False if at most this fraction of the sampled pairs is implied.
     """
     n = int(pairs.max(initial=-1)) + 1
     if n <= _MIN_SAMPLED_RECORDS or len(pairs) != n * (n - 1) // 2:
@@ -257,9 +257,9 @@ def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: 
 def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
     """Lower the entries of a table just enough to satisfy the triangle inequality with the pairs.
 
-    The triangle inequality says that the rows of a pair's two records differ by at most the pair's distance in every
-    column. If the given table satisfies it up to rounding, the table is returned unchanged. Otherwise, its entries are
-    replaced by the lengths of shortest paths over the pairs.
+    The triangle inequality requires that the rows of a pair's two records differ by at most the pair's distance in
+    every column. If the given table satisfies it up to rounding, the table is returned unchanged. Otherwise, its
+    entries are replaced by the lengths of shortest paths over the pairs.
 
     Args:
         table: Array of shape (N, K), the distances from records to outputs, which may be infinite.
@@ -282,8 +282,7 @@ def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
 def _shortest_path_lengths(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
     """Return the lengths of the shortest paths between records and outputs, as an array of shape (N, K).
 
-    A path leads from an output to some record, with the length given by the table, and from there along pairs. The
-    result is the table that :func:`consistent` describes.
+    A path leads from an output to some record, over the length given by the table, and from there along pairs.
 
     Args:
         table: Array of shape (N, K), the distances from records to outputs, which may be infinite.
@@ -370,7 +369,7 @@ def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
 
 
 def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, Ints]:
-    """Return, for any two clusters connected by some pair, the row index of the shortest such pair.
+    """Find the shortest pair between any two clusters that are connected by a pair.
 
     If several pairs are equally short, the first one is used.
 
@@ -389,7 +388,7 @@ def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, I
 
 
 def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *, two_edges: bool) -> Bools:
-    """Decide exactly, for each goal (a pair of nodes), whether a path no longer than its bound connects the nodes.
+    """Return, for each goal (a pair of nodes), whether a path no longer than its bound connects the two nodes, exactly.
 
     Args:
         edges: Array of shape (E, 2), the node indices of each edge. Edges are used in both directions.

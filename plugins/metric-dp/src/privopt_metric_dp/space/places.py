@@ -50,8 +50,8 @@ _PLACE_LIMIT: ContextVar[int | None] = ContextVar("_PLACE_LIMIT", default=None)
 def places_at_most(count: int | None) -> Iterator[None]:
     """Limit the number of places in problems that are loaded within a ``with`` block. None means no limit.
 
-    A few numbers in a problem file can declare millions of places. A verifier sets the limit to the number of rows or
-    columns of the release, so that such a file is refused before its places are computed.
+    A few numbers in a problem file can declare millions of places. When a release is verified, the limit is its number
+    of rows or columns, so that such a file is rejected before its places are computed.
     """
     token = _PLACE_LIMIT.set(count)
     try:
@@ -108,17 +108,17 @@ class Space:
         kind: planar, geographic, vector or plain.
         source: Name of the file, for error messages.
         off: Upper bound on the difference between a declared coordinate and its double, in the unit of the axis.
-            Metrics subtract it, so that distances never exceed those between the declared places.
+            Metrics account for it, so that distances never exceed those between the declared places.
         rests: The declared coordinates minus their doubles, in an array of the shape of ``coordinates``. None if
             unknown.
         written: Array of shape (N, dim), the declared coordinates as strings that contain decimals or fractions. None
-            if they are unknown, or equal to the doubles (``off`` is 0).
-        corner: For a geographic grid, the latitude and longitude of its first place in degrees; otherwise None. If a
-            corner is given, ``written`` contains the distances in km north and east of the corner.
+            if they are unknown, or if they equal the doubles (``off`` is 0).
+        corner: For a geographic grid, the latitude and longitude of its first place in degrees. ``written`` then
+            contains the distances in km north and east of the corner. None for other places.
         triangles: Array of shape (S, 3), the place indices of each triangle's corners, counter-clockwise. None unless
             the places form a mesh or a grid.
         projection: The projection from degrees that produced the planar coordinates, or None without projection.
-        names: N names for the places, to be shown to readers, or None.
+        names: N names of the places for display, or None.
         unit: The unit of planar coordinates, in the singular.
 
     Raises:
@@ -176,7 +176,7 @@ class Space:
         return self.coordinates if self.kind in ("geographic", "planar") else None
 
     def description(self, index: int) -> str:
-        """Return a place's name, or else its position as a string, or an empty string if it has neither."""
+        """Return a place's name or, if it has none, its position as a string; an empty string if it has neither."""
         if self.names is not None and self.names[index]:
             return self.names[index]
         if self.on_map is None:
@@ -320,11 +320,10 @@ def grid_points(
 def _degrees_of_steps(
     steps: Sequence[Fraction], rows: int, cols: int, south_west: Sequence[float | Fraction]
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the latitudes of a grid's rows and the longitudes of its columns, which may exceed 180 degrees.
+    """Return the latitudes of a grid's rows and the longitudes of its columns. Longitudes may exceed 180 degrees.
 
     Args:
-        steps: The exact distances from the corner in km after 0, 1, 2, ... steps. There are as many as rows or columns,
-            whichever number is larger.
+        steps: The exact distances from the corner in km after 0, 1, 2, ... steps, max(rows, cols) in number.
         rows, cols: Number of rows and number of columns.
         south_west: Latitude and longitude of the corner in degrees.
 
@@ -360,8 +359,7 @@ def _grid_faults(
 ) -> Iterator[Fault]:
     """Yield a fault for each argument of :func:`grid_points` that is out of range.
 
-    The formulas for a grid are not valid outside these ranges. At a pole, for example, a step to the east has no
-    length.
+    The formulas for a grid are invalid outside these ranges. For example, a step to the east has length 0 at a pole.
     """
     for name, value in (("rows", rows), ("cols", cols)):
         # In Python, True is an int, but it is not a valid number of rows.
@@ -404,9 +402,9 @@ def rests_of(records: Space, outputs: Space) -> list[Floats]:
 def check_resolution(space: Space, error: float) -> None:
     """Check that doubles can resolve the distance between any two planar places or vectors.
 
-    Doubles and their rests hold 106 bits. On a map 1e15 km wide, this means an error of 1e-16 km. A distance of 1e-7 km
-    would then be rounded down by more than the relative 1e-9 that ``verify`` and the stand-alone checker allow. Such
-    coordinates are probably typing errors.
+    A double and its rest (the difference from the declared coordinate) hold 106 bits. On a map 1e15 km wide, the error
+    is therefore 1e-16 km, so a distance of 1e-7 km would be rounded down by more than the relative 1e-9 that ``verify``
+    and the stand-alone checker allow. Such coordinates are probably typing errors.
 
     Args:
         space: The places, with coordinates.

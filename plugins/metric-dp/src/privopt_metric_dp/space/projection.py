@@ -3,8 +3,8 @@
 Let phi be the latitude and lambda the longitude of a point, in radians, and let R be the radius of the earth. The
 equirectangular projection x = R cos(phi*) lambda, y = R phi has ds^2 = R^2 (cos^2 phi* dlambda^2 + dphi^2). Wherever
 |phi| <= phi*, this is at most the sphere's R^2 (cos^2 phi dlambda^2 + dphi^2). A path on the earth that stays within
-this range is therefore at least as long as its planar image. Here phi* is the largest latitude that a great
-circle between two points in the region reaches, so planar distances in the region are at most great-circle distances.
+this range is therefore at least as long as its planar image. phi* is chosen as the largest latitude reached by a great
+circle between two points in the region. Planar distances in the region are therefore at most great-circle distances.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Projection:
         Args:
             degrees: Array of shape (N, 2), the latitudes and longitudes of points in the region.
             source: Name of the file that contains the points, for error messages.
-            margin_mm: Upper bound, in planar mm, on how far the region extends beyond the points' bounding box.
+            margin_mm: Upper bound, in mm on the plane, on how far the region extends beyond the points' bounding box.
 
         Raises:
             InputError: Great circles between the points come within 5 degrees of a pole.

@@ -1,7 +1,7 @@
 """Shortest-path distances over roads, as a metric between places.
 
-If sums along the roads are exact (:class:`privopt_metric_dp.space.roads.Roads`), the distances are these sums.
-Otherwise, a bound on the rounding error is subtracted from each sum, so that a distance never exceeds the exact one.
+Distances are sums of road lengths. If these sums are not exact (see :class:`privopt_metric_dp.space.roads.Roads`), a
+bound on the rounding error is subtracted from each, so that a distance never exceeds the exact one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RoadMetric(Metric):
     """
 
     def __init__(self, roads: Roads, records: Space, outputs: Space | None = None) -> None:
-        """Find the nodes for the records and outputs. One error reports all ids that are not nodes.
+        """Look up the nodes of the records and outputs. All ids that are not nodes are reported in one error.
 
         Args:
             roads: Undirected roads.
@@ -69,7 +69,7 @@ class RoadMetric(Metric):
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
         """Return the distances in km between records i and j, which are broadcastable arrays of record indices.
 
-        The method runs one search for each record that has the smaller index in some pair.
+        Runs one search for each record that has the smaller index in some pair.
         """
         first, second = np.broadcast_arrays(np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64))
         # Rounded sums may depend on the direction. Every search starts at the record with the smaller index, so that a
@@ -96,7 +96,7 @@ class RoadMetric(Metric):
 
     @property
     def road_pairs(self) -> Ints:
-        """Pairs of records that are joined by a single road, as an array of shape (E, 2).
+        """Pairs of records that are joined directly by a road, as an array of shape (E, 2).
 
         Roads to nodes that are not records are omitted.
         """
@@ -113,10 +113,10 @@ class RoadMetric(Metric):
         return distances if factor == 1.0 else distances * (factor * (1.0 + 2.0**-51))
 
     def exactly(self, pairs: Ints) -> list[Ball]:
-        """Return balls that enclose the exact distances of pairs of records, which are sums of the declared decimals.
+        """Return balls that enclose the exact distances of pairs of records.
 
-        The method runs one search for each record that comes first in some pair. If the decimals are not known, a ball
-        extends from the lower to the upper bound on the distance.
+        The exact distances are sums of the declared decimals. If these are not known, a ball extends from the lower to
+        the upper bound on the distance. Runs one search for each record that comes first in some pair.
 
         Args:
             pairs: Array of shape (P, 2), the record indices of each pair.
@@ -198,8 +198,8 @@ class RoadMetric(Metric):
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
         """Return the pairs i < j with a distance of at most ``within`` km, and their distances.
 
-        This runs one search per record, which stops at that distance. See :meth:`Metric.neighbours` for the shapes and
-        the order of the results.
+        Runs one search per record, limited to that distance. See :meth:`Metric.neighbours` for the shapes and the order
+        of the results.
         """
         pairs, distances = [], []
         # The search goes slightly farther than the limit, because error bounds are subtracted from the sums afterwards.
@@ -216,8 +216,8 @@ class RoadMetric(Metric):
         """Return the pairs connected by a path that passes through no third record. They imply all other pairs.
 
         The shortest path between the records of any other pair consists of such paths, so Theorem 3.1 of Qiu (IJCAI
-        2024) applies. The result is None if sums along paths are not exact, because a rounded distance may then be less
-        than the sum of the distances along the path.
+        2024) applies. Returns None if sums along paths are not exact, because a rounded distance may then be less than
+        the sum of the distances along the path.
 
         Args:
             within: Largest distance in km of the pairs to imply, or None for all pairs.

@@ -1,4 +1,4 @@
-"""Error messages about places that a problem's roads do not connect to the others."""
+"""Describe places that are not connected to the others by roads, for error messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMED_PLACES: Final = 5
 
 
 def describe_parts(roads: Roads, ids: Iterable[str]) -> str:
-    """Return a phrase that counts and names the places outside the largest connected component of the roads.
+    """Return a phrase with the number and names of the places outside the largest connected component of the roads.
 
     Args:
         roads: The roads. If they are directed, any two places in a component are connected by paths in both directions.

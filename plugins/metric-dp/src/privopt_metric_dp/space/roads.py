@@ -1,8 +1,8 @@
 """Road networks: shortest paths between places, and travel distances to targets.
 
-Shortest paths are computed with scipy.sparse.csgraph. All paths between the 3,353 nodes of the rome99 network take 4.7
-s, and those between Rome's 1,331 cells take 0.9 s. networkx takes 141 s and 38 s, and a compiled search with Python's
-heap takes twice as long as SciPy.
+Shortest paths are computed with scipy.sparse.csgraph. It takes 4.7 s for all paths between the 3,353 nodes of the
+rome99 network, and 0.9 s for those between 1,331 cells of Rome. networkx takes 141 s and 38 s, and a compiled search
+with Python's heap takes twice as long as SciPy.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Roads:
     >>> roads.travel(["a"], ["c", "b"]).tolist()
     [[3.0, 1.0]]
 
-    Undirected lengths are rounded down to multiples of a common unit (a grid) that is small, but large enough for every
-    path length to be a double. For a city, the unit is 2^-46 km, or 0.01 nm. Sums along paths are then exact and depend
-    neither on the direction nor on the order of the edges, and the pairs of neighbouring records imply all others
-    exactly. Rounding down errs on the side of privacy. If it would change an edge's length by more than a relative
-    1e-9, lengths are not rounded, and :class:`RoadMetric` subtracts a bound on the rounding errors from each sum.
+    Lengths of undirected edges are rounded down to multiples of a common unit, which is small but large enough for
+    every path length to be a double. For a city, the unit is 2^-46 km, or 0.01 nm. Sums along paths are then exact,
+    whatever the direction and the order of the edges, and the pairs of neighbouring records imply all others exactly.
+    Rounding down errs on the side of privacy. Lengths are not rounded if this would change some length by more than a
+    relative 1e-9; :class:`RoadMetric` then subtracts a bound on the rounding errors from each sum.
 
     Args:
         tails, heads: The ids of each edge's two nodes, in two sequences of length E.
@@ -49,10 +49,10 @@ class Roads:
             is used.
         directed: Whether edges lead from tail to head only.
         source: Name of the file, for error messages.
-        short: Whether the lengths were rounded down from declared decimals. If so, a declared length may be larger by
+        short: Whether the lengths were rounded down from declared decimals. A declared length may then be larger by
             less than one unit in the last place.
         written: Two arrays of shape (E,): the doubles nearest to the declared decimals, and the doubles nearest to the
-            remaining differences.
+            differences between the decimals and the first array.
         decimals: Array of shape (E,), the declared decimals as strings.
 
     Attributes:
