@@ -5,7 +5,7 @@ overlap. The types below make the vectors explicit. On a machine with narrower r
 registers. ``a - b * c`` becomes a single fused instruction if the machine has one.
 
 The functions below are numba intrinsics. Each takes numba's typing context (unused) and the types of its arguments, and
-returns a signature and a function that generates LLVM code. They can be called only in compiled functions:
+returns a signature and a function that generates LLVM code. Intrinsics can be called only in compiled functions:
 
     from privopt_metric_dp.matrix.simd import load, spread, store
 

@@ -42,8 +42,8 @@ class GivenMatrix:
     """A matrix from another program, before any repair.
 
     Attributes:
-        values: Array of shape (N, K). It contains either uint64 weights, with rows that sum to 2**63, or doubles. The
-            probabilities are the doubles divided by the exact sum of their row.
+        values: Array of shape (N, K). It contains either uint64 weights, with rows that sum to 2**63, or doubles.
+            Doubles are divided by the exact sum of their row to obtain probabilities.
     """
 
     values: NDArray[Any] = field(repr=False)

@@ -35,9 +35,9 @@ def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityL
     """Return the LP that minimises the expected loss over all matrices that satisfy a notion (Bordenabe et al. 2014).
 
     It minimises sum_ik p_i c_ik z_ik over z >= 0 with rows that sum to 1, subject to the privacy constraints of the
-    notion. Pairs whose constraints follow from those of other pairs are omitted if constraints add up along paths
-    (:attr:`MatrixConstraint.along_paths`). This is the case if a path of other pairs connects the two records and is no
-    longer than their distance, in exact arithmetic. The release is always certified for all required pairs.
+    notion. If constraints add up along paths (:attr:`MatrixConstraint.along_paths`), implied pairs are omitted. A pair
+    is implied if a path of other pairs connects its records and is no longer than their distance, in exact arithmetic.
+    The release is always certified for all required pairs.
 
     Args:
         data: The data of the problem.

@@ -21,7 +21,7 @@ __all__ = ["Predictive"]
 
 
 class Predictive(MetricMechanism[PredictiveProblem]):
-    """A mechanism that repeats its last report until a private test finds it too far off, and then draws a new one.
+    """A mechanism that repeats its last report until a private test finds the report too far off, and then draws anew.
 
     The mechanism follows Chatzikokolakis et al. (PETS 2014), except that it tests reports with the sparse vector
     technique. Any number of tests before a fresh report therefore costs the same epsilon.

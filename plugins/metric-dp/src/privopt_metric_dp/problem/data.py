@@ -286,7 +286,9 @@ def _spread_people(problem: MetricProblem, ground: RegionVertices) -> Spread | N
 def _compute_cost(
     problem: MetricProblem, spaces: Spaces, ground: RegionVertices | None, spread: Spread | None
 ) -> Floats:
-    """Compute the loss of each output for each record. In a region, average it over the people snapped to each vertex.
+    """Compute the loss of each output for each record.
+
+    In a region, the records are its vertices, and the loss is averaged over the people snapped to each vertex.
 
     Args:
         problem: The parsed problem file, which declares the kind of loss.

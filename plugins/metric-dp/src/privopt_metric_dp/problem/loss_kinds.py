@@ -79,8 +79,9 @@ def travel_cost(
         InputError: The shapes do not match, or a target with positive weight is at an infinite travel distance.
 
     Notes:
-        Each of the N K T terms takes 0.23 ns of CPU time, or half as much if the outputs are the records. For N = K = T
-        = 1600, this is 0.96 s, or 0.49 s if the outputs are the records. The arrays contain N K + (N + K) T numbers.
+        Each of the N K T terms takes 0.23 ns of CPU time, or half as much if the outputs are the records. With N, K and
+        T all 1600, this is 0.96 s, or 0.49 s if the outputs are the records. The arrays contain N K + (N + K) T
+        numbers.
     """
     q = normalise_weights(weights, source=source)
     a = np.asarray(from_records, dtype=np.float64)
@@ -238,8 +239,8 @@ class TravelCost(LossKind):
         """Return an array of shape (N,) with bounds on the rounding errors in each record's losses.
 
         A loss is a sum of differences between path lengths. Differences between integer lengths are exact
-        (:attr:`privopt_metric_dp.space.roads.Roads.integer_roads`). Other lengths have rounding errors, which the
-        metric bounds. These matter most in differences between similar lengths.
+        (:attr:`privopt_metric_dp.space.roads.Roads.integer_roads`). Other lengths have rounding errors, which matter
+        most in differences between similar lengths. The metric provides bounds on these errors.
 
         Args:
             spaces: The N records and K outputs.

@@ -232,8 +232,8 @@ class MetricData:
     def standing(self) -> tuple[Ints, Floats]:
         """The pairs that the certificate checks, with distances, as arrays of shape (S, 2) and (S,).
 
-        These are usually the pairs in :attr:`needed`. All required pairs are checked if there are many of them and the
-        metric does not tell which imply the others, because finding a subset would take too long.
+        These are usually the pairs in :attr:`needed`. If there are many required pairs and the metric does not
+        determine which of them imply the others, all are checked, because finding a subset would take too long.
         """
         has_implying_pairs = self.metric.implying(self.within) is not None
         return self.needed if has_implying_pairs or len(self.pairs) <= MAX_REDUCED_PAIRS else self.required

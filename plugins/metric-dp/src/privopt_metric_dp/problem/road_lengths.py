@@ -121,7 +121,7 @@ def _find_short(lengths: _Lengths, texts: NDArray[np.str_]) -> tuple[list[int], 
 
     Returns:
         Two lists of indices into ``lengths``: roads that are certainly too short, and roads that may seem too short
-            only because positions were rounded.
+        only because positions were rounded.
     """
     suspects = np.flatnonzero(lengths.km < lengths.straight * (1.0 - MODEL_TOLERANCE))
     resolution = np.array([_last_digit(texts[row]) for row in lengths.rows[suspects].tolist()])

@@ -1,9 +1,9 @@
 """A lower bound on the loss of every mechanism, computed from dual multipliers and safe against rounding errors.
 
 The problem is to minimise the loss ``sum c_ik z_ik``, where the costs c include the prior, over matrices z >= 0 whose
-rows sum to 1. For each required pair (i, j) at distance d, they satisfy ``z_ik <= exp(eps d) z_jk`` and ``z_jk <=
-exp(eps d) z_ik``. Let a >= 0 be multipliers for the former constraints and b >= 0 multipliers for the latter. The
-Lagrangian then separates over records, with reduced costs g::
+rows sum to 1. For each required pair (i, j) at distance d, the matrices must satisfy ``z_ik <= exp(eps d) z_jk`` and
+the reverse constraint ``z_jk <= exp(eps d) z_ik``. Let a >= 0 be multipliers for the former constraints and b >= 0
+multipliers for the latter. The Lagrangian then separates over records, with reduced costs g::
 
     g_ik = c_ik + sum over pairs (i, j) of (a_k - E b_k) + sum over pairs (h, i) of (b_k - E a_k),   E = exp(eps d)
     bound = sum_i min_k g_ik
@@ -445,7 +445,7 @@ class SparseMultipliers:
         return (-math.inf, math.inf) if wild.any() else (sum_down(min_values), -sum_down(-max_values))
 
     def tame(self, cost: Floats) -> tuple[Self, float]:
-        """Drop outputs whose sums overflow. Return the other multipliers and the bound that they prove, rounded down.
+        """Drop the multipliers of outputs whose sums overflow. Return the others and their bound, rounded down.
 
         Args:
             cost: Array of shape (N, K), the finite costs times the prior.
@@ -481,7 +481,7 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
 
     Returns:
         The larger of the bound that the multipliers prove and the trivial bound, the loss if each record reports its
-            cheapest output. If there are no pairs, the trivial bound is the optimum.
+        cheapest output. If there are no pairs, the trivial bound is the optimum.
 
     Raises:
         OutOfTime: The time limit has expired.

@@ -41,7 +41,7 @@ def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
     the far half of the street mirrors the near half.
 
     If the rows of the two ends differ by at most a factor of 1 + a in every entry, their mixture changes by at most a
-    factor of exp(epsilon d) over any distance d. With n = 0, snapping is linear: the weight is the position, and a =
+    factor of exp(epsilon d) over any distance d. With n = 0, snapping is linear: the weight is the position, and a is
     epsilon l. See docs/guide/everywhere.md, "Streets".
 
     Args:

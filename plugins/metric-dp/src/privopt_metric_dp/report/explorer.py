@@ -71,8 +71,8 @@ def lines_between(data: MetricData) -> Ints | None:
 def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) -> Ints | None:
     """Count, for each record and each limit, the other records that a report can hardly distinguish from it.
 
-    A record counts if a report changes the odds between the two records by at most the limit. The factor by which odds
-    change is bounded by exp(epsilon L), where L is the length of the shortest path of certified pairs between the two.
+    A report changes the odds between two records by a factor of at most exp(epsilon L), where L is the length of the
+    shortest path of certified pairs between them. Another record is counted if this bound is within the limit.
 
     Args:
         release: The release, with its pairs and distances. If the guarantee covers a region, the pairs are the region's

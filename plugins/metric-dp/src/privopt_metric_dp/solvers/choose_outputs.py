@@ -118,7 +118,7 @@ def sample_program(
     Returns:
         The LP over the M sampled records, and ``(M,)`` the prior probability of each sampled record's part. Two sampled
         records form a pair if a pair of the problem joins their parts. Their distance is the length of the shortest
-        path over such a pair.
+        path between them that uses such a pair.
     """
     from scipy.sparse.csgraph import dijkstra
 

@@ -36,9 +36,9 @@ _compiled = jit(error_model="numpy")  # a division by 0 gives infinity or NaN in
 def add_entries(pattern: Elimination, a: Arrays, g: int, diagonal: Floats, off_diagonal: Floats) -> None:
     """Sum ``H^-1`` over a batch of outputs, and add its entries on the factors' pattern to those of ``T``.
 
-    The columns are computed from last to first. With ``Z = H^-1``, column v has the entries ``Z[S, v] = -Z[S, S] L[S,
-    v]`` and ``Z_vv = 1 / D_v - L[S, v]' Z[S, v]``, where ``S`` is the set of rows in which column v of ``L`` has
-    entries below the diagonal.
+    The columns of ``Z = H^-1`` are computed from last to first. Column v has the entries ``Z[S, v] = -Z[S, S] L[S, v]``
+    and ``Z_vv = 1 / D_v - L[S, v]' Z[S, v]``, where ``S`` is the set of rows in which column v of ``L`` has entries
+    below the diagonal.
 
     Args:
         pattern: Sparsity pattern of the factors.

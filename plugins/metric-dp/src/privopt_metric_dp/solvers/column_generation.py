@@ -67,9 +67,8 @@ def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats
 class ColumnGeneration:
     """A solver that improves a mixture of rays from the privacy cone by column generation, until the gap is reached.
 
-    The first rays are those of the star, so this solver normally runs after :class:`StarSolver`, if the star is a
-    mechanism for the part. If it is not, this solver runs only if it was requested by name or if earlier methods
-    failed.
+    The first rays are those of the star. If the star is a mechanism for the part, this solver runs after
+    :class:`StarSolver`. If not, it runs only if it was requested by name or if earlier methods failed.
 
     Attributes:
         most_left: Largest allowed ratio of the gap after a round to the gap before it.

@@ -181,9 +181,9 @@ def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
     """Drop pairs that are implied by paths over other pairs, up to a relative slack of `RELATIVE_SLACK`.
 
     The slack is needed because a sum of lengths along a road often exceeds the distance in the last bits. For 1,000
-    road nodes, 9,058 pairs remain without a slack, and 1,444 with it. If pairs are dropped, epsilon is divided by ``1 +
-    RELATIVE_SLACK``, so that a mechanism for the remaining pairs satisfies the privacy constraint for every pair at the
-    given epsilon. Bounds must be evaluated at the given epsilon.
+    road nodes, 9,058 pairs remain without a slack, and 1,444 with it. If any pairs are dropped, epsilon is divided by
+    ``1 + RELATIVE_SLACK``, so that a mechanism for the remaining pairs satisfies the privacy constraint for every pair
+    at the given epsilon. Bounds must be evaluated at the given epsilon.
 
     Returns:
         The smaller instance, and the indices of the remaining pairs.
@@ -308,8 +308,8 @@ class ReducedInstance:
     def views(self, offers: PartOffers) -> list[PartOffers]:
         """Return one receiver per part, which turns offers for the part into offers for the whole instance.
 
-        For this, they are combined with the best offers so far for the other parts. A part's first offer is the
-        mechanism that reports the same output for all records.
+        Each offer for a part is combined with the best offers so far for the other parts. Initially, a part's best
+        offer is the mechanism that reports the same output for all records.
 
         Args:
             offers: Receives the offers for the whole instance.

@@ -28,8 +28,8 @@ _MAX_SHARE = 64.0
 def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5) -> Floats:
     """Return the matrix with entries z_ik proportional to exp(-share epsilon d_ik).
 
-    Here, d_ik is the distance from record i to output k, and d_ij is the distance between records i and j. For share =
-    1/2, the triangle inequality |d_ik - d_jk| <= d_ij implies z_ik <= exp(epsilon d_ij) z_jk: half of epsilon covers
+    Here, d_ik is the distance from record i to output k, and d_ij is the distance between records i and j. With a share
+    of 1/2, the triangle inequality |d_ik - d_jk| <= d_ij implies z_ik <= exp(epsilon d_ij) z_jk: half of epsilon covers
     the entries before normalisation, and the other half covers the row sums. The LR-Geo paper uses the cost instead of
     the distance, but costs need not satisfy this inequality. Larger shares may be private too (see `largest_share`).
 

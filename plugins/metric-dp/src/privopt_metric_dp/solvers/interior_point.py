@@ -113,8 +113,8 @@ def _save_best(state: State, status: _IterateStatus, *, last: bool = False) -> b
         last: Whether to save the mechanism even if its loss is larger. Used after row sums have been restored.
 
     Returns:
-        Whether the iteration may continue. Invalid row sums end it if the matrix that couples the outputs is formed. If
-        this matrix is not formed, steps are inexact, and invalid sums are accepted until they are next restored.
+        Whether the iteration may continue. If the matrix that couples the outputs is formed, invalid row sums end it.
+        If not, steps are inexact, so invalid sums are accepted until they are restored.
     """
     is_sound = _has_sound_sums(status)
     # A mechanism whose rows do not sum to one is not saved, whatever its loss. Multipliers prove a bound in any case.
@@ -309,7 +309,7 @@ def _lift_multipliers(
 def _offer_best(state: State, offers: PartOffers) -> None:
     """Offer the saved mechanism with the smallest loss, and the saved multipliers with the best bound.
 
-    Both are assembled only on demand.
+    Both are computed only when they are needed.
 
     Args:
         state: The iterate, whose groups of outputs saved them.

@@ -217,7 +217,7 @@ def _complete_coupling(state: State) -> SchurComplement:
     solve = complete(pattern, *(np.sum(arrays, axis=0) for arrays in zip(*parts, strict=True)))
 
     def rough(right: Floats) -> Floats:
-        """Multiply a vector by the inverse of the completion. The vector is in the order of the instance's records."""
+        """Multiply a vector, given in the instance's record order, by the inverse of the completion."""
         y = np.empty(len(right))
         y[pattern.order] = solve(right[pattern.order])
         return y

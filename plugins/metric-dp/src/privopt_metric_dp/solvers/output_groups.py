@@ -293,7 +293,7 @@ class Outputs:
         return row_kernels.advance(self.arrays, 0.0)
 
     def apply_sum_correction(self) -> None:
-        """Add to the mechanism the direction ``dz`` that :meth:`set_sum_correction` has set."""
+        """Add the correction ``dz`` from :meth:`set_sum_correction` to the mechanism."""
         row_kernels.advance(self.arrays, 1.0)
 
     def mechanism(self) -> Callable[[], Floats]:

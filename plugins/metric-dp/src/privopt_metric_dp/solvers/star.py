@@ -3,10 +3,10 @@
 The star is ``Z = W diag(x)`` with ``W x = 1`` and ``W_is = exp(-eps D_is)``, where ``D_is`` is the length of the
 shortest path from i to s. The columns of ``W`` are extreme rays of the privacy cone (the vectors that satisfy every
 privacy row). The weights ``x`` depend only on the distances. Column ``s`` is assigned to the output k for which its
-cost, ``(W' cost)_sk``, is smallest. With ``b_s`` denoting this smallest cost, the prices are ``y = W^-T b``. The star
-is a mechanism if ``x >= 0``. It is optimal if pricing at ``y`` finds no output k and ray z with a negative value
-``(cost_k - y) . z``. If every column of ``cost - y`` has at most one negative entry, the shortest-path tree proves this
-without any pivots of the network simplex method.
+cost, ``(W' cost)_sk``, is smallest. Let ``b_s`` be this smallest cost. The prices are ``y = W^-T b``. The star is a
+mechanism if ``x >= 0``. It is optimal if pricing at ``y`` finds no output k and ray z for which ``(cost_k - y) . z`` is
+negative. If every column of ``cost - y`` has at most one negative entry, the shortest-path tree proves this without any
+pivots of the network simplex method.
 """
 
 from __future__ import annotations

@@ -241,8 +241,8 @@ def _iter_sphere_images(points: Floats) -> Iterator[Ints]:
     """Yield the permutations of unit vectors that are induced by rotations and reflections of the sphere.
 
     A map is determined, up to a reflection, by the images of two points that are neither equal nor opposite. Two such
-    points are selected once. Candidates for their images have the same invariants and the same distance from each
-    other. At most `MAX_SPHERE_MAPS` maps are tried.
+    points are selected. Candidates for their images are pairs of points with the same invariants and the same distance
+    from each other. At most `MAX_SPHERE_MAPS` maps are tried.
 
     Args:
         points: (N, 3) unit vectors.

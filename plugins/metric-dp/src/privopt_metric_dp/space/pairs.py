@@ -388,7 +388,7 @@ def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, I
 
 
 def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *, two_edges: bool) -> Bools:
-    """Return, for each goal (a pair of nodes), whether a path no longer than its bound connects the two nodes, exactly.
+    """Return, for each goal (a pair of nodes), whether it has a path no longer than its bound, in exact arithmetic.
 
     Args:
         edges: Array of shape (E, 2), the node indices of each edge. Edges are used in both directions.

@@ -40,8 +40,8 @@ class Roads:
     Lengths of undirected edges are rounded down to multiples of a common unit, which is small but large enough for
     every path length to be a double. For a city, the unit is 2^-46 km, or 0.01 nm. Sums along paths are then exact,
     whatever the direction and the order of the edges, and the pairs of neighbouring records imply all others exactly.
-    Rounding down errs on the side of privacy. Lengths are not rounded if this would change some length by more than a
-    relative 1e-9; :class:`RoadMetric` then subtracts a bound on the rounding errors from each sum.
+    Rounding down errs on the side of privacy. Lengths are not rounded if this would change any of them by more than a
+    relative 1e-9. In that case, :class:`RoadMetric` subtracts a bound on the rounding errors from each sum.
 
     Args:
         tails, heads: The ids of each edge's two nodes, in two sequences of length E.
