@@ -1,4 +1,4 @@
-"""Repair of a solver's matrix into integer weights that can be certified.
+"""Repair a solver's matrix: turn it into integer weights that can be certified.
 
 A solver satisfies its constraints only to about 1e-7. It may return 0 for an entry that should be 1e-9, which makes a
 ratio infinite. The repair turns the matrix into a mechanism whose rows sum to exactly 2**63, and certifies it.

@@ -1,16 +1,16 @@
-"""Const-opt: a linear program within a radius, and an exponential form beyond it (Imola et al., UAI 2022).
+"""Const-opt: optimise entries within a radius by a linear program, and fix the form of the others (Imola et al. 2022).
 
 An entry z_ik is a free variable if output k is within the radius of record i. All other entries are tied: they are
 weighted sums z_ik = sum_f y_fk g_fik over forms f, with weights y_fk >= 0 that all records share. Let d_ik be the
 distance from record i to output k. There are two forms, and both satisfy the privacy constraints for every required
 pair and output:
 
-- full: g_ik = exp(-eps d_ik), which is private by the triangle inequality. This form is much better unless eps times
-  the distance between records is small. However, there may be no weights for which all rows sum to one.
+- full: g_ik = exp(-eps d_ik), which is private by the triangle inequality. This form is much better, unless eps times
+  the distance between records is small. However, weights for which all rows sum to one need not exist.
 - half: g_ik = exp(-eps d_ik / 2) / sum_l exp(-eps d_il / 2), the exponential mechanism. This form alone, with weights
-  of 1, is a mechanism, so the program is always feasible. Apart from the entries that STEEPEST cuts off, the optimum is
-  at least as good as the exponential mechanism. The release always is, because the exponential mechanism is offered
-  too.
+  of 1, is a mechanism, so the program is always feasible. The optimum is at least as good as the exponential mechanism,
+  apart from the entries that STEEPEST cuts off. The release is always at least as good, because the exponential
+  mechanism is offered too.
 
 Weighted sums of forms satisfy the constraints as well, so the program uses both forms at once. No privacy constraint is
 needed between two tied entries. A free entry needs only two constraints for all of its tied neighbours together: an
@@ -63,12 +63,13 @@ class TiedForm:
         free: Boolean array of shape (N, K) that is True for free entries. All other entries are tied, that is, sums of
             forms times weights.
         exponents: Array of shape (F, N, K) with log g_fik, shifted for each form and output so that the largest
-            exponent of a tied entry is 0. A weight is therefore the most that the form contributes to the probability
-            of the output in any tied entry.
-        upper_exponents: Array of shape (F, N, K) with exponents u_f, such that a free entry must be at most sum_f
-            exp(u_f) y_f. They are inf if the record forms no required pair with a record whose entry is tied.
-        lower_exponents: Array of shape (F, N, K) with exponents l_f, such that a free entry must be at least sum_f
-            exp(l_f) y_f. They are -inf if the record forms no required pair with a record whose entry is tied.
+            exponent of a tied entry is 0. A weight is therefore the form's largest contribution to any tied entry of
+            the output.
+        upper_exponents: Array of shape (F, N, K) with exponents u_f: a free entry must be at most sum_f exp(u_f) y_f,
+            where y_f are the weights. They are inf if the record forms no required pair with a record whose entry is
+            tied.
+        lower_exponents: Array of shape (F, N, K) with exponents l_f: a free entry must be at least sum_f exp(l_f) y_f.
+            They are -inf if the record forms no required pair with a record whose entry is tied.
         rows: Array of shape (R, 3) with the indices i, j and k of the constraints z_ik <= exp(eps d_ij) z_jk in which
             both entries are free.
     """
@@ -103,10 +104,10 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
 
     Args:
         distances: Array of shape (N, K) with the distances from records to outputs. If they violate the triangle
-            inequality together with a pair, forms use shortest path lengths along the pairs instead. These are the
-            largest distances that satisfy the inequality and do not exceed the given ones.
+            inequality with some pair, forms use shortest path lengths along the pairs instead: the largest distances
+            that satisfy the inequality and do not exceed the given ones.
         epsilon: Epsilon per unit of distance.
-        radius: The largest distance at which entries are free. Distances are compared with it as doubles, by ``<=``.
+        radius: The largest distance at which entries are free. Distances are compared with the radius as doubles.
         pairs: Array of shape (P, 2) with the required pairs, or with a subset that implies the others.
         pair_distances: Array of shape (P,) with the distance between the records of each pair.
 

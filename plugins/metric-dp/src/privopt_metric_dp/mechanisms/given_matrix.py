@@ -259,8 +259,8 @@ class Given(MetricMechanism[GivenProblem]):
     def search(self, problem: MetricInstance[GivenProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
         """Offer the matrix and, if the method is "bounded", lower bounds from structured solvers.
 
-        Structured solvers, such as column generation or an interior point method, solve the LP for the optimal matrix
-        without building it as a whole. Their matrices are not offered.
+        Structured solvers, such as column generation or an interior-point method, solve the LP for the optimal matrix
+        without building the whole LP in memory. Their matrices are not offered.
 
         Args:
             problem: The problem with the matrix.

@@ -101,7 +101,7 @@ def whole_program(
 
 
 def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext) -> Matrix:
-    """Solve a program with the requested solver. If that fails, try another registered solver.
+    """Solve an optimisation program with the requested solver. If that fails, try another registered solver.
 
     Args:
         solve: A function that takes a context and solves the program with the solver that the context names.

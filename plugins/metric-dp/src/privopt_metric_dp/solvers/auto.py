@@ -374,7 +374,7 @@ class InDoubles:
 
         Args:
             proof: The multipliers.
-            value: The loss that was reached. Not used.
+            value: Unused.
         """
         return dual_bound(self.instance, proof)[0], proof
 

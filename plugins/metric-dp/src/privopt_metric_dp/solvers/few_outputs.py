@@ -70,7 +70,7 @@ class FewOutputs:
         return self.inner.peak_bytes(part.with_outputs(np.arange(min(self.count, part.instance.outputs))))
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """Solve the program over the sampled outputs, and offer its mechanisms with zeros for all other outputs.
+        """Solve the LP over the sampled outputs, and offer its mechanisms with zeros for all other outputs.
 
         Args:
             part: A connected instance with all outputs.

@@ -238,7 +238,7 @@ class Outputs:
         return np.asarray(row_kernels.predict(self.arrays))
 
     def aim(self, add: tuple[float, float], target: float, trial_steps: tuple[float, float]) -> None:
-        """Add the weighted extra direction to the direction, and set the targets for the next extra direction.
+        """Add the weighted extra direction to the main direction, and set the targets for the next extra direction.
 
         Args:
             add: Primal and dual weights for the extra direction.
@@ -263,7 +263,7 @@ class Outputs:
         return np.asarray(row_kernels.extend(self.arrays, weights))
 
     def move(self, add: tuple[float, float], step: tuple[float, float]) -> None:
-        """Add the weighted extra direction to the direction, and take the step.
+        """Add the weighted extra direction to the main direction, and take the step.
 
         Args:
             add: Primal and dual weights for the extra direction.

@@ -110,7 +110,7 @@ def predict(a: Arrays) -> Floats:
 
 @_compiled
 def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[float, float]) -> None:
-    """Add the weighted extra direction to the direction, and set the targets for the next extra direction.
+    """Add the weighted extra direction to the main direction, and set the targets for the next extra direction.
 
     For each row, ``ef`` is set to the desired change in the product ``f s`` (multiplier times slack), divided by ``s``.
     ``right`` is set to ``A' ef``. If ``trial_steps`` are (0, 0), the change is ``target - ds df`` (Mehrotra).
@@ -210,7 +210,7 @@ def extend(a: Arrays, weights: Floats) -> Floats:
 
 @_compiled
 def move(a: Arrays, add: tuple[float, float], step: tuple[float, float], new_z: Floats, new_f: Floats) -> None:
-    """Add the weighted extra direction to the direction, and take the step to the next iterate.
+    """Add the weighted extra direction to the main direction, and take the step to the next iterate.
 
     The slacks ``s`` are always updated in place; ``z`` and ``f`` are not, unless they are passed as ``new_z`` and
     ``new_f``.

@@ -98,7 +98,7 @@ class Star:
         return bool(self.weights.min() >= 0)
 
     def mechanism(self, outputs: int) -> Floats:
-        """Return the star's matrix: each output's column is the weighted sum of the columns of W that serve it.
+        """Return the star's matrix. The column of an output is the weighted sum of the columns of W assigned to it.
 
         Args:
             outputs: K, the number of outputs.
@@ -161,14 +161,14 @@ def gradients(kernel: Floats, right: Floats) -> Floats | None:
 
 
 def _invert_kernel(kernel: Floats) -> Callable[[Floats], Floats]:
-    """Return a function that solves ``kernel x = right``, by conjugate gradients or, if these fail, directly."""
+    """Return a function that solves ``kernel x = right`` by conjugate gradients, or directly if the iteration fails."""
     from scipy.linalg import lu_factor, lu_solve
 
     # If conjugate gradients converge, a few products with the kernel take less time than its factorisation.
     if gradients(kernel, np.ones(len(kernel))) is not None:
 
         def solve_iteratively(right: Floats) -> Floats:
-            """Return the solution by conjugate gradients, or by a direct solve if these do not converge."""
+            """Solve by conjugate gradients, or directly if the iteration does not converge."""
             answer = gradients(kernel, right)
             return np.asarray(np.linalg.solve(kernel, right)) if answer is None else answer
 

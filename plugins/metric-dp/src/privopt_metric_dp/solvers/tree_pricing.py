@@ -337,7 +337,7 @@ def tree_multipliers(instance: Instance, graph: Graph, y: Floats, candidates: Se
     """
 
     def list_rows() -> Iterator[Few]:
-        """Yield each output's index, together with its pairs and their multipliers."""
+        """Yield, for each output, its index, the indices of its pairs, and their multipliers."""
         lower_record, lengths = np.array(instance.pairs[:, 0]), np.array(instance.lengths)[graph.pair]
         pairs, values = np.empty(instance.records, dtype=np.int64), np.empty(instance.records)
         for k in range(instance.outputs):
