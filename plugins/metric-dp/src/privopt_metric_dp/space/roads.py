@@ -124,10 +124,10 @@ class Roads:
 
     @cached_property
     def integer_roads(self) -> tuple[Roads, Fraction] | None:
-        """The same roads with integer lengths, and the unit of these lengths in km. None if there is no common unit.
+        """The same roads with integer lengths, and their unit in km; None if the lengths have no suitable common unit.
 
-        Sums of the integers are exact. A declared length is known only as a sum of two doubles, so it may differ from
-        the integer multiple of the unit by a relative 2^-100.
+        Sums of the integers along paths are exact. Each declared length is known only as a sum of two doubles, so an
+        integer times the unit may differ from it by a relative 2^-100.
         """
         counts = None if self._written is None else _count_units(*self._written)
         if counts is None:
@@ -143,7 +143,7 @@ class Roads:
 
     @property
     def streets(self) -> list[tuple[int, int, Fraction]] | None:
-        """For each road, the indices of its two nodes and its declared length.
+        """Each road as the indices of its two nodes and its exact declared length.
 
         None if roads are directed, or if the declared decimals are unknown or too long.
         """
@@ -156,21 +156,21 @@ class Roads:
 
     @property
     def doubt(self) -> float:
-        """Upper bound on the relative difference between a computed path length and the declared one."""
+        """Upper bound on the relative error of computed path lengths, compared with the declared ones."""
         # A path has fewer edges than there are nodes, and each addition has a relative error of at most 2^-53. Twice
         # that and the last factor leave a margin.
         rounding = 0.0 if self.exact else (len(self) + 2.0) * 2.0**-52
         return (self.stretch - 1.0 + rounding) * (1.0 + 2.0**-20)
 
     def positions(self, ids: Sequence[Any] | npt.NDArray[Any], *, source: str = "records") -> Ints:
-        """Return the node indices of given ids, as an array of shape (M,).
+        """Return the node indices of the given ids, as an array of shape (M,).
 
         Args:
             ids: The ids of M nodes.
             source: Name of the file that contains the ids, for error messages.
 
         Raises:
-            InputError: Some ids are not nodes of any edge. Each of them is reported.
+            InputError: Some ids are not nodes of any edge. The message lists them.
         """
         positions = [self._number.get(str(name), -1) for name in ids]
         unknown_ids = [str(name) for name, position in zip(ids, positions, strict=True) if position < 0]
@@ -181,7 +181,7 @@ class Roads:
     def lengths(
         self, starts: Ints, *, limit: float = math.inf, backwards: bool = False
     ) -> Iterator[tuple[slice, Floats]]:
-        """Yield the shortest-path lengths from given nodes to all nodes, in blocks of starting nodes.
+        """Yield the shortest-path lengths from the given nodes to all nodes, one block of starting nodes at a time.
 
         Args:
             starts: Array of shape (S,), the indices of the starting nodes.
@@ -189,8 +189,8 @@ class Roads:
             backwards: Whether to follow edges backwards, which yields the lengths from all nodes to the starting nodes.
 
         Yields:
-            The slice of ``starts`` that a block covers, and an array of shape (B, n) with the lengths in km. A length
-            is infinite if no path is within the limit.
+            For each block, the slice of ``starts`` that it covers, and an array of shape (B, n) with the lengths in km.
+            A length is infinite if no path is within the limit.
 
         Raises:
             StoppedError: The time limit has passed.
@@ -207,7 +207,7 @@ class Roads:
     ) -> Floats:
         """Return the shortest-path lengths from each of the given nodes to each target.
 
-        Directed roads are used in their direction only.
+        On directed roads, paths follow the direction of each road.
 
         Args:
             ids, targets: The ids of the N nodes at which paths start, and of the T nodes at which they end.
@@ -229,7 +229,7 @@ class Roads:
 
         Args:
             starts, stops: Arrays of shape (S,) and (E,), the indices of the starting nodes and of the end nodes.
-            from_ends: Whether to search from the end nodes. It is ignored if sums along paths are exact.
+            from_ends: Whether to search backwards from the end nodes. Ignored if sums along paths are exact.
         """
         result = np.empty((len(starts), len(stops)))
         # Exact sums do not depend on the direction, so the search begins on the side with fewer nodes. Rounded sums may
@@ -243,9 +243,9 @@ class Roads:
         return result
 
     def between_records(self, places: Ints, limit: float) -> tuple[Ints, Floats]:
-        """Find the pairs of places connected by a path that passes through no third place, and the paths' lengths.
+        """Find the pairs of places that are connected by a direct path, and the lengths of these paths.
 
-        If a pair has several such paths, the shortest one is used.
+        A path is direct if it passes through no third place. If a pair has several direct paths, the shortest is used.
 
         Args:
             places: Array of shape (N,), distinct node indices.
@@ -253,7 +253,7 @@ class Roads:
 
         Returns:
             Array of shape (P, 2), the pairs i < j as indices into ``places``, in lexicographic order; and an array of
-            shape (P,), the lengths of the shortest such paths in km.
+            shape (P,), the lengths of their shortest direct paths in km.
         """
         from scipy.sparse import csr_array
 
@@ -285,15 +285,15 @@ class Roads:
         return joined[shortest], path_lengths[shortest]
 
     def _direct_roads(self, places: Ints) -> tuple[tuple[Ints, Floats], Ints]:
-        """Return the roads that connect two places directly, and the places with a road to any other node.
+        """Return the roads between two places, and the places that also have a road to a node that is not a place.
 
         Args:
             places: Array of shape (N,), distinct node indices.
 
         Returns:
-            Two items. The first consists of an array of shape (P, 2), the pairs i < j as indices into ``places`` in
-            lexicographic order, and an array of shape (P,), their lengths in km. The second is the sorted array of
-            indices into ``places`` of the places adjacent to other nodes.
+            Two items. The first describes the roads between places. It consists of an array of shape (P, 2), the pairs
+            i < j of indices into ``places`` in lexicographic order, and an array of shape (P,), the lengths in km. The
+            second is a sorted array of indices into ``places``, for the places adjacent to other nodes.
         """
         graph, number = self._graph, np.full(len(self), -1)
         number[places] = np.arange(len(places))
@@ -318,7 +318,7 @@ def read_roads(edges: File, *, directed: bool) -> Roads:
         directed: Whether each road leads from ``from`` to ``to`` only.
 
     Raises:
-        InputError: The file has errors, which are reported by row and column.
+        InputError: The file has errors. The message gives the row and column of each.
     """
     table = road_table(edges)
     # "km" is rounded down, "km nearest" is the nearest double, "km rest" is the declared decimal minus the nearest
@@ -344,8 +344,10 @@ def _count_units(km: Floats, residuals: Floats) -> tuple[Floats, Fraction] | Non
 
     Returns:
         Array of shape (E,), the integers as doubles; and the unit in km. The unit is the largest power of ten, at most
-        1, that divides all lengths. None if no power of ten down to 1e-15 divides all lengths, or if the integers sum
-        to 2^50 or more, because sums along paths might then not be exact.
+        1, that divides all lengths.
+
+        None if no power of ten down to 1e-15 divides all lengths. None also if the integers sum to 2^50 or more,
+        because sums along paths might then not be exact.
     """
     for digits in range(16):
         counts = np.rint(km * 10.0**digits)
@@ -364,7 +366,7 @@ def _count_units(km: Floats, residuals: Floats) -> tuple[Floats, Fraction] | Non
 
 
 def _search_in_blocks(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[slice, Floats]]:
-    """Yield the shortest-path lengths from given nodes to all nodes, in blocks that limit the memory used.
+    """Yield the shortest-path lengths from the given nodes to all nodes, in blocks to limit memory use.
 
     Args:
         graph: SciPy CSR matrix of shape (n, n), the edge lengths in km.
@@ -372,8 +374,8 @@ def _search_in_blocks(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[
         limit: Length in km beyond which the search stops.
 
     Yields:
-        The slice of ``starts`` that a block covers, and an array of shape (B, n) with the lengths in km. A length is
-        infinite if no path is within the limit.
+        For each block, the slice of ``starts`` that it covers, and an array of shape (B, n) with the lengths in km. A
+        length is infinite if no path is within the limit.
     """
     from scipy.sparse.csgraph import dijkstra
 
@@ -383,9 +385,9 @@ def _search_in_blocks(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[
 
 
 def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[Any, bool, float]:
-    """Build the graph of the roads, and round undirected lengths down to a grid on which sums are exact.
+    """Build the graph of the roads. Lengths of undirected roads are rounded down so that their sums are exact.
 
-    Lengths are not rounded if rounding could change an edge's length by more than the tolerance.
+    The lengths are left unrounded if rounding could change one of them by more than the tolerance.
 
     Args:
         edges: Array of shape (E, 2), the node indices of each edge.
@@ -394,8 +396,9 @@ def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[
         directed: Whether edges lead from the first node to the second only.
 
     Returns:
-        Three values: a CSR matrix of shape (n, n) with the length of the shortest edge between two nodes; whether sums
-        of its entries are exact; and the stretch, the largest ratio of an original length to the rounded one.
+        Three values: a CSR matrix of shape (n, n) with the length of the shortest edge between each two adjacent nodes;
+        whether sums of its entries are exact; and the stretch, which is the largest ratio of an original length to the
+        rounded one.
     """
     # Lengths of directed roads are used only for losses, which need no exact sums.
     graph = edge_matrix(n, edges, lengths, both=not directed)

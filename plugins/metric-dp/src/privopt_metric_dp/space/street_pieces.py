@@ -1,4 +1,4 @@
-"""Pieces of street, for proofs of lower bounds that contain multipliers (prices) for only a few records.
+"""Divide streets into pieces, for lower-bound proofs that store multipliers (prices) for only some of the records.
 
 Records with multipliers are called priced. A piece is a path between two priced records that does not pass a junction.
 Every other record lies strictly inside a piece. See :mod:`privopt_metric_dp.solvers.street_bound` and
@@ -36,9 +36,9 @@ class Inside:
         share: Array of shape (N,), each record's distance from its tail as a fraction of the piece's length, strictly
             between 0 and 1. It is 0 for a priced record.
         rest: Array of shape (N,), 1 - share, rounded from the exact rational.
-        chord: Array of shape (N,), rest times the distance to the tail plus share times the distance to the head. This
-            interpolates, at the record's position, between the losses of reporting the tail and the head. The true loss
-            of reporting the record itself is 0.
+        chord: Array of shape (N,), rest times the record's distance to the tail plus share times its distance to the
+            head. This is the loss that linear interpolation between the tail and the head gives for reporting the
+            record itself, whose true loss is 0.
     """
 
     tail: Ints
@@ -51,14 +51,14 @@ class Inside:
 def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) -> Ints:
     """Select the records to price, so that all other records lie on pieces of street between priced records.
 
-    To price a record means to compute multipliers for it as an output. A piece of street does not pass a junction.
+    To price a record means to compute multipliers for it as an output. No piece of street passes a junction.
 
     Args:
         roads: Undirected roads with lengths in km.
         size: Number of nodes.
         places: Array of shape (N,), the node of each record.
-        longest: Length in km. A record inside a piece is also priced, which divides the piece, if it is farther than
-            this from the previous priced record.
+        longest: Length in km. If a record inside a piece is farther than this from the previous priced record, it is
+            priced too, which divides the piece.
 
     Returns:
         Array of shape (J,), the indices of the records to price, in ascending order.
@@ -87,7 +87,7 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
 def _walk_chains(
     neighbours: list[dict[int, int]], start: int, priced: set[int]
 ) -> Iterator[tuple[list[tuple[int, int]], tuple[int, int] | None]]:
-    """Follow each road from a node to the first priced node, junction or dead end.
+    """Follow each chain of roads that leaves a node, up to the first priced node, junction or dead end.
 
     Args:
         neighbours: For each node, a mapping from its neighbours to the lengths of the connecting roads, in integer
@@ -96,9 +96,9 @@ def _walk_chains(
         priced: The nodes of priced records, at which a chain ends.
 
     Yields:
-        Two items for each chain of roads. The first is the list of the chain's interior nodes, each with its distance
-        from the start in integer units. The second is the priced node at the end of the chain, with its distance. It is
-        None if the chain ends elsewhere.
+        Two items for each chain. The first is the list of the chain's interior nodes, each with its distance from the
+        start in integer units. The second is the priced node at the end of the chain and its distance, or None if the
+        chain ends elsewhere.
     """
     # The branches are sorted, so that the selection does not depend on the order of the roads.
     for branch in sorted(neighbours[start]):
@@ -122,8 +122,8 @@ def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_p
         size: Number of nodes.
         places: Array of shape (N,), the node of each record.
         priced: Array of shape (J,), the indices of the priced records, in ascending order.
-        to_priced: Array of shape (N, J), the distances from records to priced records. If it is None, ``Inside.chord``
-            is 0.
+        to_priced: Array of shape (N, J), the distances from records to priced records. If None, ``Inside.chord`` is all
+            zeros.
 
     Raises:
         CertificationError: A record is neither priced nor strictly inside a piece between two priced records.

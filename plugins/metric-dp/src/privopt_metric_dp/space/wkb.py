@@ -86,10 +86,10 @@ def _decode_point(raw: bytes) -> tuple[float, float] | None:
 
 
 def points_in(column: nw.Series[Any]) -> tuple[Floats, Floats]:
-    """Return the points in a column of an in-memory table: a GeoSeries, or bytes in well-known binary.
+    """Return the points in a column of an in-memory table.
 
     Args:
-        column: The column. A GeoSeries is converted to longitudes and latitudes.
+        column: A GeoSeries, which is converted to longitudes and latitudes, or a column of well-known binary.
 
     Returns:
         Two arrays. The first, of shape (B, 2), contains the points as (y, x), that is, latitude before longitude. A
@@ -120,13 +120,13 @@ def points_in(column: nw.Series[Any]) -> tuple[Floats, Floats]:
 
 
 def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
-    """Return the geometry columns listed in GeoParquet metadata, each with the columns that contain its bounding boxes.
+    """Map each geometry column listed in GeoParquet metadata to the columns that contain its bounding boxes.
 
     Args:
         geo: The metadata as JSON, or None if the file has none.
 
     Raises:
-        ValueError: The metadata do not have GeoParquet's format.
+        ValueError: The metadata are not in GeoParquet's format.
     """
     try:
         # Other programs write the metadata, so any deviation from the format is possible.
@@ -141,7 +141,7 @@ def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
 
 
 def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
-    """Refuse a geometry column whose metadata specify a reference system other than longitude and latitude.
+    """Check that a geometry column contains longitudes and latitudes, according to its GeoParquet metadata.
 
     Args:
         geo: GeoParquet metadata as JSON, or None if the file has none.
@@ -149,7 +149,7 @@ def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
         file: Name of the file, for error messages.
 
     Raises:
-        InputError: The reference system is a different one, or is unknown.
+        InputError: The metadata specify another reference system, or an unknown one.
     """
     if geo is None:
         return
@@ -167,14 +167,14 @@ def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
 
 
 def check_geojson_degrees(document: Mapping[str, Any], file: str) -> None:
-    """Refuse GeoJSON whose ``crs`` member specifies a reference system other than longitude and latitude.
+    """Check that the ``crs`` member of GeoJSON, if any, specifies longitudes and latitudes.
 
     Args:
         document: The GeoJSON object.
         file: Name of the file, for error messages.
 
     Raises:
-        InputError: The member specifies a different system, or is malformed.
+        InputError: The member specifies another reference system, or is malformed.
     """
     system = document.get("crs")
     if system is None:

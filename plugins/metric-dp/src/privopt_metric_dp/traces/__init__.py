@@ -1,1 +1,1 @@
-"""Reports along a subject's trace: the sampler, and the private test that decides whether to repeat a report."""
+"""Sampling of reports along a subject's trace, with a private test that decides whether to repeat the last report."""

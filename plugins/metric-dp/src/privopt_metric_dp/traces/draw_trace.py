@@ -1,9 +1,9 @@
-"""Draw reports along traces: repeat the previous report until a private test rejects it, and then draw a fresh one.
+"""Draw reports along traces. Each report is repeated until a private test rejects it, and then a fresh one is drawn.
 
-A subject's first report is fresh, and the rest of the trace is divided into segments (sparse vector technique). Each
-segment has its own noisy threshold. For each position, a test with fresh noise compares the position's distance to the
-previous report with this threshold. The first test that fails ends the segment with a fresh report. All noise consists
-of integers from exact distributions.
+A subject's first report is fresh. The rest of the trace is divided into segments (sparse vector technique), each with
+its own noisy threshold. For each position, a test with fresh noise compares the position's distance to the previous
+report with this threshold. The first test that fails ends the segment, and a fresh report is drawn. All noise is
+integer-valued and drawn exactly from its distribution.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class TraceReports:
     Attributes:
         outputs: Array of shape (B,), the output index of each row's report, or -1 if it has none.
         kept: Boolean array of shape (B,), whether each row's report repeats the subject's previous one.
-        spent: Boolean array of shape (B,), whether the row has no report because the subject's budget was used up. This
-            never depends on the subject's position.
+        spent: Boolean array of shape (B,), whether the row has no report because the subject's budget is exhausted.
+            This never depends on the subject's position.
     """
 
     outputs: Ints
@@ -87,7 +87,7 @@ class TraceReports:
 
 
 class Limit:
-    """An in-memory :data:`Charge` with a limit on each subject's total epsilon. Charges beyond the limit are refused.
+    """A :data:`Charge` function that keeps each subject's total epsilon in memory, and refuses charges beyond a limit.
 
     Attributes:
         spent: The total epsilon charged to each subject so far.
@@ -136,19 +136,20 @@ class Walker:
         """Draw a report for each row of a batch, in chronological order.
 
         The charges and their timing depend only on which rows exist and on earlier reports, never on a position. A row
-        without a position is charged like any other row, and its charge then covers the subject's next row.
+        without a position may therefore trigger a charge like any other row. That charge then covers the subject's next
+        row.
 
         Args:
             rows: Array of shape (B,), the record index of each row, or -1 if the row has no position and therefore gets
-                no report. In a problem with a region, this is the index of the vertex to which the position was
-                randomly snapped. A fresh report is drawn from the matrix row with this index.
+                no report. Fresh reports are drawn from the matrix row with this index. In a problem with a region, it
+                is the index of the vertex to which the position was randomly snapped.
             subjects: Array of shape (B,), the index of each row's subject.
             state: State of the subjects, which is updated.
             charge: Function that charges epsilon, called before each subject's first report and before the first test
                 of each segment.
             source: Source of random bytes.
-            steps: Array of shape (B, K), the distances in steps from each row's position to the outputs, which the
-                tests use. None means the distances from the row's record.
+            steps: Array of shape (B, K), the distances in steps from each row's position to the outputs, for the tests.
+                If None, the distances from the row's record are used.
 
         Returns:
             The reports for the rows.
@@ -206,13 +207,13 @@ class Walker:
         return TraceReports(outputs=outputs, kept=is_kept, spent=spent)
 
     def _charge_due(self, rows_left: Bools, state: State, charge: Charge) -> None:
-        """Make the next charge to each subject with unprocessed rows, unless it has already been made or refused.
+        """Charge each subject with unprocessed rows, unless the subject has already been charged or refused.
 
         Args:
             rows_left: Boolean array of shape (S,), whether each subject has rows that have not been processed yet.
             state: State of the subjects, whose ``paid`` and ``spent`` are updated.
-            charge: Function that charges an epsilon to each subject who may spend it, and returns whether each was
-                charged.
+            charge: Function that charges epsilon to each of the given subjects whose limit permits it, and returns
+                whether each was charged.
         """
         count = len(rows_left)
         # A subject's first charge is for its first report, and each later one is for a whole segment.
@@ -223,7 +224,7 @@ class Walker:
             state.paid[due[allowed]], state.spent[due[~allowed]] = True, True
 
     def nodes(self, count: int) -> tuple[Floats, Ints]:
-        """Return a discrete approximation to the distribution of a threshold's noise, for attacks.
+        """Return a discrete approximation to the distribution of the threshold's noise, for simulated attacks.
 
         Args:
             count: The number R of values in the approximation.
@@ -239,14 +240,15 @@ class Walker:
         return np.full(count, 1.0 / count), np.floor(-np.log1p(-middles) / rate).astype(np.int64)
 
     def renewals(self, last: int, noise: Ints) -> Floats:
-        """Return the probability, for attacks, that a test fails and a fresh report is drawn.
+        """Return the probabilities that a test fails and a fresh report is drawn, for simulated attacks.
 
         Args:
             last: Index of the output that was reported last.
             noise: Array of shape (R,), values of the threshold's noise in steps.
 
         Returns:
-            Array of shape (N, R), one probability for each possible position (a record) and each value of the noise.
+            Array of shape (N, R), the probability for each record as the subject's position, and each value of the
+            noise.
         """
         excess = self.prediction.level + noise[None, :] - self.prediction.steps[:, last][:, None]
         # If the distance to the previous report is at least the noisy level, the test always fails.
@@ -277,9 +279,9 @@ def _draw_fresh(words, position, cumulated):  # type: ignore[no-untyped-def]
 def _draw_row(words, position, record, step_row, last, level, steps, cumulated, good_level, rates):  # type: ignore[no-untyped-def]
     """Draw the report for one row: repeat the previous report if the test accepts it, otherwise draw a fresh one.
 
-    Let d be the distance in steps from the position to the previous report, l the noisy threshold and r the rate of the
-    test. The test fails with probability exp(-r (l - d)) if d is below l, and with probability 1 if d is at least l.
-    The noise in the threshold and in the test is non-negative.
+    Let d be the distance in steps from the position to the previous report, l the noisy threshold, and r the rate of
+    the test's noise. The test fails with probability exp(-r (l - d)) if d < l, and with probability 1 otherwise. The
+    noise in the threshold and in the test is non-negative.
 
     Args:
         words: Random 64-bit words.
@@ -294,8 +296,9 @@ def _draw_row(words, position, record, step_row, last, level, steps, cumulated, 
         rates: Array of shape (4,), numerator and denominator of the threshold's rate, then those of the test's rate.
 
     Returns:
-        The index of the output; the level of the segment, or -1 if a fresh report has ended the segment; and the index
-        of the next unused word. If the words run out, this index is -1, and nothing is drawn.
+        Three integers: the index of the output; the noisy threshold of the segment, or -1 if a fresh report has ended
+        the segment; and the index of the next unused word. The last one is -1, and nothing is drawn, if the words run
+        out.
     """
     if last >= 0:
         if level < 0:
@@ -330,10 +333,9 @@ def _walk_subjects(  # type: ignore[no-untyped-def]
         words: Random 64-bit words.
         rows: Array of shape (B,), the record index of each row, or -1 if it has no position.
         order: Array of shape (B,), the row indices, subject by subject, in chronological order.
-        positions, stops: Arrays of shape (S,), indices into ``order``: the position of each subject's next row, which
-            advances, and the position after its last row.
-        state: Three arrays of shape (S,), which are updated: the outputs reported last, the levels, and whether the
-            next report has been charged.
+        positions, stops: Arrays of shape (S,), indices into ``order``. ``positions`` points to each subject's next row
+            and is advanced. ``stops`` points to the element after the subject's last row.
+        state: Three arrays of shape (S,), which are updated: ``last``, ``level`` and ``paid`` of :class:`State`.
         steps: Array of shape (n, K), the distances to the outputs in steps.
         step_rows: Array of shape (B,), the index of the row in ``steps`` for each row of the batch.
         cumulated: Array of shape (N, K), the cumulative weights of fresh reports.

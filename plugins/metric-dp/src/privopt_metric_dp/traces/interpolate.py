@@ -1,8 +1,8 @@
-"""Distances in integer steps from any point in a region to each output, for the private tests along traces.
+"""Compute distances, in integer steps, from points in a region to each output, for the private tests along traces.
 
-The test that decides whether to repeat the previous report uses the position itself, never the random vertex from whose
-matrix row a fresh report is drawn. A new vertex is drawn for each row. If tests used it, the rate of repeated reports
-would reveal which of two nearby points is the true position.
+A fresh report is drawn from the matrix row of a vertex, which is chosen at random for each row. The test that decides
+whether to repeat the previous report does not use this vertex, but the position itself. If tests used the vertex, the
+rate of repeated reports would reveal which of two nearby points is the true position.
 
 The error of a floating-point distance is at most :data:`MOST_OFF` mm. Rounding down to integer steps of :data:`STEP_MM`
 mm changes the difference between two distances by less than one step. If a path of d mm connects two positions, their
@@ -56,7 +56,7 @@ class Ways:
         """Create an instance for a problem whose guarantee covers every point in a region.
 
         Raises:
-            InputError: Outputs have no position on the plane, or path lengths are too long for the required precision.
+            InputError: Some outputs have no position on the plane, or paths are too long for the required precision.
         """
         region = data.region
         assert region is not None  # checked by the caller
@@ -82,7 +82,7 @@ class Ways:
 
     @cached_property
     def from_vertices(self) -> Floats:
-        """Distances in steps from each vertex to each output, before rounding down, as an array of shape (N, K)."""
+        """Unrounded distances in steps from each vertex to each output, as an array of shape (N, K)."""
         if isinstance(self.region, Plane):
             return self._straight_lines(self.region.vertices.astype(np.float64)) / STEP_MM
         return self.table / STEP_MM
@@ -95,9 +95,9 @@ class Ways:
     def covers(self, steps: Ints) -> bool:
         """Return whether stored distances differ from those computed here only by rounding.
 
-        The stored distances may come from another machine. Before rounding down, the errors in the stored distances and
-        in those computed here are at most :data:`MOST_OFF`. An accepted distance is therefore at most
-        ``1 + 2 * MOST_OFF`` below the exact distance, and at most ``2 * MOST_OFF`` above it.
+        The stored distances may come from another machine. Both they and those computed here have an error of at most
+        :data:`MOST_OFF` before they are rounded down. An accepted distance is therefore at most ``1 + 2 * MOST_OFF``
+        below the exact distance, and at most ``2 * MOST_OFF`` above it.
 
         Args:
             steps: Array of shape (N, K), the stored distances in integer steps.

@@ -4,9 +4,9 @@ The test uses the sparse vector technique. A segment is a fresh report with its 
 report. All tests in a segment compare the distance between position and report with the same noisy threshold.
 docs/guide/repeated.md, "Prediction", describes the test and its guarantee.
 
-Distances from records to outputs are rounded to integer numbers of steps. The rounding may increase the difference
-between two records' distances to an output. The increase is measured on the rounded distances, and the scale of the
-noise is increased accordingly.
+Distances from records to outputs are rounded to whole steps. Rounding may increase the difference between two records'
+distances to an output. The largest increase is computed from the rounded distances, and the scale of the noise is
+increased accordingly.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _DOUBTFUL_SHARE = 1.0 - 2.0**-40
 
 @frozen(kw_only=True)
 class Terms:
-    """The epsilons for prediction, per unit of distance, and the distance within which a report is still good.
+    """The epsilons of predictive reports, per unit of distance, and the distance up to which a report is still good.
 
     Attributes:
         report: Epsilon of one fresh report.
@@ -106,7 +106,7 @@ class Prediction:
 
     @classmethod
     def of(cls, data: MetricData, terms: Terms) -> Self:
-        """Compute the parameters for a problem, with noise that covers the effect of rounding distances to steps.
+        """Compute the parameters for a problem, with enough noise to compensate for rounding distances to steps.
 
         Args:
             data: The problem's data.
@@ -173,14 +173,13 @@ class Prediction:
     def failures(self, data: MetricData, terms: Terms) -> list[str]:
         """Return an error message for each fault in these parameters.
 
-        Too little noise is a fault, because it would break the guarantee. The noise is checked exactly, for each output
-        and each pair of records that the certificate checks. Take the difference, in steps, between the two records'
-        distances to the output. The rate times this difference must be at most epsilon times the distance between the
-        records. All required pairs are covered, because the checked pairs imply the others. At most eight violations
-        are reported.
+        Too little noise is a fault, because it would break the guarantee. It is checked in exact arithmetic, for each
+        output and each pair of records that the certificate checks. The rate times the difference, in steps, between
+        the two records' distances to the output must be at most epsilon times the distance between the records. The
+        checked pairs imply the constraint for all other required pairs. At most eight violations are reported.
 
-        A parameter that does not follow from the problem is also reported. A different ``good_within`` or more noise
-        would be just as private, but is not what the problem declares.
+        Any other parameter that does not follow from the problem is also a fault. For example, a different
+        ``good_within`` or more noise would be just as private, but is not what the problem declares.
 
         Args:
             data: The problem's data.
@@ -224,9 +223,9 @@ class Prediction:
         return [*lines[:8], *self._describe_differences(data, terms)]
 
     def _describe_differences(self, data: MetricData, terms: Terms) -> list[str]:
-        """Return a message for each parameter that does not follow from the problem.
+        """Return a message for each parameter that differs from the one computed from the problem.
 
-        A difference that can result from another machine's rounding is not reported.
+        Differences that rounding on another machine can cause are not reported.
         """
         # A grid's step is a power of two. If the value from which it is computed is close to a power of two, another
         # machine may choose the adjacent power.
@@ -237,7 +236,7 @@ class Prediction:
 
     @staticmethod
     def _describe_names(names: list[str]) -> list[str]:
-        """Return a message for each of the named parameters, saying that it does not follow from the problem."""
+        """Return a message for each named parameter, which says that the parameter does not follow from the problem."""
         return [f"{ARTEFACT}: {name}: not what the problem implies" for name in names]
 
     def _differing_names(self, prediction: Prediction) -> list[str]:
@@ -278,7 +277,7 @@ class Prediction:
 
 
 def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Terms) -> None:
-    """Check that the rates and the level are within the range of the sampler's 64-bit numbers.
+    """Check that the rates and the level fit the sampler's 64-bit integers.
 
     Args:
         rates: Rates of the threshold's noise and of the test's noise, per step.
@@ -293,7 +292,7 @@ def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Ter
 
 
 def _refuse_rates(data: MetricData, terms: Terms) -> NoReturn:
-    """Raise an InputError for distances and epsilons that require noise outside the range of 64-bit numbers.
+    """Raise an InputError that says that the distances and epsilons require noise outside the 64-bit range.
 
     Args:
         data, terms: The problem's data and epsilons, for the message.
@@ -309,13 +308,13 @@ def _refuse_rates(data: MetricData, terms: Terms) -> NoReturn:
 
 
 def _choose_grid(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
-    """Return the length of a grid's step, which is a power of two, in the unit of distance.
+    """Choose the length of a step, a power of two, in the unit of distance.
 
     Args:
         data: The problem's data.
         terms: The epsilons for prediction.
         stretch: Factor near 1 by which the smallest distance between two records is multiplied.
-            :meth:`Prediction.failures` varies the factor to find the grids that other machines may obtain.
+            :meth:`Prediction.failures` varies it to find the step lengths that other machines may choose.
     """
     _, distances = data.standing
     epsilons = float(min(terms.threshold, terms.test)), float(max(terms.threshold, terms.test))
@@ -348,7 +347,7 @@ def _max_step_difference(steps: Ints, pairs: Ints) -> Ints:
 
 
 def _max_steps_per_distance(steps: Ints, pairs: Ints, distances: Floats) -> Fraction:
-    """Return the largest ratio, over all pairs, of the difference in steps to the pair's distance, rounded up.
+    """Return an upper bound, over all pairs, on the largest difference in steps divided by the pair's distance.
 
     Args:
         steps: Array of shape (N, K), the distances to the outputs in steps.
@@ -359,5 +358,5 @@ def _max_steps_per_distance(steps: Ints, pairs: Ints, distances: Floats) -> Frac
 
 
 def _round_down(rate: Fraction) -> Fraction:
-    """Return a rate rounded down to a fraction that the sampler accepts. A smaller rate means more noise."""
+    """Round a rate down to a fraction that the sampler accepts. A smaller rate means more noise."""
     return Fraction(rate.numerator * LARGEST_TERM // rate.denominator, LARGEST_TERM)

@@ -27,7 +27,7 @@ SHOWN_CHARACTERS: Final = 160
 
 
 def _locate_photos(problem: PhotoInstance) -> dict[str, tuple[Point, bool]]:
-    """Return the known and guessed positions by photo name, each with a flag that says whether it is guessed."""
+    """Return a mapping from photo names to known or guessed positions, each with a flag that is True if guessed."""
     points_by_name = {photo.photo: (photo.point, False) for photo in problem.folder.metadata if photo.point is not None}
     return points_by_name | {name: (guess.point, True) for name, guess in guesses(problem.folder.metadata).items()}
 
@@ -37,7 +37,7 @@ def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
     """Draw a map of the photos' known and guessed positions.
 
     Args:
-        points: The position of each photo (latitude and longitude in degrees) and whether it is guessed, by photo name.
+        points: For each photo name, the position (latitude and longitude in degrees) and whether it is a guess.
     """
     figure, axes = axes_of(7.6, 4.6)
     places, labels, latitude = orient_map(np.array([point for point, _ in points.values()]))
@@ -57,7 +57,7 @@ def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
 
 
 def folder_figures(problem: PhotoInstance) -> dict[str, Figure]:
-    """Return the figures of the report on an unscored folder: a map if any position is known or guessed."""
+    """Return the figures for the report on an unscored folder: a map, if any position is known or guessed."""
     points = _locate_photos(problem)
     return {"map": _draw_map(points)} if points else {}
 
@@ -134,7 +134,7 @@ def _format_degrees(point: Point) -> str:
 
 
 def _describe_photo(photo: Metadata, is_guessed: bool) -> list[str]:
-    """Return phrases that state what a photo's file reveals, including an excerpt from the texts in it.
+    """Return phrases that describe what a photo's file reveals, including an excerpt of its texts.
 
     Args:
         photo: The metadata of the photo.
@@ -150,7 +150,7 @@ def _describe_photo(photo: Metadata, is_guessed: bool) -> list[str]:
 
 
 def _describe_copies(release: Deletions) -> str:
-    """Return a sentence that states whether clean copies were made, and whether to post them."""
+    """Return a sentence that says whether clean copies were made and should be posted."""
     if release.copies is None:
         return "No clean copies were made (--copy-to): as they are, the files reveal all that is listed here."
     if len(release.copies) == 1:

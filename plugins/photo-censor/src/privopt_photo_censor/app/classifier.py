@@ -193,8 +193,8 @@ class Classifier:
     def _run_batch(self, batch: Any, output_name: str) -> Floats:
         """Run the model on a batch of photos, and return the raw output.
 
-        If the model's batch axis has length 1, photos are passed one at a time. If its input has two axes, each photo
-        is flattened to a row of numbers, as scikit-learn models expect.
+        If the model's batch axis has length 1, photos are passed one at a time. If the model's input has two axes, each
+        photo is flattened to a row of numbers, as scikit-learn models expect.
 
         Args:
             batch: (B, ...) The photos, converted by :meth:`tensor`.
@@ -227,10 +227,10 @@ def _to_array(result: Any, names: Sequence[str]) -> Floats:
     """Convert a model's output for a batch of photos to an array with one row per photo.
 
     Args:
-        result: The output: an array, or a list with a mapping from labels to probabilities for each photo.
-            scikit-learn's converters produce mappings unless ``zipmap`` is off.
-        names: The places' names. If the labels are these names, the columns are in the order of ``names``. If they are
-            not, the columns are in the order of the sorted labels, as in scikit-learn.
+        result: The output: either an array, or a list that contains a mapping from labels to probabilities for each
+            photo. scikit-learn's converters produce such a list unless ``zipmap`` is off.
+        names: The places' names. If the labels are these names, the columns are in the order of ``names``. Otherwise,
+            the columns are in the order of the sorted labels, as in scikit-learn.
     """
     if isinstance(result, list) and result and isinstance(result[0], dict):
         labels = sorted(result[0])

@@ -1,8 +1,8 @@
-"""Clean copies of photos, which contain the scored pictures and nothing else from the photos' files.
+"""Make clean copies of photos, which contain the scored pictures but nothing else from the photos' files.
 
-A copy is encoded from the flattened picture that was scored, and no bytes are copied from the photo's file. The file's
-position, time, thumbnail, comments, additional pictures and appended videos therefore cannot get into the copy. Because
-encoding changes pixels slightly, the copies are scored as well.
+A copy is encoded from the flattened picture that was scored. No bytes are copied from the photo's file, so its
+position, time, thumbnail, comments, additional pictures and appended videos cannot get into the copy. Because encoding
+changes pixels slightly, the copies are scored as well.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> t
 
     Args:
         root: The folder with the photos.
-        photos: The name of each photo, and the SHA-256 of its file when it was scored.
-        into: The folder for the copies, which is created if there are any.
+        photos: Pairs of a photo's name and the SHA-256 of its file at the time of scoring.
+        into: The folder for the copies. It is created if there are any copies.
 
     Raises:
         InputError: A photo has changed since it was scored, or cannot be decoded.
-        UsageError: ``into`` lies in the folder with the photos.
+        UsageError: ``into`` is inside the folder with the photos.
     """
     if root.resolve() in into.resolve().parents:
         raise UsageError(f"--copy-to: lies in the folder of the photos, {root}; name a folder elsewhere")
@@ -109,11 +109,11 @@ def copy_retained(problem: PhotoInstance, retained: Bools, context: SolveContext
         context: The context of the run, with the value of the option.
 
     Returns:
-        The copies; None if the option is not set, or if the problem has no folder of photos.
+        The copies, or None if the option is not set or the problem has no folder of photos.
 
     Raises:
         InputError: A photo has changed since it was scored, or cannot be decoded.
-        UsageError: The folder for the copies lies in the folder with the photos.
+        UsageError: The folder for the copies is inside the folder with the photos.
     """
     folder = problem.declared.photos.folder
     if context.copies is None or folder is None or folder.path is None:

@@ -51,12 +51,12 @@ class _UnreadableError(Exception):
         cause: The error that was raised. Its text is not repeated, because it may quote bytes of the file.
 
     Attributes:
-        entry: The name and the reason, for the list of files that were left out.
-        fault: The name and the reason, for the error message if no photo can be read.
+        entry: The photo's name and the reason, formatted for the list of files that were left out.
+        fault: The photo's name and the reason, for the error message that is shown if no photo can be read.
     """
 
     def __init__(self, name: str, cause: Exception) -> None:
-        """Create the error, and derive its attributes from the cause."""
+        """Create the error, and derive the reason from its cause."""
         super().__init__(name)
         reason = describe_failure(cause)
         self.entry = f"{name}: {'broken' if reason in BROKEN else reason}"
@@ -70,7 +70,8 @@ class _Photo:
     Attributes:
         tensor: The picture as input for the classifier. None if there is no classifier.
         metadata: All other information in the file.
-        unscored_parts: A description of additional pictures and videos in the file. Empty if there are none.
+        unscored_parts: A description of any additional pictures and videos in the file, or an empty string if there are
+            none.
         thumbnail: A small JPEG of the picture.
         digest: The SHA-256 of the file, in hexadecimal digits.
     """
@@ -184,7 +185,8 @@ def look_at_folder(
         max_megapixels: The largest accepted size of a photo, in megapixels. Larger photos are left out.
 
     Returns:
-        The contents of the folder, and each picture as input for the classifier (None without a classifier).
+        The contents of the folder; and a list with each picture as input for the classifier, or None if there is no
+        classifier.
 
     Raises:
         InputError: The folder contains no photos, or no photo can be read.
@@ -244,7 +246,7 @@ def find_album_place(points: Sequence[Point | None], model: Classifier, folder: 
         folder: The name of the folder, for error messages.
 
     Raises:
-        InputError: No place has more than half of the photos with a GPS position.
+        InputError: No place accounts for more than half of the photos with a GPS position.
     """
     counts_by_column = Counter(model.locate(*point) for point in points if point is not None)
     if not counts_by_column:

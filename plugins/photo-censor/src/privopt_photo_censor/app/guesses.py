@@ -32,7 +32,8 @@ class Guess:
 def guesses(album: Sequence[Metadata]) -> dict[str, Guess]:
     """Guess the positions of photos that have none.
 
-    The guess is the position of the photo nearest in time among those taken with the same camera on the same day.
+    A photo's guessed position is that of the photo nearest in time, among those taken with the same camera on the same
+    day.
 
     Args:
         album: The metadata of all photos.
@@ -46,7 +47,7 @@ def guesses(album: Sequence[Metadata]) -> dict[str, Guess]:
 
 
 def _guess_place(photo: Metadata, positioned: Sequence[Metadata]) -> Guess | None:
-    """Guess a photo's position as :func:`guesses` does, or return None if there is no photo on which to base a guess.
+    """Guess a photo's position as in :func:`guesses`, or return None if no other photo allows a guess.
 
     Args:
         photo: The metadata of the photo without a position.
@@ -72,7 +73,7 @@ def _guess_place(photo: Metadata, positioned: Sequence[Metadata]) -> Guess | Non
 
 
 def _parse_time(taken: str) -> datetime:
-    """Parse a time in Exif format, or return the earliest possible time if the text is invalid (such as hour 24)."""
+    """Parse a time in Exif format. Return ``datetime.min`` if it is invalid, for example because the hour is 24."""
     try:
         return datetime.strptime(taken, "%Y:%m:%d %H:%M:%S")
     except ValueError:

@@ -1,4 +1,4 @@
-"""The information in photo files besides the pictures: position, time, camera, serial number, thumbnail and texts.
+"""Read the information in photo files besides the pictures, such as position, time, camera, thumbnail and texts.
 
 :class:`Metadata` holds this information for one photo, and is a row of metadata.csv. :class:`FolderContents` describes
 a folder of photos.
@@ -33,7 +33,7 @@ SERIALS: Final = (ExifTags.Base.BodySerialNumber, ExifTags.Base.LensSerialNumber
 
 
 def _nan_to_none(degrees: float | None) -> float | None:
-    """Return None for NaN, which represents an empty cell of a table. Return other values unchanged."""
+    """Convert NaN, which represents an empty cell of a table, to None. Return other values unchanged."""
     return None if degrees is None or math.isnan(degrees) else degrees
 
 
@@ -50,7 +50,8 @@ class Metadata:
         serial: The serial numbers of the camera and lens, and the owner's name.
         thumbnail: Whether the file contains a thumbnail, which may show parts that were cropped from the picture.
         texts: The texts in the file (captions, comments, keywords, names), each preceded by the name of its field.
-        unread: A list of data in the file that cannot be read, such as a maker note or a film, with their sizes.
+        unread: A description of the data in the file that cannot be read, such as a maker note or a film, with their
+            sizes.
     """
 
     photo: str
@@ -81,7 +82,7 @@ class FolderContents:
 
     Attributes:
         metadata: The information in each photo's file apart from its picture.
-        left_out: The names of items that were not examined. The guarantee does not cover them. They are files in other
+        left_out: The names of items that were not examined, and that the guarantee does not cover: files in other
             formats, subfolders (whose names end in ``/``), and further pictures or films in a photo's file.
         thumbnails: A small upright JPEG of each photo, without metadata. Together they take at most about 2 MB.
         digests: The SHA-256 of each photo's file when it was read. Empty if the contents were read from a release.

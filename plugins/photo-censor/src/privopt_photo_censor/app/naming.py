@@ -1,4 +1,4 @@
-"""Detection of file names that reveal a date, coordinates or a place."""
+"""Detect file names that reveal a date, coordinates or a place."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def describe_revelation(name: str, places: Collection[str] = ()) -> str | None:
 
 
 def find_revealing_names(names: Sequence[str], places: Collection[str] = ()) -> dict[str, str]:
-    """Return the names that reveal something, mapped to "a date", "coordinates" or "a place".
+    """Map each name that reveals something to what it reveals: "a date", "coordinates" or "a place".
 
     Args:
         names: The photos' names.
@@ -56,5 +56,5 @@ def find_revealing_names(names: Sequence[str], places: Collection[str] = ()) -> 
 
 
 def _normalize_words(text: str) -> str:
-    """Return the words of a string in lower case, separated by single spaces, without digits and punctuation."""
+    """Convert a string to lower-case words separated by single spaces, without digits or punctuation."""
     return " ".join(re.findall(r"[^\W\d_]+", text.casefold()))

@@ -1,4 +1,4 @@
-"""Opening of photos with a fixed set of image decoders, and conversion of their errors to InputError."""
+"""Open photos with a fixed set of image decoders, and convert the decoders' errors to InputError."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class UnsupportedPixelsError(ValueError):
 
 
 class TooManyPixelsError(ValueError):
-    """Raised if a picture has more pixels than ``photos.max_megapixels`` allows."""
+    """Raised if a picture has more pixels than permitted by ``photos.max_megapixels``."""
 
 
 MAX_MEGAPIXELS: Final = 89.0
@@ -76,7 +76,7 @@ def can_read_heif() -> bool:
 
 @cache
 def _decoders() -> tuple[str, ...]:
-    """Return the installed decoders among :data:`DECODERS`. Pillow raises KeyError for a decoder that is missing."""
+    """Return those of :data:`DECODERS` that are installed. Pillow would raise KeyError for any other decoder."""
     can_read_heif()
     Image.init()
     return tuple(name for name in DECODERS if name in Image.OPEN)
@@ -84,7 +84,7 @@ def _decoders() -> tuple[str, ...]:
 
 @contextmanager
 def open_photo(contents: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> Iterator[Image.Image]:
-    """Open a picture from the contents of its file for a ``with`` block, and suppress Pillow's warnings.
+    """Open a picture for the duration of a ``with`` block, with Pillow's warnings suppressed.
 
     Args:
         contents: The contents of the file.
@@ -116,9 +116,9 @@ def open_photo(contents: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> Itera
 
 @contextmanager
 def readable(name: str, what: str = "read") -> Iterator[None]:
-    """Raise an InputError for any error in a ``with`` block that decodes a photo.
+    """Convert any error raised in a ``with`` block that decodes a photo to an InputError.
 
-    The error does not repeat the decoder's message, because decoders quote bytes of the file.
+    The decoder's message is not repeated, because it may quote bytes of the file.
 
     Args:
         name: The photo's name, for the error message.
@@ -150,7 +150,7 @@ def unreadable_fault(name: str, error: Exception, what: str = "read") -> Fault:
 
 
 def describe_failure(error: Exception) -> str:
-    """Return the reason why a photo cannot be decoded, without quoting its file, which is secret."""
+    """Return the reason why a photo cannot be decoded. The file is secret, so the reason does not quote it."""
     # The texts of these two classes are our own.
     if isinstance(error, UnsupportedPixelsError | TooManyPixelsError):
         return str(error)

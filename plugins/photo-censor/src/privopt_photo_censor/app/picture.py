@@ -1,4 +1,4 @@
-"""Conversion of photos to the pictures used for scores, thumbnails and clean copies: upright, opaque, 8-bit sRGB."""
+"""Convert photos to upright, opaque 8-bit sRGB pictures, which are used for scores, thumbnails and clean copies."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def flatten_photo(photo: Image.Image) -> Image.Image:
 
 
 def _convert_to_srgb(picture: Image.Image, profile: bytes, grey: bool) -> Image.Image:
-    """Convert a picture from its colour profile to sRGB, ignoring a profile that does not fit the picture.
+    """Convert a picture from its colour profile to sRGB. A profile that does not fit the picture is ignored.
 
     Args:
         picture: The picture.
         profile: The picture's ICC profile.
-        grey: Whether the picture in the file is greyscale, so that a greyscale profile applies. ``picture`` itself may
-            already be RGB, because removing transparency converts it.
+        grey: Whether the picture in the file is greyscale, so that a greyscale profile applies. ``picture`` may
+            nevertheless be RGB, because removing transparency converts it.
     """
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))

@@ -1,6 +1,6 @@
-"""Detection of positions in a photo's file.
+"""Detect positions in a photo's file.
 
-Exif, XMP and IPTC data are parsed, and an embedded film is searched for the field that gives its position.
+Exif, XMP and IPTC data are parsed. An embedded film is searched for the field that contains its position.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ WORD: Final = re.compile(r"[\w-]+")
 
 
 def _tag_patterns(encoding: str, root: str) -> tuple[bytes, re.Pattern[bytes], re.Pattern[bytes]]:
-    """Return an XML element's encoded name, and patterns that match its opening and closing tags.
+    """Return an XML element's name in an encoding, and patterns that match its opening and closing tags.
 
-    The patterns match tags in the same encoding, with any prefix.
+    The patterns match tags in this encoding, with any namespace prefix.
 
     Args:
         encoding: The name of the encoding, such as ``utf-16-le``.
@@ -90,8 +90,8 @@ def _parse_degrees(parts: Any, hemisphere: Any, hemispheres: str, limit: float) 
 
     Args:
         parts: The degrees, minutes and seconds as rationals.
-        hemisphere: The letter for the hemisphere in the file. If it is missing, the first hemisphere is assumed. If it
-            is unknown, the result is None, because the opposite hemisphere would be just as likely.
+        hemisphere: The hemisphere's letter in the file. If it is missing, the first of ``hemispheres`` is assumed. If
+            it is not a valid letter, the result is None, because either hemisphere would be equally likely.
         hemispheres: The two valid letters. The second one makes the result negative.
         limit: The largest valid number of degrees.
     """
@@ -110,8 +110,8 @@ def _parse_degrees(parts: Any, hemisphere: Any, hemispheres: str, limit: float) 
 def carries_position(photo: Image.Image, contents: bytes) -> bool:
     """Return whether a photo's file, apart from its pixels, reveals a position or a place in any form.
 
-    The GPS data of every Exif block, XMP in any encoding, IPTC data, the texts of a PNG and the position of an embedded
-    film are examined. A block that cannot be parsed is searched for tags or words that indicate a position.
+    All Exif, XMP and IPTC data are examined, as well as the texts of a PNG and the position of an embedded film. A
+    block that cannot be parsed is searched for tags or words that indicate a position.
 
     Args:
         photo: The opened photo.
@@ -135,8 +135,8 @@ def carries_position(photo: Image.Image, contents: bytes) -> bool:
 def texts_of(photo: Image.Image) -> list[bytes]:
     """Return a photo's unpacked metadata, as byte strings that can be searched for texts.
 
-    These are the values that Pillow stores in ``Image.info``, the profiles that a PNG stores as hexadecimal digits, and
-    the XMP packets that a JPEG stores in several segments.
+    They include the values in Pillow's ``Image.info``, the profiles that a PNG stores as hexadecimal digits, and the
+    XMP packets that a JPEG divides among several segments.
     """
     values = [value for value in photo.info.values() if isinstance(value, (bytes, str))]
     texts = [value.encode() if isinstance(value, str) else value for value in values]
@@ -155,8 +155,8 @@ def texts_of(photo: Image.Image) -> list[bytes]:
 def _unpack_profiles(photo: Image.Image) -> Iterator[bytes]:
     """Yield the bytes of the profiles (Exif, IPTC, XMP) that a PNG stores as texts.
 
-    Such a text consists of a name, a length and hexadecimal digits. If the digits are invalid, an empty byte string is
-    yielded.
+    Each such text consists of a name, a length and hexadecimal digits. If the digits are invalid, an empty byte string
+    is yielded.
     """
     for name, text in photo.info.items():
         if str(name).startswith(HEXADECIMAL):
@@ -201,8 +201,8 @@ def _filled_fields(records: bytes) -> Iterator[int]:
 def packets_of(contents: bytes) -> Iterator[str]:
     """Yield the XMP packets in a file, decoded from any Unicode encoding.
 
-    Packets are found by the tags of their root elements. A root element inside another one is yielded as well, so parts
-    of a packet may be yielded several times.
+    Packets are found by the tags of their root elements. A root element nested in another one is also yielded
+    separately, so parts of a packet may be yielded more than once.
 
     Args:
         contents: The contents of the file.
@@ -223,8 +223,8 @@ def packets_of(contents: bytes) -> Iterator[str]:
 def _filled_properties(packet: str) -> list[str]:
     """Return the names of the non-empty attributes and elements in an XMP packet.
 
-    If the packet is not well-formed XML, all of its words are returned. The packet begins with its root element, so it
-    cannot declare entities.
+    If the packet is not well-formed XML, all of its words are returned. A packet cannot declare entities, because it
+    begins with its root element.
     """
     names: list[str] = []
     # A stack that says, for each open element, whether it or an element within it has a value. The first entry is
@@ -257,5 +257,5 @@ def _filled_properties(packet: str) -> list[str]:
 
 
 def _names_place(name: str) -> bool:
-    """Return whether a property's local name indicates a position or a place."""
+    """Return whether a property's name, without its namespace prefix, indicates a position or a place."""
     return PLACE.fullmatch(name.rpartition(":")[2].lower()) is not None

@@ -1,8 +1,8 @@
-"""Extraction of the texts in a photo's file: captions, comments, keywords, names, and trailing data.
+"""Extract the texts in a photo's file: captions, comments, keywords, names, and trailing data.
 
 No program can tell whether a text names a place, so all texts are listed for the user to read. Data that cannot be read
-as text, such as a maker note or a film, are listed with their size. Fields that have a separate column in metadata.csv
-(time, camera, serial number) are skipped, and so are technical fields about how a picture was produced.
+as text, such as a maker note or a film, are listed with their size. Fields with their own column in metadata.csv (time,
+camera, serial number) are skipped, as are technical fields about how a picture was produced.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Text:
     Attributes:
         field: The name of the field in Exif, IPTC or XMP data, or of the block in the file.
         value: The text as a single line or, for data that cannot be read as text, a description that includes the size.
-        is_read: Whether ``value`` is the text itself.
+        is_read: Whether ``value`` is the text itself rather than a description.
     """
 
     field: str
@@ -129,7 +129,7 @@ class _Unread:
     """A placeholder for data that cannot be read as text.
 
     Attributes:
-        size: The number of bytes and, if known, the kind of data, in words.
+        size: A phrase that states the number of bytes and, if known, the kind of data.
     """
 
     size: str
@@ -236,7 +236,7 @@ def _trailing_texts(data: bytes) -> Iterator[_Field]:
 
 
 def _runs(name: str, data: bytes) -> Iterator[_Field]:
-    """Yield the runs of printable characters in binary data, which may be texts.
+    """Yield each run of printable characters in binary data, because it may be a text.
 
     Args:
         name: The name of the field that contains the data.
@@ -305,7 +305,7 @@ def _exif_texts(exif: Image.Exif) -> Iterator[_Field]:
 
 
 def _tag_texts(name: str, tag: int, value: Any, order: str) -> Iterator[_Field]:
-    """Yield an Exif field's text, or a placeholder if the field cannot be read. Yield nothing for a field without text.
+    """Yield an Exif field's text if it has any, or a placeholder if the field cannot be read.
 
     Args:
         name: The name of the field.
@@ -334,7 +334,7 @@ def _tag_texts(name: str, tag: int, value: Any, order: str) -> Iterator[_Field]:
 
 
 def _decode_coded(value: bytes, order: str) -> str:
-    """Decode an Exif text that begins with an eight-byte code for its encoding.
+    """Decode an Exif text that begins with an eight-byte code identifying its encoding.
 
     Args:
         value: The code and the text.
@@ -394,8 +394,8 @@ def _iptc_texts(records: bytes) -> Iterator[_Field]:
 def _user_descriptions(meta: bytes) -> Iterator[str]:
     """Yield the names, descriptions and tags of pictures in a HEIF file.
 
-    They are stored in ``udes`` boxes. Such a box consists of a size, the name, the version and flags (4 bytes), and
-    texts that each end in a zero byte.
+    They are stored in ``udes`` boxes. Each box consists of a size, the name, the version and flags (4 bytes), and texts
+    that each end in a zero byte.
 
     Args:
         meta: The contents of the file's ``meta`` box.
@@ -428,7 +428,7 @@ def _decode(data: bytes) -> str:
 
 
 def _mend(text: str) -> str:
-    """Repair a UTF-8 string that Pillow decoded as Latin-1; return the string unchanged if it was not valid UTF-8."""
+    """Repair UTF-8 text that Pillow decoded as Latin-1. Return the text unchanged if its bytes are not valid UTF-8."""
     try:
         return text.encode("latin-1").decode("utf-8")
     except UnicodeError:

@@ -1,4 +1,4 @@
-"""Rendering of an album for the report, as one HTML tile per photo."""
+"""Render an album for the report, as one HTML tile per photo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Extraction of the texts in an XMP packet: the values of its properties, whatever their schema."""
+"""Extract the texts in an XMP packet: the values of its properties, whatever their schema."""
 
 from __future__ import annotations
 
