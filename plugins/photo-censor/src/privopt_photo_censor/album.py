@@ -1,8 +1,9 @@
 """The data of an album: a classifier's scores, the true location, and the photos that must stay.
 
 The notation is that of Yang, Chakrabarti and Vorobeychik (AAAI 2020). ``S_ij`` is photo i's score for location j, a
-log-probability. ``t`` is the true location, and ``theta`` is the margin that is added to each photo's score for it. The
-solvers use :class:`Alternates`, which holds the album with one row for each location except the true one.
+log-probability. ``t`` is the true location, and ``theta`` is the margin, which is added to each photo's score for the
+true location. The solvers use :class:`Alternates`, which represents the album with one row for each location except the
+true one.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Task:
     budget: int | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Check that exactly one of the two attributes is set.
+        """Check that exactly one of ``top_k`` and ``budget`` is set.
 
         Raises:
             ValueError: Neither or both are set.
@@ -60,10 +61,10 @@ class Task:
 
 
 def describe_place(names: Sequence[str], column: int) -> str:
-    """Return a string that identifies a place by its column and, if known, its name.
+    """Describe a place by its column and, if known, its name.
 
     Args:
-        names: The places' names, in column order. There may be fewer names than columns, and names may be empty.
+        names: The places' names, in column order. Trailing names may be missing, and names may be empty.
         column: The column of the place.
 
     >>> describe_place(["Rome", ""], 0), describe_place(["Rome", ""], 1)
@@ -137,7 +138,7 @@ class Album:
 
     @property
     def required_count(self) -> int:
-        """The smallest number of photos that must remain according to both ``keep_at_least`` and ``keep``."""
+        """The smallest number of photos that satisfies both ``keep_at_least`` and ``keep``."""
         return max(self.keep_at_least, int(self.keep.sum()))
 
     @cached_property
@@ -150,7 +151,7 @@ class Album:
 
     @cached_property
     def alternates(self) -> Alternates:
-        """The album with one row per alternate, as the solvers use it. The true location's scores must be finite."""
+        """The album in the form that the solvers use. All scores of the true location must be finite."""
         return Alternates.of(self)
 
 
@@ -206,14 +207,14 @@ class Alternates:
 
     @property
     def slack(self) -> Floats:
-        """(m,) A bound on the rounding error of each row's sum over ``diff``, valid for any set of retained photos."""
+        """(m,) A bound on the rounding error when each row of ``diff`` is summed over any set of retained photos."""
         n = self.diff.shape[1]
         # Each difference is rounded twice, and a sum of n terms is rounded n - 1 more times. Partial sums are at most n
         # * size. The factor 4 is a safety margin.
         return np.asarray(4.0 * np.finfo(np.float64).eps * n * (n + 2) * self.size)
 
     def gain(self, row: int, photo: int) -> Fraction:
-        """Return the exact value of an entry of ``diff``: score for the alternate - true location's score - margin.
+        """Return the exact entry of ``diff``: the alternate's score, minus the true location's score, minus the margin.
 
         A positive result means that the photo favours the alternate over the true location.
         """
@@ -222,7 +223,7 @@ class Alternates:
     def sums(self, retained: Bools) -> Floats:
         """Return the (m,) sums of ``diff`` over the retained photos, in doubles.
 
-        The sum is -inf for an alternate that a retained photo rules out.
+        The sum is -inf for each alternate that a retained photo rules out.
 
         Args:
             retained: (N,) mask of the retained photos.

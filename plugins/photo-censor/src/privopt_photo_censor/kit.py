@@ -1,4 +1,4 @@
-"""The conformance kit's profiles for photo-censor: generated small albums, and an exact brute-force oracle."""
+"""Profiles of photo-censor for the conformance kit, with small generated albums and an exact brute-force oracle."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
 
     Args:
         draw: The Hypothesis function that draws from a strategy.
-        tasks: Whether to draw deletion budgets and any value of top_k. If False, top_k is 1, which every method can
-            solve.
+        tasks: Whether to draw deletion budgets and values of top_k above 1. If False, top_k is 1, because every method
+            can solve such a problem.
     """
     photos, locations = draw(st.integers(1, 5)), draw(st.integers(2, 4))
     # Quarters are exact in doubles and often tie; a margin of 0.1 is not exact.
@@ -65,7 +65,7 @@ def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
 
 
 def _read_scores(problem: GeneratedProblem) -> Any:
-    """Return the (photos, locations) scores of a generated problem."""
+    """Return the scores of a generated problem, as an array of shape (photos, locations)."""
     return np.load(io.BytesIO(problem.files[SCORES]))
 
 
@@ -116,7 +116,7 @@ def _count_protected(album: Album, retained: tuple[int, ...]) -> int:
 
 
 def _find_optimum(problem: PhotoInstance, result: Result) -> float | None:
-    """Find the optimal value of a small problem by brute force; return None if no set of photos meets the task.
+    """Return the optimal value of a small problem, found by brute force, or None if no set of photos meets the task.
 
     The value is the minimum number of deleted photos or, under a budget, the maximum number of protected locations. The
     recorded ``result`` is not used.
@@ -161,7 +161,7 @@ def _check_release(problem: PhotoInstance, release: Deletions, result: Result) -
 def _make_stricter(problem: GeneratedProblem) -> GeneratedProblem | None:
     """Return the problem with top_k increased by 1, which cannot improve the optimum.
 
-    Return None for a budget, for the largest possible k, and for k = 1.
+    The result is None if the problem has a budget, if top_k is already the largest possible value, or if it is 1.
     """
     k = problem.get("privacy.top_k")
     if k is None or k + 1 >= _read_scores(problem).shape[1] or k == 1:

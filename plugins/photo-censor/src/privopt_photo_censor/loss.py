@@ -1,6 +1,6 @@
 """The utility losses of photo-censor.
 
-With a top-k requirement, the loss is the number of deleted photos. With a deletion budget, the number of protected
+With a top-k requirement, the number of deleted photos is minimised. With a deletion budget, the number of protected
 locations is maximised.
 """
 

@@ -69,25 +69,25 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return None if declared.is_scored else POSITIONS
 
     def reading(self, declared: object) -> str:
-        """Return the string that the progress line shows while the problem is loaded."""
+        """Return the text that the progress line shows while the problem is being loaded."""
         assert isinstance(declared, PhotoProblem)  # the caller read it as such
         if declared.photos.folder is None:
             return "problem"
         return "reading and scoring photos" if declared.is_scored else "reading photos"
 
     def load(self, declared: PhotoProblem, file: str) -> PhotoInstance:
-        """Load a problem with the scores or photos that its file names.
+        """Load the scores or photos named by a problem file.
 
         Raises:
-            InputError: The problem file or the data that it names are invalid.
+            InputError: The problem file, or the data it names, are invalid.
         """
         return PhotoInstance.of(declared, file)
 
     def reopen(self, declared: PhotoProblem, file: str, folder: Path) -> tuple[PhotoInstance, Deletions]:
         """Read a problem and its release from a release folder, for ``verify`` and ``report``.
 
-        If the problem names a folder of photos, the folder's contents are read from the record in the release, because
-        the folder may no longer exist.
+        If the problem names a folder of photos, its contents are read from the copy stored in the release, because the
+        folder may no longer exist.
 
         Args:
             declared: The release's problem file.
@@ -124,8 +124,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         """Check that a method can solve the problem.
 
         Raises:
-            InputError: The method needs scores and the problem has none, the method is ``positions`` and the problem
-                has scores, or the method is ``top-1`` and the task is not ``top_k = 1``.
+            InputError: The method needs scores, but the problem has none. The method is ``positions``, but the problem
+                has scores. Or the method is ``top-1``, but the task is not ``top_k = 1``.
         """
         declared, file = problem.declared, problem.file
         if not declared.is_scored and method != POSITIONS:
@@ -159,8 +159,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     def solve(self, problem: PhotoInstance, context: SolveContext) -> Outcome[Deletions]:
         """Choose the photos to keep, prove a bound on the loss, and make clean copies if requested.
 
-        The ``optimal`` method's search proves its own bound. For a baseline, a separate search proves the bound.
-        Without scores, all photos are kept.
+        The search of the method ``optimal`` proves the bound itself. For a baseline, a separate search proves it. If
+        the problem has no scores, all photos are kept.
 
         Raises:
             InputError: Clean copies are requested but the problem has no folder, or a photo has changed.
@@ -197,7 +197,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         )
 
     def _make_plan(self, album: Album, task: Task, context: SolveContext) -> Plan:
-        """Run the method that ``context`` names, and return its plan: the photos to keep, and a bound.
+        """Run the method named by ``context``, and return its plan: the photos to keep, and a bound.
 
         Args:
             album: The scores, and the photos that must stay.
@@ -210,7 +210,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             return top_1(album)
 
         def report(*value_and_cap: int) -> None:
-            """Report the incumbent's value and the bound, converted to the unit of the loss, the smaller one first."""
+            """Convert the incumbent's value and the bound to the unit of the loss, and report the smaller one first."""
             # The search counts retained photos. Their conversion to deleted photos reverses the order, hence the sort.
             context.report("search", 0, *sorted(float(_convert_bound(album, task, count)) for count in value_and_cap))
 
@@ -221,9 +221,9 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     ) -> Mapping[str, Any]:
         """Return details for result.json, computed from the problem and the release.
 
-        The details contain counts, the true location's exact rank before and after the deletions (None without scores)
-        and, for a folder, the photos whose files reveal a position or contain texts. ``method`` and ``recorded`` are
-        not used.
+        The details contain counts, and the true location's exact rank before and after the deletions (None without
+        scores). For a folder, they also list the photos whose files reveal a position or contain texts. ``method`` and
+        ``recorded`` are not used.
         """
         # Without scores there are no ranks, so these entries remain null.
         details: dict[str, Any] = {"deleted": int((~release.retained).sum()), "photos": len(problem.names)}
@@ -246,15 +246,16 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return details
 
     def verify(self, problem: PhotoInstance, release: Deletions, result: Result) -> list[str]:
-        """Check that the clean copies meet the guarantee, and that a second run of a baseline gives the same deletions.
+        """Check that the clean copies meet the guarantee, and that rerunning a baseline yields the same deletions.
 
         Args:
             problem: The problem, with its scores.
             release: The release as it was read from its folder.
-            result: The stated result. If its method is a baseline, which is deterministic, the method is run again.
+            result: The stated result. If its method is a baseline, the method is run again, because baselines are
+                deterministic.
 
         Returns:
-            One sentence for each fault; empty if there are none.
+            A list with one sentence for each fault, empty if there are none.
         """
         if not problem.declared.is_scored:
             return [] if release.retained.all() else [f"deletions.csv: method {POSITIONS} deletes no photo"]
@@ -271,7 +272,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return [] if is_equal else [f"deletions.csv: method {result.method} deletes other photos"]
 
     def proved_bound(self, problem: PhotoInstance, release: Deletions, result: Result, folder: Path) -> float | None:
-        """Verify the stated bound with the case tree in proof.npz, and return it; return None if no bound is stated.
+        """Check that the case tree in proof.npz proves the stated bound. Return the bound, or None if none is stated.
 
         Args:
             problem: The problem, with its scores.
@@ -297,11 +298,11 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return warnings_of(problem, release)
 
     def audit(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Any]:
-        """Measure how uncertain the classifier's posterior is, given the retained photos (AAAI 2020, Equation (1)).
+        """Measure the uncertainty of the classifier's posterior, given the retained photos (AAAI 2020, Equation (1)).
 
         Returns:
-            ``entropy_bits``, the posterior's entropy in bits, and ``bayes_error``, the probability that the best guess
-            is wrong. The mapping is empty if there are no scores, or if the photos rule out every place.
+            A mapping with ``entropy_bits``, the posterior's entropy in bits, and ``bayes_error``, the probability that
+            the best guess is wrong. It is empty if there are no scores, or if the photos rule out every place.
         """
         if not problem.declared.is_scored or np.isneginf(problem.album.scores[release.retained].sum(axis=0)).all():
             return {}  # photos that rule out every place leave no posterior
@@ -311,5 +312,5 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
 
 
 def _convert_bound(album: Album, task: Task, bound: int) -> int:
-    """Convert a bound on retained photos to one on deleted photos or back; under a budget, return it unchanged."""
+    """Convert a bound between numbers of retained and deleted photos. Under a budget, return it unchanged."""
     return album.photos - bound if task.top_k is not None else bound

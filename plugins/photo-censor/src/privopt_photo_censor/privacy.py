@@ -68,7 +68,7 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee stated for the release. For a folder, its statement lists the files that were not scored."""
+        """The guarantee stated for the release. For a folder, it lists the files that were not scored."""
         album, task, folder_contents = self.problem.album, self.problem.declared.task, self.problem.folder_contents
         theta = album.margin
         against = f"a classifier within {theta:g} of this one in every score difference" if theta else "this classifier"
@@ -99,9 +99,9 @@ class TopK(PrivacyConstraint[Deletions]):
     def measure(self, release: Deletions) -> Certificate:
         """Certify a release by the exact rank of the true location.
 
-        In a top-k task, the certificate's ``worst`` and ``allowed`` count locations that rank below the true one. In a
-        budget task, they count deleted photos. The certificate holds if ``worst`` is at most ``allowed`` and if the
-        photos that must stay are retained.
+        The certificate holds if ``worst`` is at most ``allowed`` and all photos that must stay are retained. In a top-k
+        task, these two attributes count locations that rank below the true one. In a budget task, they count deleted
+        photos.
         """
         album, task = self.problem.album, self.problem.declared.task
         protected_count = protected_k(album, release.retained)

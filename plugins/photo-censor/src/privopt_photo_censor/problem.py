@@ -1,7 +1,8 @@
 """The problem file for photo-censor, and the scores or photos that it names.
 
 :class:`PhotoProblem` is the problem file. :class:`PhotoInstance` adds the data: a table of scores, a folder of photos
-scored by a classifier, or a folder without a classifier, whose files are only examined for what they reveal.
+scored by a classifier, or a folder of photos without a classifier. In the last case, the files are only examined for
+what they reveal.
 """
 
 from __future__ import annotations
@@ -76,16 +77,17 @@ class PhotoProblem:
 
 @frozen(kw_only=True, eq=False)
 class PhotoInstance:
-    """A loaded problem: a problem file with the photos' scores or the contents of their folder.
+    """A loaded problem: a problem file, together with the photos' scores or the contents of their folder.
 
     Attributes:
         declared: The problem file.
         file: The name of the problem file, for error messages.
-        names: The photos' file names or, without names, their row numbers from 0.
+        names: The photos' file names, or their row numbers from 0 if they have no names.
         _album: The scores. None for a folder without a classifier.
         folder_contents: The contents of the folder apart from the scored pictures. None if the problem names no folder.
         places: The places' names, if known.
-        model: The classifier that scored the folder and that also scores the clean copies. None if it is not loaded.
+        model: The classifier that scored the folder, and that will score the clean copies. None if no classifier is
+            loaded.
     """
 
     declared: PhotoProblem
@@ -110,14 +112,14 @@ class PhotoInstance:
 
     @classmethod
     def of(cls, declared: PhotoProblem, file: str) -> PhotoInstance:
-        """Load a problem: read its table of scores, or examine its folder and score the photos with its classifier.
+        """Load a problem: read its table of scores, or examine its folder of photos and score them with its classifier.
 
         Args:
             declared: The problem file.
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: The problem file or the data that it names are invalid. The error lists all faults.
+            InputError: The problem file, or the data it names, are invalid. The error lists all faults.
         """
         # Keys are checked before any photo is opened, because opening photos may take long.
         _find_key_faults(declared, file).check()
@@ -180,7 +182,7 @@ class PhotoInstance:
             folder_contents: The contents of the folder apart from the scored pictures. None if the problem names no
                 folder.
             places: The places' names, if known.
-            model: The classifier that also scores the clean copies. None if no classifier is loaded.
+            model: The classifier that will score the clean copies. None if no classifier is loaded.
 
         Raises:
             InputError: A key refers to a photo, location or count that does not exist. The error lists all faults.
@@ -208,7 +210,7 @@ class PhotoInstance:
 
 
 def _find_key_faults(declared: PhotoProblem, file: str) -> Faults:
-    """Return a fault for each missing key and each contradiction between keys. No data are read.
+    """Return a fault for each missing key and each contradiction between keys, without reading any data.
 
     Args:
         declared: The problem file.

@@ -3,8 +3,8 @@
 Solvers propose sets of photos; this module decides whether a set protects the true location. Let S_ij be photo i's
 score for location j, t the true location, and theta the margin, which is added to the true location's score for each
 photo. Location j ranks at or above the true one if the sum of ``S_ij - S_it - theta`` over the posted photos i is
-non-negative. The sign is taken from a single :func:`math.fsum` over all scores, which rounds correctly and only once.
-Two separate sums, or differences computed first, could yield the wrong sign.
+non-negative. The sign is taken from a single :func:`math.fsum` over all scores, which rounds only once, and correctly.
+Comparing two rounded sums, or adding rounded differences, could yield the wrong sign.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def exact_sign(score: list[float], true: list[float], margin: float) -> int:
 def protected_k(album: Album, retained: Bools | None = None) -> int:
     """Return the number of locations that rank at or above the true one if the given photos are posted.
 
-    A location is counted if its total score over the posted photos is at least the true location's total score plus the
-    margin for each photo. Ties count, including ties at -inf. If no photo is posted, all locations tie.
+    A location is counted if its total score over the posted photos is at least the true location's total, with the
+    margin added for each photo. Ties count, including ties at -inf. If no photo is posted, all locations tie.
 
     Args:
         album: The scores.

@@ -1,7 +1,6 @@
 """The release of photo-censor: the photos that may be posted, the list of clean copies, and a record of the folder.
 
-The release for a folder contains everything that verification and the report need, so that both work without the
-photos.
+The release for a folder contains everything that is needed to verify it and to write its report without the photos.
 """
 
 from __future__ import annotations
@@ -50,10 +49,10 @@ COLUMNS: Final = (
 
 @frozen(kw_only=True, eq=False)
 class Deletions(Release):
-    """A release: the decision for each photo of an album, and the clean copies of the retained photos.
+    """A release of photo-censor: the decision for each photo of an album, and the clean copies of the retained photos.
 
     Attributes:
-        private_folder: Always True: only the owner may read the release folder, because it names the photos.
+        private_folder: Always True: the release folder names the photos, so only its owner may read it.
         problem: The problem. For a folder of photos, the scores and the folder's contents are written with the release,
             so that verification does not need the photos.
         retained: (N,) Whether each photo may be posted.
@@ -81,8 +80,9 @@ class Deletions(Release):
     def write(self, folder: Path) -> None:
         """Write the release to a folder.
 
-        The decision for each photo is written to ``deletions.csv``. For a folder of photos, the metadata, the names of
-        files left out, thumbnails, the list of copies and the scores are written as well.
+        The decision for each photo is written to ``deletions.csv``. If the problem names a folder of photos, the
+        metadata, the names of the files left out, the thumbnails, the list of copies and the scores are written as
+        well.
         """
         write_columns(folder / TABLE, {"photo": self.names, "deleted": (~self.retained).astype(np.int64)})
         # If clean copies were requested (--copy-to), a list states which file is the copy of which photo.
@@ -117,8 +117,8 @@ class Deletions(Release):
     def read(cls, folder: Path, problem: PhotoInstance) -> Deletions:
         """Read a release from its folder.
 
-        This reads the decision for each photo. For a folder of photos, it also reads the list of clean copies and their
-        scores.
+        The decision for each photo is read. If the problem names a folder of photos, the list of clean copies and their
+        scores are read as well.
 
         Raises:
             InputError: A file is missing or malformed, or its photos differ from the problem's.
@@ -137,8 +137,8 @@ class Deletions(Release):
 def find_carriers(release: Deletions) -> tuple[str, ...]:
     """Return the names of the retained photos whose files contain a position in their metadata.
 
-    Such a file reveals the place, whatever the picture shows. If the problem has a table of scores instead of photos,
-    the result is empty.
+    Such a file reveals the place, whatever the picture shows. The result is empty if the problem has a table of scores
+    instead of photos.
     """
     folder_contents = release.problem.folder_contents
     positioned = set(folder_contents.photos_with_position if folder_contents is not None else ())
@@ -181,7 +181,7 @@ def _read_deletions(folder: Path) -> tuple[tuple[str, ...], list[bool]]:
 
 
 def _read_copies(path: Path, retained: Collection[str]) -> tuple[Copy, ...] | None:
-    """Read copies.csv, which lists the clean copy of each retained photo; return None if the file does not exist.
+    """Read copies.csv, which lists the clean copy of each retained photo. Return None if the file does not exist.
 
     Args:
         path: The path of copies.csv.
@@ -202,8 +202,8 @@ def _read_copies(path: Path, retained: Collection[str]) -> tuple[Copy, ...] | No
 def read_scores(folder: Path, photos: int) -> dict[str, NDArray[Any]]:
     """Read the arrays in scores.npz.
 
-    They are ``scores`` (photos, locations), ``true`` (the column of the true location), ``places`` (the locations'
-    names) and, if copies were made, ``copies`` (copies, locations).
+    They are ``scores``, of shape (photos, locations); ``true``, the column of the true location; ``places``, the
+    locations' names; and, if copies were made, ``copies``, their scores, of shape (copies, locations).
 
     Args:
         folder: The release folder.
@@ -226,7 +226,7 @@ def read_scores(folder: Path, photos: int) -> dict[str, NDArray[Any]]:
 
 
 def _read_copy_scores(folder: Path, copies: tuple[Copy, ...] | None, album: Album) -> Floats | None:
-    """Read the (copies, locations) scores of the clean copies from scores.npz; return None if there are no copies.
+    """Read the scores of the clean copies from scores.npz. Return None if there are no copies.
 
     Args:
         folder: The release folder.
@@ -234,7 +234,7 @@ def _read_copy_scores(folder: Path, copies: tuple[Copy, ...] | None, album: Albu
         album: The album, which determines the shape of the scores.
 
     Raises:
-        InputError: There are scores but no copies, or copies but no scores, or the scores have the wrong shape.
+        InputError: Only one of the scores and the copies is present, or the scores have the wrong shape.
     """
     scores = read_scores(folder, album.photos).get("copies")
     expected_shape = None if copies is None else (len(copies), album.locations)
@@ -250,7 +250,7 @@ def _read_copy_scores(folder: Path, copies: tuple[Copy, ...] | None, album: Albu
 
 
 def read_folder_contents(folder: Path) -> FolderContents:
-    """Read the record of a folder of photos from a release: metadata, the names of files left out, and thumbnails.
+    """Read what a release records of a folder of photos: metadata, the names of files left out, and thumbnails.
 
     Args:
         folder: The release folder.

@@ -35,7 +35,7 @@ TINY: Final = 1e-300
 def compute_true_probabilities(album: Album) -> Floats:
     """Return the (N,) probabilities P(true place | photo), which show how much each photo reveals by itself.
 
-    Scores are normalised first, because they are log-probabilities only up to a constant for each photo.
+    Scores are normalised first, because each photo's scores are log-probabilities only up to a constant.
     """
     # The largest score of a row is subtracted, so that exp does not overflow. In a row of -inf, 0 takes its place.
     max_scores = np.where(np.isneginf(album.scores).all(axis=1), 0.0, album.scores.max(axis=1))[:, None]
@@ -45,14 +45,14 @@ def compute_true_probabilities(album: Album) -> Floats:
 
 @use_theme
 def guess_figure(album: Album, retained: Bools, title: str, places: Sequence[str] = ()) -> Figure:
-    """Draw a bar chart of the classifier's posterior over the most likely places, given a set of photos.
+    """Draw a bar chart of the most likely places and the classifier's posterior for each, given a set of photos.
 
     The true place is always shown, in a different colour.
 
     Args:
         album: The scores.
         retained: (N,) mask of the photos that the classifier sees.
-        title: The first part of the figure's title, to which the rank of the true place is appended.
+        title: The beginning of the figure's title. The rank of the true place is appended to it.
         places: The places' names, if known.
     """
     chances, true_rank = belief(album, retained), rank(album, retained)
@@ -60,7 +60,7 @@ def guess_figure(album: Album, retained: Bools, title: str, places: Sequence[str
     frequency = Counter(places)
 
     def name(place: int) -> str:
-        """Return a place's name if it is unique, and otherwise a description that includes its column."""
+        """Return a place's name if it is unique, or else a description that includes its column."""
         is_unique = place < len(places) and places[place] and frequency[places[place]] == 1
         return places[place] if is_unique else describe_place(places, place)
 
@@ -154,12 +154,12 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
         return sections
 
     def geo(self, problem: PhotoInstance, release: Deletions, result: Result) -> Layer | None:
-        """Return a map layer with the photos' positions, or None if photos are scored or no position is known."""
+        """Return a map layer with the photos' positions, or None if the photos are scored or no position is known."""
         return None if problem.declared.is_scored else folder_layer(problem)
 
 
 def _describe_metadata(release: Deletions) -> str:
-    """Return sentences on what the retained photos' files reveal, and on which files may be posted."""
+    """Return sentences that say what the retained photos' files reveal, and which files may be posted."""
     if release.copies is not None:
         verb = "was" if len(release.copies) == 1 else "were"
         return (
@@ -186,7 +186,7 @@ def _describe_metadata(release: Deletions) -> str:
 
 
 def _make_tiles(album: Album, release: Deletions) -> Markup:
-    """Return HTML with a tile for each photo: its status, its metadata, and P(true place | photo) as a bar.
+    """Return HTML with one tile per photo, which shows its status, its metadata, and P(true place | photo) as a bar.
 
     Args:
         album: The scores.

@@ -1,4 +1,4 @@
-"""Readers for tables of log-probabilities or probabilities, one row per photo, in ``.npy`` or ``.csv`` files."""
+"""Read tables of log-probabilities or probabilities, with one row per photo, from ``.npy`` or ``.csv`` files."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
 
 
 def _refuse_cells(file: File, values: Floats, is_invalid: Bools, expectation: str) -> None:
-    """Raise an InputError that lists all invalid cells of a table, if there are any.
+    """Check that a table has no invalid cells.
 
     Args:
         file: The table's file, for the error message.
@@ -127,7 +127,7 @@ def _refuse_cells(file: File, values: Floats, is_invalid: Bools, expectation: st
         expectation: A description of valid cells, for the error message.
 
     Raises:
-        InputError: A cell is invalid.
+        InputError: At least one cell is invalid. The error lists all of them.
     """
     cells = np.argwhere(is_invalid).tolist()
     faults = (Fault(file.name, f"row {r}, column {c} (from 0)", str(values[r, c]), expectation) for r, c in cells)

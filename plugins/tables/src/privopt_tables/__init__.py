@@ -1,1 +1,1 @@
-"""Protect files, data frames, sentences and traces with metric DP, also in DuckDB, Polars, Spark and Dask."""
+"""Protect files, data frames, sentences and traces with metric DP, with support for DuckDB, Polars, Spark and Dask."""

@@ -1,7 +1,7 @@
-"""Apply a release to a table, from file to file (optionally as a repeatable batch) or in memory.
+"""Apply a release to a table in a file, optionally as a repeatable batch, or to a table in memory.
 
-:func:`.apply_parts.apply_parts` does the work in both cases. This module opens and checks files, and converts in-memory
-tables and arrays.
+In both cases, :func:`.apply_parts.apply_parts` draws the reports. This module opens and checks files, and converts
+in-memory tables and arrays.
 """
 
 from __future__ import annotations
@@ -62,13 +62,14 @@ def apply(
     progress: Progress | None = None,
     announce: Callable[[str], object] | None = None,
 ) -> ApplySummary:
-    """Write a copy of a table in which reports replace the columns that hold the secret.
+    """Write a copy of a table in which the columns that hold the secret are replaced by reports.
 
     Args:
         folder: The release folder, which is verified before it is used.
         table: The file of the table, for example CSV or Parquet.
-        out: The file to write, as CSV or Parquet according to its ending. It is written completely or not at all.
-        secret: The columns that hold the secret, including those of every position.
+        out: The file to write, in the format given by its ending, CSV or Parquet. It is written completely or not at
+            all.
+        secret: The columns that hold the secret.
         options: How the release is applied. None means the default options.
         force: Whether ``out`` may be replaced if it exists.
         progress: Called with the progress so far, such as the number of protected rows.
@@ -132,15 +133,15 @@ def apply(
 
 
 def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
-    """Refuse to repeat a finished batch with a different table, release or options.
+    """Check that a finished batch is repeated with the same table, release and options.
 
     The protected table of a finished batch is not written again, so new options would have no effect. For example, a
-    column that the new options drop would remain in the table.
+    column to be dropped would remain in the table.
 
     Args:
         batch: The finished batch, with the record of its inputs.
-        source: The current table and release, as :func:`_describe_source` describes them.
-        options: The current options, as :func:`_describe_options` describes them.
+        source: The current table and release, as returned by :func:`_describe_source`.
+        options: The current options, as returned by :func:`_describe_options`.
 
     Raises:
         UsageError: The table, the release or an option differs. The message names the options that differ.
@@ -162,8 +163,8 @@ def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
 def _describe_options(secret: Secret, options: ApplyOptions) -> dict[str, Any]:
     """Return the secret columns and the options that determine a batch's output, keyed by the names used in messages.
 
-    The values are JSON data. The key for hashing columns is replaced by its SHA-256 digest. The batch's name and its
-    ledger are left out, because they identify the batch itself.
+    The values can be stored as JSON. The key for hashing columns is replaced by its SHA-256 digest. The batch's name
+    and ledger are omitted, because they identify the batch itself.
     """
     values = asdict(evolve(options, charge=None, subject=options.subject_column, hash_key=None))
     values["secret"] = asdict(secret)
@@ -182,8 +183,8 @@ def _describe_options(secret: Secret, options: ApplyOptions) -> dict[str, Any]:
 def _describe_source(folder: Path, table: Path) -> str:
     """Return a string that identifies a batch's inputs: the release and the table file.
 
-    The file is identified by its name, size and modification time. A finished batch can be repeated only if this string
-    is unchanged. The string contains no digest of the table, because anyone who reads a digest could use it to test
+    A finished batch can be repeated only if this string is unchanged. The file is identified by its name, size and
+    modification time, but not by a digest of its contents, because anyone with access to a digest could use it to test
     guesses at a row's secret.
     """
     status = table.stat()
@@ -200,7 +201,7 @@ def _open_target(
         out: The file to write.
         ending: The ending of the file name, which determines the format.
         force: Whether an existing file may be replaced.
-        progress: Called before the parts of the file are combined.
+        progress: Called before the parts of the file are combined, or None.
         batch: The batch, which records that the file is about to get its final name. None if there is no batch.
     """
     with new_file(out, force=force) as path:
@@ -277,14 +278,14 @@ def _apply_to_array(opened: OpenedFolder, array: NDArray[Any], options: ApplyOpt
     Args:
         opened: The verified release.
         array: The ids or positions.
-        options: How the release is applied. Options that name columns of a table are refused.
+        options: How the release is applied. Options that refer to columns of a table are rejected.
 
     Returns:
         The reports, in an array with the shape of the input, and notes to show to the user.
 
     Raises:
-        UsageError: An option names columns, the array has another shape, or positions are given although the outputs
-            have no coordinates.
+        UsageError: An option refers to columns, the array has another shape, or positions are given although the
+            outputs have no coordinates.
     """
     if options.subject is not None:
         raise UsageError("table must be one with a column of subjects, got an array")
@@ -311,7 +312,7 @@ def _apply_to_array(opened: OpenedFolder, array: NDArray[Any], options: ApplyOpt
 def _remove_metadata(table: T) -> T:
     """Return an Arrow or pandas table without its metadata, and any other table unchanged.
 
-    Metadata may describe columns that were dropped. GeoParquet metadata, for example, contain the bounding box of all
+    Metadata may reveal values of dropped columns. For example, GeoParquet metadata contain the bounding box of all
     positions.
     """
     native: Any = table
@@ -336,7 +337,7 @@ def _restore_geometry(table: object, frame: T, column: str, protector: PositionP
         table: The GeoDataFrame that was protected.
         frame: The protected table, with the coordinates of the reports in columns.
         column: The name of the geometry column.
-        protector: The protector of the table, which names the coordinate columns and their unit.
+        protector: The protector of the table, which specifies the coordinate columns and their unit.
     """
     # Outputs without coordinates give no geometries.
     if protector.outputs is None:

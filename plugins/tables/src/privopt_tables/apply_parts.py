@@ -1,7 +1,7 @@
 """Apply a release to a table part by part, for tables in files and in memory (:mod:`.apply`).
 
-Privacy and correct accounting depend on the order of the steps: the whole table is read before anybody is charged, and
-every row is charged durably before its report is drawn.
+Privacy and correct accounting depend on the order of the steps. The whole table is read before anybody is charged, and
+each row's charge is stored durably before its report is drawn.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ after each part."""
 
 @frozen(kw_only=True)
 class ApplySummary:
-    """A summary of what ``apply`` did.
+    """The outcome of applying a release to a table.
 
     Attributes:
         rows: The number of rows in the table.
@@ -93,7 +93,7 @@ class ApplySummary:
 
 
 def cost_of_row(opened: OpenedFolder, options: ApplyOptions, purpose: str) -> Cost:
-    """Return the charge for a row: the cost of one report times the number of positions in the row.
+    """Return the charge for one row: the cost of a report times the number of positions in the row.
 
     Args:
         opened: The verified release.
@@ -128,10 +128,10 @@ def apply_parts(
         secret: The columns that hold the secret.
         options: How the release is applied.
         target: A context manager that yields a function to write the protected parts. If no row received a report, the
-            error is raised inside its ``with`` block.
+            error is raised inside the manager's ``with`` block.
         purpose: The purpose of the charges in words, for the ledger.
         dashes: The prefix of option names in messages, such as ``--``.
-        batch: The batch, which makes it possible to continue an interrupted run. None if there is no batch.
+        batch: The batch, with which an interrupted run can be continued. None if there is no batch.
         progress: Called with the progress so far, such as the number of protected rows.
         announce: Called, before anything is charged, with a sentence that states what a row costs its subject.
 
@@ -207,7 +207,7 @@ def apply_parts(
 
 
 def _describe_unreadable(source: GeoSource) -> tuple[str, ...]:
-    """Return a note on columns that are left out because their type cannot be read. Empty if there are none."""
+    """Return a note on the columns omitted because their type cannot be read, or an empty tuple if there are none."""
     if not source.unreadable:
         return ()
     names = ", ".join(source.unreadable)
@@ -228,9 +228,9 @@ def _protect_parts(
         parts: The parts of the table, in order.
         source: The source of the table, whose name is added to error messages.
         protector: The protector that draws the reports.
-        write: Writes a part with its reports.
-        digest: A second digest, to which the rows are added as they are read. The caller compares it with the digest of
-            the first reading. None if there is no batch.
+        write: Function that writes a part with its reports.
+        digest: A digest to which the rows are added as they are read. The caller compares it with the digest from the
+            first pass over the table. None if there is no batch.
         progress: Called after each part with the number of protected rows so far.
     """
     rows, start = 0, time.perf_counter()
@@ -255,7 +255,7 @@ def _begin_batch(batch: Batch, charger: RowCharger, digest: Digest) -> None:
     Args:
         batch: The batch.
         charger: The charger, which reads the batch's earlier charges from the ledger.
-        digest: The digest of the release, the options and the rows.
+        digest: The digest of the inputs: the release, the options and the rows.
 
     Raises:
         DoesNotHoldError: The batch has charges, but its record is missing.
@@ -271,7 +271,7 @@ def _begin_batch(batch: Batch, charger: RowCharger, digest: Digest) -> None:
 def _drop_leaks(
     protector: RowProtector, source: GeoSource, options: ApplyOptions, progress: Progress | None
 ) -> RowProtector:
-    """Return a protector that drops every column whose values reveal the secret in any part of the table.
+    """Return a protector that also drops every column whose values reveal the secret in any part of the table.
 
     All parts are searched before anything is charged or written, because a column may reveal the secret only in the
     last rows.
@@ -330,9 +330,9 @@ def columns_to_search(protector: RowProtector, frame: nw.DataFrame[Any], options
 def drop_columns(protector: P, search: ColumnSearch, names: Sequence[str], options: ApplyOptions) -> P:
     """Return a protector that drops the columns in which a search has found the secret.
 
-    A column for another position, such as the other end of a trip, may contain the secret in some rows, such as those
-    of round trips. A column whose name suggests a position is therefore dropped only if it contains the secret in at
-    least half of the rows. If it contains the secret in fewer rows, it stays, and the user gets a warning.
+    A column for another position, such as the other end of a trip, may contain the secret in some rows, for example in
+    round trips. A column whose name suggests a position is therefore dropped only if it contains the secret in at least
+    half of the rows. If it contains the secret in fewer rows, it is kept, and a warning is added.
 
     Args:
         protector: The protector to modify.
@@ -360,8 +360,8 @@ def _read_through(
     Args:
         source: The table.
         charger: The charger, which records the first row without a subject and the first without a usable time.
-        protector: The protector, which adds the rows to the digest.
-        digest: The digest of a batch, which is modified in place. None if there is no batch.
+        protector: The protector, which adds the rows to ``digest``.
+        digest: The batch's digest, which is updated. None if there is no batch.
         progress: Called after each part.
     """
     rows = 0
@@ -385,7 +385,7 @@ def _digest_of_options(batch: Batch, sums: str, options: ApplyOptions, source: G
         batch: The batch, with the key of the digest.
         sums: The SHA-256 digest of the release's file of checksums.
         options: How the release is applied.
-        source: The table, whose column names are included.
+        source: The table, whose column names are included in the digest.
     """
     digest = Digest(batch.key())
     # The path of the key file is left out, because it has no effect on the reports and the file may be moved between
@@ -424,13 +424,13 @@ def _make_protector(
 ) -> RowProtector:
     """Return the protector that draws reports for a table's rows from a release.
 
-    A matrix can be used for positions, ids and words. Any other release can be used only for positions or ids.
+    A release with a matrix can protect positions, ids and words. Any other release can protect only positions or ids.
 
     Args:
         opened: The verified release and its problem.
         secret: The columns that hold the secret.
         options: How the release is applied.
-        charger: Charges each row to its subject. None if there is no ledger.
+        charger: The charger, which charges each row to its subject. None if there is no ledger.
         coins: The source of the batch's random bytes. None if there is no batch.
 
     Raises:
@@ -453,7 +453,7 @@ def _make_protector(
 def combine_secret(
     columns: Mapping[str, str | None], positions: Mapping[str, Sequence[str]], text: str | None = None, dashes: str = ""
 ) -> Secret:
-    """Return the columns that hold the secret: a single position or id, several named positions, or sentences.
+    """Combine the columns that hold the secret: a single position or id, several named positions, or sentences.
 
     Args:
         columns: The columns of a single position or id, keyed by what they contain. None for a column that is not

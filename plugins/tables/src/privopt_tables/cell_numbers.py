@@ -1,4 +1,4 @@
-"""Convert cells of any type to strings, and extract the numbers and angles in them, one column at a time."""
+"""Convert the cells of a column to strings, and extract the numbers and angles in them."""
 
 from __future__ import annotations
 
@@ -60,8 +60,9 @@ class CellNumbers:
         values: (R,) The absolute values.
         errors: (R,) The place value of each number's last digit, such as 0.01 for 2.25.
         cells: (R,) The index of the cell in which each number occurs, ascending.
-        ranks: (R,) The index of each number within its cell, or -1 for an alternative reading of the same digits.
-        counts: (R,) How many numbers of the same kind the cell contains.
+        ranks: (R,) The index of each number within its cell, or -1 if the same digits have also been read in another
+            way.
+        counts: (R,) How many numbers of the same kind each number's cell contains.
     """
 
     values: Floats
@@ -71,14 +72,14 @@ class CellNumbers:
     counts: Ints
 
     def take(self, indices: Ints) -> CellNumbers:
-        """Return the numbers at the given indices, as another :class:`CellNumbers`."""
+        """Return a new instance with only the numbers at the given indices."""
         return CellNumbers(
             self.values[indices], self.errors[indices], self.cells[indices], self.ranks[indices], self.counts[indices]
         )
 
     @classmethod
     def concatenate(cls, parts: Sequence[CellNumbers]) -> CellNumbers:
-        """Combine several objects into one, sorted by cell."""
+        """Combine several instances into one, sorted by cell."""
         cells = np.concatenate([part.cells for part in parts])
         values, errors = (np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "errors"))
         ranks, counts = (np.concatenate([getattr(part, name) for part in parts]) for name in ("ranks", "counts"))
@@ -141,7 +142,7 @@ def numbers_of_column(column: nw.Series[Any]) -> CellNumbers | None:
 
 
 def _last_digits(values: Floats) -> Floats:
-    """Return the place value of each double's last decimal digit: 1 for a whole number, 0.01 for 2.25."""
+    """Return the place value of each double's last decimal digit, such as 1 for a whole number or 0.01 for 2.25."""
     errors = np.full(len(values), 10.0**-_MAX_DECIMALS)
     remaining = np.arange(len(values))
     for decimals in range(_MAX_DECIMALS):
@@ -161,8 +162,8 @@ def _single_numbers(values: Floats, errors: Floats, cells: Ints) -> CellNumbers:
 def numbers_of_texts(texts: pl.Series, max_cells: int) -> CellNumbers:
     """Extract the numbers in a column of strings.
 
-    Every cell that consists of a single number is read. Of the other cells that contain digits, at most ``max_cells``
-    are read, evenly spaced.
+    All cells that consist of a single number are read. Of the other cells that contain digits, an evenly spaced
+    selection of at most ``max_cells`` is read.
 
     Args:
         texts: The cells.
@@ -199,8 +200,8 @@ def _extract(cells: pl.Series, rows: Ints) -> list[CellNumbers]:
         rows: The row index of each cell in the column.
 
     Returns:
-        The numbers, with a list entry for each kind and pattern that occurs. Angles and numbers with decimal commas
-        have the rank -1, because their digits are also read as plain numbers.
+        A list of the numbers, with one entry for each kind and pattern that occurs. Angles and numbers with decimal
+        commas have the rank -1, because their digits are also read as plain numbers.
     """
     tokens, places, ranks, counts = _tokens(cells, _NUMBER)
     # Only plain numbers have ranks, because the other readings use the same digits.
@@ -251,12 +252,12 @@ def _tokens(cells: pl.Series, pattern: str) -> tuple[pl.Series, Ints, Ints, Ints
 
 
 def _parse(tokens: pl.Series) -> tuple[Floats, Floats]:
-    """Parse numbers, and return their values and the place value of each number's last digit."""
+    """Parse numbers, and return their values and the place values of their last digits."""
     return tokens.cast(pl.Float64, strict=False).fill_null(0.0).to_numpy(), _last_decimals(tokens)
 
 
 def _last_decimals(tokens: pl.Series) -> Floats:
-    """Return the place value of the last digit of each number: 0.01 for 2.25, 100 for 1.5e3."""
+    """Return the place value of each number's last digit, such as 0.01 for 2.25 or 100 for 1.5e3."""
     # The number of characters after the point, or 0 if there is no point.
     decimals = (tokens.str.len_bytes().cast(pl.Int64) - tokens.str.find(".", literal=True) - 1).fill_null(0)
     powers = -decimals.to_numpy().astype(np.float64)

@@ -1,9 +1,9 @@
 """Charge rows to their subjects before anything secret is read.
 
-Charges and refusals are visible, so they must not depend on secrets. The subjects alone determine which rows are
-charged, and a row without a usable position is charged like any other (ADR 15). If reports are stored and repeated
-("sticky"), only the first visit to a place is charged, so the charges also reveal when a subject returns to a place.
-Rows without a position count as visits to one extra place.
+Charges and refusals are visible, so they must not depend on secrets. Which rows are charged depends only on the
+subjects, and a row without a usable position is charged like any other (ADR 15). There is one exception. If reports are
+stored and repeated ("sticky"), only the first visit to a place is charged, so the charges reveal when a subject returns
+to a place. Rows without a position count as visits to one additional place.
 """
 
 from __future__ import annotations
@@ -53,18 +53,19 @@ class RowCharger:
     """Charges the rows of a table to their subjects while the ledger is open.
 
     Attributes:
-        charge: The ledger to charge, the column of subjects, and whether reports are stored and repeated (``sticky``).
+        charge: The settings: the ledger to charge, the column of subjects, and whether reports are stored and repeated
+            (``sticky``).
         cost: The cost of one row.
         time: The column with the time of each row, which determines the period to charge if the ledger has a calendar
             limit.
-        earlier_charges: In a batch, the amounts that earlier runs charged to each account, in order. An amount is
-            removed when it is matched with a row. None if there is no batch.
+        earlier_charges: In a batch, the amounts charged to each account by earlier runs, in order. An amount is removed
+            when it is matched with a row. None if there is no batch.
         forms: The formats of subjects and times.
         charged_count: The number of rows charged so far.
         first_without_subject: The index of the first row without a subject. None until such a row is read.
         first_without_time: The index of the first row without a usable time. None until such a row is read.
         _ledger: The open ledger, inside the ``with`` block of `open_ledger`.
-        _stack: Closes the ledger and the file of stored reports at the end of that block.
+        _stack: An exit stack that closes the ledger and the file of stored reports at the end of that block.
         _stored_reports: The file of stored reports. None until the first row is charged. Always None if reports are not
             stored.
         _calendar: The calendar of the ledger's limit. None if the limit does not count by calendar periods.
@@ -106,7 +107,7 @@ class RowCharger:
 
     @property
     def _limit(self) -> Limit | None:
-        """The ledger's limit in the unit in which rows are charged, or None if there is no such limit."""
+        """The ledger's limit for the unit in which rows are charged, or None if there is no such limit."""
         return self._ledger.limit_of(self.cost.account)
 
     @property
@@ -126,7 +127,7 @@ class RowCharger:
         """Begin or continue a batch: read its earlier charges from the ledger, and charge rows for it from now on.
 
         Raises:
-            UsageError: The ledger contains charges from a batch with this name, but the batch's key is missing.
+            UsageError: The ledger contains charges for a batch with this name, but the batch's key is missing.
         """
         purpose = batch.purpose(self._ledger.purposes())
         self.cost = evolve(self.cost, purpose=purpose)
@@ -155,7 +156,7 @@ class RowCharger:
         return periods_of(self.forms.times(frame[self.time]), self._calendar)
 
     def note_skipped_rows(self, frame: nw.DataFrame[Any], first: int) -> None:
-        """Record the first row without a subject and the first without a usable time, without charging anybody.
+        """Record the first row without a subject and the first row without a usable time. Nobody is charged.
 
         Args:
             frame: Rows of the table.
@@ -193,16 +194,16 @@ class RowCharger:
         find_places: Callable[[Ints], RowPlaces],
         position_count: int,
     ) -> RowOutputs:
-        """Charge the rows of a table durably, then draw reports for the rows that the limit allows.
+        """Store the charges for the rows of a table durably, then draw reports for the rows permitted by the limit.
 
         If reports are stored ("sticky"), only a subject's first visit to a place is charged. The report drawn for that
         visit is stored and repeated at later visits.
 
         Args:
             frame: Rows of the table.
-            draw: Draws the reports for rows, given their indices in ``frame``.
-            find_places: Finds the places of rows, given their indices in ``frame``. It is called only if reports are
-                stored. A place must be a fixed function of the row's position.
+            draw: Function that draws the reports for rows, given their indices in ``frame``.
+            find_places: Function that finds the places of rows, given their indices in ``frame``. It is called only if
+                reports are stored. A place must be a fixed function of the row's position.
             position_count: The number P of positions in each row. It must be 1 if reports are stored.
 
         Returns:
@@ -236,8 +237,9 @@ class RowCharger:
         """Find the rows of ``frame`` that have a subject and, if there is a calendar, a period.
 
         Returns:
-            The indices, subjects and periods of these rows. The last item, shape (B,), covers all rows: the reason why
-            a row cannot be charged, as an index into :data:`REASONS`, or -1 for a row that can be charged.
+            Four items. The first three are the indices, subjects and periods of these rows. The last one, of shape
+            (B,), covers all rows: it contains an index into :data:`REASONS` for each row that cannot be charged, and -1
+            for each row that can.
         """
         names, periods = self.subjects(frame), self.periods(frame)
         has_subject = np.array([name is not None for name in names], dtype=bool)
@@ -252,7 +254,7 @@ class RowCharger:
 
         Args:
             frame: Rows of the table.
-            times: (B,) The multiple of the row cost to charge for each row, 0 for a row that needs no draw. None means
+            times: (B,) For each row, the multiple of the row cost to charge; 0 for a row that needs no draw. None means
                 1 for every row.
 
         Returns:
@@ -271,7 +273,7 @@ class RowCharger:
     def charge_subjects(
         self, subjects: Sequence[str], cost: Cost, periods: Sequence[str | None], times: Sequence[int] | None = None
     ) -> list[bool]:
-        """Charge rows to their subjects durably, and return whether the limit allows each row.
+        """Charge rows to their subjects durably, and return whether each row is permitted by the limit.
 
         Args:
             subjects: The subject of each row.
@@ -294,14 +296,14 @@ class RowCharger:
         periods: Sequence[str | None],
         times: Sequence[int] | None = None,
     ) -> list[bool]:
-        """Charge those rows of a batch that no earlier run has charged, and return whether each row is granted.
+        """Charge the rows of a batch that have not been charged by an earlier run. Return whether each row is granted.
 
-        The rows of an account are charged in order, and once a row is refused, every later row that costs at least as
-        much is refused too. Earlier charges can therefore be matched with rows in order: each belongs to the next row
-        with the same cost. The rows in between were refused before and are refused again.
+        The rows of an account are charged in order. Once a row is refused, every later row that costs at least as much
+        is refused too. Earlier charges can therefore be matched with rows in order. Each charge belongs to the next row
+        with the same cost. Any rows in between were refused before, and are refused again.
 
         Args:
-            earlier_charges: The amounts that earlier runs charged to each account, in order. Amounts are removed when
+            earlier_charges: The amounts charged to each account by earlier runs, in order. Amounts are removed when
                 they are matched with a row.
             subjects: The subject of each row.
             cost: The cost of one row.
@@ -356,9 +358,9 @@ class RowCharger:
             rows: (B,) The indices of the rows.
             subjects: The subject of each of these rows.
             period: The calendar period to which first visits are charged. None if the ledger has no calendar limit.
-            draw: Draws the reports for rows, given their indices.
-            find_places: Finds the places of rows, given their indices. A place must be a fixed function of the row's
-                position.
+            draw: Function that draws the reports for rows, given their indices.
+            find_places: Function that finds the places of rows, given their indices. A place must be a fixed function
+                of the row's position.
 
         Returns:
             The reports of these rows, as described in :data:`RowOutputs` with one position per row.
@@ -394,7 +396,7 @@ class RowCharger:
         return outputs[:, None], np.where(is_refused, _BUDGET_SPENT, reason)
 
     def price(self, counted: str, cost: Cost | None = None) -> str:
-        """Return a sentence that states the cost of an item, such as a row, and how many items the limit allows.
+        """Return a sentence that states the cost of an item, such as a row, and how many items the limit permits.
 
         Args:
             counted: The noun for the item that is charged, such as "row".

@@ -1,4 +1,4 @@
-"""Handle the columns that remain in a protected table: hash them on request, and warn about unhashed ids of people."""
+"""Handle the columns that remain in a protected table. Hash them on request, and warn about unhashed ids of people."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ __all__ = ["ColumnHashes", "check_column_options", "describe_clear_ids", "descri
 
 @frozen(kw_only=True)
 class ColumnHashes:
-    """Replaces the cells of given columns with keyed hashes.
+    """A replacement of the cells of given columns with keyed hashes.
 
-    The hashes are keyed because unkeyed hashes hide nothing: anyone with a list of ids could hash them all and compare
-    the results.
+    Unkeyed hashes would hide nothing, because anyone with a list of ids could hash them all and compare the results.
 
     Attributes:
         columns: The names of the columns to hash.
@@ -62,7 +61,7 @@ class ColumnHashes:
 
 
 def read_column_key(path: Path) -> bytes:
-    """Return the key for hashing columns, derived from the key in a file. If the file is missing, it is created.
+    """Return the key for hashing columns, which is derived from the key in a file. A missing file is created.
 
     Raises:
         InputError: The file does not contain a key.
@@ -84,7 +83,7 @@ def check_column_options(
 
     Raises:
         UsageError: A column to drop or hash is missing, a column to hash holds the secret, options contradict one
-            another, or columns are to be hashed but no key is given.
+            another, or there is no key for columns to hash.
     """
     for option, columns in (("drop", options.drop), ("hash", options.hashed)):
         for name in columns:

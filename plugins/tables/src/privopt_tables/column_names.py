@@ -1,7 +1,7 @@
-"""Find columns that reveal where somebody was: those whose names or field names say so, and copies of the secret.
+"""Find columns that reveal where somebody was, judging by their names and field names, and find copies of the secret.
 
-Names are compared with the lists of words in column_words.toml next to this module, which also explains each list.
-:mod:`.find_positions` finds columns whose values contain the secret in another form.
+Names are compared with the lists of words in column_words.toml, a file next to this module that also explains each
+list. :mod:`.find_positions` finds columns whose values contain the secret in another form.
 """
 
 from __future__ import annotations
@@ -125,10 +125,10 @@ def _names_position(words: frozenset[str]) -> bool:
 
 
 def is_of_report(name: str, names: Sequence[str]) -> bool:
-    """Return whether a column contains reports, their coordinates or marks of reports, judging by its name.
+    """Return whether a column belongs to the reports in the table, judging by its name.
 
     For example, if the table has a column ``report``, the column ``report_lat`` contains coordinates of reports, and
-    the column ``seeded`` marks reports as seeded.
+    the column ``seeded`` tells which reports are seeded.
 
     Args:
         name: The column's name.
@@ -146,13 +146,13 @@ _NESTED: Final = (nw.List, nw.Array)
 
 @define
 class LeakyColumns:
-    """Finds, part by part, the remaining columns of a table that reveal the secret by their values or field names.
+    """A search, part by part, for remaining columns of a table that reveal the secret by their values or field names.
 
     Attributes:
         positions: Structure fields whose names indicate coordinates, as ``column.field``.
         places: Structure fields whose names indicate places, as ``column.field``.
-        _copies: The columns that so far equal a secret column in every row, each with up to two of its distinct values.
-            None before the first part.
+        _copies: A mapping from each column that so far equals a secret column in every row to up to two of its distinct
+            values. None before the first part.
     """
 
     positions: list[str] = field(factory=list)
@@ -195,8 +195,8 @@ class LeakyColumns:
 def _field_paths(column: nw.Series[Any], name: str) -> Iterator[str]:
     """Yield the paths of all fields in a column of structures, including nested ones, as ``column.field``.
 
-    Columns of Python objects (pandas) have no types. In such a column, the keys of the first dict count as fields, but
-    those of nested dicts do not.
+    In pandas, a column of Python objects has no type. The keys of its first dict count as fields, but those of nested
+    dicts do not.
 
     Args:
         column: The column.

@@ -1,6 +1,7 @@
-"""The command ``privopt apply``: its options, and the checks that concern only options.
+"""The command ``privopt apply``, with its options and the checks that concern only options.
 
-:mod:`.apply` does the work. It is imported only when the command runs, so that other commands start fast.
+The command is implemented in :mod:`.apply`. That module is imported only when the command runs, so that other commands
+start fast.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def parse_positions(
 
 
 def utf8_each(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Click callback: check each value of a repeatable option with :func:`utf8`, and return the values."""
+    """Click callback: check that each value of a repeatable option passes :func:`utf8`, and return the values."""
     return tuple(utf8(context, parameter, value) or "" for value in values)
 
 

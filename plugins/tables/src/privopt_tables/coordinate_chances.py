@@ -30,7 +30,7 @@ CAUTION: Final = 1.5
 
 @frozen(eq=False)
 class ControlValues:
-    """The values of one coordinate in many rows, from which the probability of a chance match is estimated.
+    """The values of one coordinate in many rows, used to estimate the probability of a chance match.
 
     Attributes:
         values: (K,) The values in ascending order.
@@ -46,8 +46,8 @@ class ControlValues:
 
         Args:
             targets: The values, in the unit of the searched form, such as degrees or metres.
-            width: The number of these units in one degree, or in one km of the plane. A value counts as equal to the
-                next smaller one if they differ by at most `MIN_ERROR` times this number.
+            width: The number of these units in one degree, or in one km of the plane. Neighbouring values count as
+                equal if they differ by at most `MIN_ERROR` times this number.
         """
         values = np.sort(targets)
         is_new = np.diff(values, prepend=-np.inf) > MIN_ERROR * width

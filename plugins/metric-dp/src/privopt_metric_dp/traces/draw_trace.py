@@ -62,7 +62,7 @@ class State:
     spent: Bools = field(factory=lambda: np.zeros(0, dtype=np.bool_))
 
     def enlarge(self, subjects: int) -> None:
-        """Enlarge the arrays to the given number of subjects. New subjects have no report, threshold or charge."""
+        """Enlarge the arrays to the given number of subjects. A new subject has no report, threshold or charge."""
         added = max(0, subjects - len(self.last))
         self.last = np.concatenate([self.last, np.full(added, _NONE)])
         self.level = np.concatenate([self.level, np.full(added, _NONE)])
@@ -99,7 +99,11 @@ class Limit:
         self.spent: dict[Hashable, Fraction] = {}
 
     def __call__(self, subjects: Sequence[Hashable], epsilon: Fraction) -> list[bool]:
-        """Charge epsilon to each subject whose total stays within the limit, and return whether each was charged."""
+        """Charge epsilon to each subject whose total stays within the limit.
+
+        Returns:
+            For each subject, whether it was charged.
+        """
         allowed = []
         for subject in subjects:
             new_total = self.spent.get(subject, Fraction(0)) + epsilon

@@ -136,7 +136,7 @@ class Prediction:
 
     @classmethod
     def _on_grid(cls, grid: float, data: MetricData, terms: Terms) -> Self:
-        """Return the parameters for a given step length, with noise that covers the effect of rounding distances.
+        """Return the parameters for a given step length, with enough noise to compensate for rounding distances.
 
         Args:
             grid: Length of a step, in the unit of distance.

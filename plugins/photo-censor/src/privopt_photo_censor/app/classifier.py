@@ -43,12 +43,12 @@ BATCH_PHOTOS: Final = 16
 
 
 def _check_three(value: tuple[float, ...]) -> str | None:
-    """Return None if there is a value for each of the three colours, else a description of valid values."""
+    """Return a description of valid values unless there is one for each of the three colours, else None."""
     return None if len(value) == 3 else "three numbers: red, green, blue"
 
 
 def _check_three_positive(value: tuple[float, ...]) -> str | None:
-    """Return None if there is a positive value for each of the three colours, else a description of valid values."""
+    """Return a description of valid values unless there are three positive ones, else None."""
     return None if len(value) == 3 and min(value) > 0 else "three numbers above 0: red, green, blue"
 
 

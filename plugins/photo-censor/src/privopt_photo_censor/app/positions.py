@@ -165,7 +165,7 @@ def _unpack_profiles(photo: Image.Image) -> Iterator[bytes]:
 
 
 def _has_position(exif: Image.Exif) -> bool:
-    """Return whether Exif data contain GPS fields other than the version. Unreadable GPS data count as a position."""
+    """Return whether Exif data contain GPS fields other than the version, or GPS data that cannot be read."""
     tags = exif.get_ifd(ExifTags.IFD.GPSInfo)
     return any(tag != ExifTags.GPS.GPSVersionID for tag in tags) or (not tags and ExifTags.IFD.GPSInfo in exif)
 

@@ -90,7 +90,7 @@ class _Reader:
             self._add(named[-1], text)
 
     def _is_rdf(self, name: str) -> bool:
-        """Return whether an element belongs to the RDF namespace, whose elements structure a packet."""
+        """Return whether an element belongs to the RDF namespace. RDF elements only structure a packet."""
         prefix = name.rpartition(":")[0]
         # A packet may omit the declaration of the prefix rdf.
         return self._schemas.get(prefix, RDF if prefix == "rdf" else "") == RDF

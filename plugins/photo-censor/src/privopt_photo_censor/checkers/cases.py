@@ -1,4 +1,4 @@
-"""Verification of a proof by cases that no choice of photos is better than a stated bound.
+"""Check a proof by cases that no choice of photos is better than a stated bound.
 
 The format is described in docs/reference/proof.md, "Cases of a photo folder".
 """
@@ -33,8 +33,8 @@ class Choice:
         photos: The indices of all photos.
         keep: The indices of the photos that must stay.
         gain: For each place other than the true one, a list with the gain of each photo: the place's score, minus the
-            true place's score, minus the margin. Gains are integers in units of 2**-1074. A gain is None if one of the
-            two scores is -inf.
+            true place's score, minus the margin. Gains are integers in units of 2**-1074. A gain is None if either
+            score is -inf.
         blind: The indices of the photos whose score for the true place is -inf.
     """
 
@@ -52,7 +52,7 @@ class _Case:
         protected: The places that must be protected.
         open: The undecided places, which may be protected as well.
         retained: The photos that must stay.
-        gone: The photos that are deleted. A photo in neither ``retained`` nor ``gone`` may stay.
+        gone: The photos that are deleted. Photos in neither ``retained`` nor ``gone`` are undecided.
     """
 
     protected: frozenset[int]
@@ -64,14 +64,14 @@ class _Case:
 def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None:
     """Check a proof that no choice keeps at least ``fewest`` photos and protects at least ``places`` places.
 
-    The file contains a binary tree of cases in preorder. The multipliers for each leaf prove that the leaf contains no
-    such choice.
+    The file contains a binary tree of cases in preorder. For each leaf, multipliers prove that no such choice belongs
+    to that case.
 
     Args:
         path: The path of proof.npz.
         choice: The photos and their scores.
-        places: The number of places in the claim.
-        fewest: The number of photos in the claim.
+        places: The minimum number of protected places in the claim.
+        fewest: The minimum number of kept photos in the claim.
 
     Raises:
         RefusedError: The proof is malformed, or it leaves a case open.
@@ -124,10 +124,10 @@ def _is_closed(
 ) -> bool:
     """Return whether no choice in a case keeps at least ``fewest`` photos and protects at least ``places`` places.
 
-    This is true if too few places can be protected, or if a photo that must stay rules out a protected place. It is
-    also true if the multipliers prove it. Let f_j >= 0 be the multiplier of protected place j, and gain_ij the gain of
-    photo i for place j (:class:`Choice`). By Lagrangian duality, at most ``sum_i max(0, 1 + sum_j f_j gain_ij)`` photos
-    can stay. For photos that must stay, the maximum with 0 is omitted.
+    This is true if too few places can be protected, or if a photo that must stay rules out a place that must be
+    protected. It is also true if the multipliers prove that too few photos can stay. Let f_j >= 0 be the multiplier of
+    place j, and gain_ij the gain of photo i for place j (:class:`Choice`). By Lagrangian duality, at most ``sum_i
+    max(0, 1 + sum_j f_j gain_ij)`` photos can stay. For photos that must stay, the maximum with 0 is omitted.
 
     Args:
         case: The case.

@@ -1,4 +1,4 @@
-"""Checks of a photo-censor release: that its deletions make enough other places at least as likely as the true one."""
+"""Check that a photo-censor release's deletions make enough other places at least as likely as the true one."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Photos:
         all, retained, keep: The indices of all photos, of the posted photos, and of the photos that must be posted.
         copies: The indices of the clean copies, or ``retained`` if there are none.
         theta: The margin, which is added to each photo's score for the true place.
-        k, budget: The task: either the number of places to protect, or the number of photos that may be deleted. The
-            number that does not apply is 0.
+        k, budget: The task: the number of places to protect, or the number of photos that may be deleted. Exactly one
+            of them applies; the other is 0.
         least: The smallest number of photos that must stay.
-        whom: The scope of the guarantee: this classifier, or all classifiers within the margin.
+        whom: A phrase for the scope of the guarantee: this classifier, or all classifiers within the margin.
         blind: The indices of the photos and copies that assign probability 0 to the true place.
         gain: For each other place j, the list of S_ij - S_it - margin over all photos and copies i, as exact integers
             in units of 2**-1074. An entry is None if a score is -inf.
@@ -57,7 +57,7 @@ class Photos:
     """
 
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
-        """Read the scores and deletions, and check that the problem states exactly one task.
+        """Read the scores and deletions, and check that the problem file is valid.
 
         Args:
             folder: The release folder.
@@ -95,7 +95,7 @@ class Photos:
         self.gain = {j: differences(rows, j, true, self.theta) for j in places}
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the functions that check the claims, by name, in the order in which they must run.
+        """Return a mapping from the names of the claims to functions that check them, in the required order.
 
         Each function returns a description of the result, which the checker prints.
         """
@@ -104,7 +104,7 @@ class Photos:
     def _count_protected(self, photos: set[int]) -> int:
         """Return the number of places that are protected if the given photos are posted.
 
-        If no photo is posted, or if a photo assigns probability 0 to the true place, all other places are protected.
+        If no photo is given, or if one of them assigns probability 0 to the true place, all other places are protected.
         """
         if not photos or photos & self.blind:
             return len(self.gain)
@@ -114,7 +114,7 @@ class Photos:
         return sum(None not in column and sum(x for x in column if x is not None) >= 0 for column in columns)
 
     def privacy(self) -> str:
-        """Check that the posted photos, and their copies, protect enough places or respect the budget.
+        """Check that the posted photos and their copies protect enough places, or respect the deletion budget.
 
         Returns:
             A description of the result for the checker's output.
@@ -137,9 +137,9 @@ class Photos:
         return f"{others} are at least as likely as the true one"
 
     def objective(self) -> str:
-        """Check that the stated bound is proved: no choice of photos is better than the bound.
+        """Check that the proof implies the stated bound on the objective, for any choice of photos.
 
-        The bound is a lower bound on the number of deleted photos. With a budget, it is an upper bound on the number of
+        The bound is a lower bound on the number of deleted photos or, with a budget, an upper bound on the number of
         protected places.
 
         Returns:
@@ -168,7 +168,7 @@ class Photos:
         return f"{self.value:g}; no choice is better than {bound:g}"
 
     def words(self) -> str:
-        """Check that the guarantee, certificate and gap stated in result.json equal those that the checker computes.
+        """Check that the guarantee, certificate and gap in result.json equal those that the checker derives.
 
         Returns:
             A description of the result for the checker's output.
@@ -209,7 +209,7 @@ class Photos:
     def _compute_gap(self) -> float | None:
         """Return the gap between the objective and its bound, or None if no bound is claimed.
 
-        The gap is relative for deleted photos and absolute for protected places.
+        The gap is relative if deleted photos are counted, and absolute if protected places are counted.
         """
         objective = self.result["objective"]
         if objective["lower_bound"] is None:
@@ -227,13 +227,13 @@ def _need_one_task(
     keep_at_least: Any,
     true: int,
 ) -> None:
-    """Check that a problem has exactly one source of scores and one task, and that its numbers are valid.
+    """Check that a problem has exactly one source of scores and exactly one task, and that its numbers are valid.
 
     Args:
         photos, options: The ``[photos]`` and ``[privacy]`` tables of the problem file.
         keep: The indices of the photos that must stay.
         keep_at_least: The smallest number of photos that must stay.
-        true: The index of the true place. The key in ``[photos]`` must not contradict it.
+        true: The index of the true place, which the key in ``[photos]`` must not contradict.
 
     Raises:
         RefusedError: There is not exactly one source and one task, or a number is invalid.

@@ -1,4 +1,4 @@
-"""Readers for a classifier's scores, and for the deletions in a photo-censor release."""
+"""Read a classifier's scores, and the deletions in a photo-censor release."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class ScoreTable:
     Attributes:
         names: The photos' names.
         true: The index of the true place.
-        scores: One row per photo: the log-probability of each place.
-        copies: One row per clean copy, like ``scores``. None if there are no copies.
+        scores: One row per photo, with the log-probability of each place.
+        copies: One row per clean copy, with the log-probability of each place. None if there are no copies.
     """
 
     names: list[str]
@@ -60,7 +60,7 @@ def read_scores(
 ) -> ScoreTable:
     """Read the scores of the photos, and of their clean copies if there are any.
 
-    They are read from the problem's CSV or array file. For a folder of photos, they are read from the release's
+    The scores are read from the CSV or array file named by the problem or, for a folder of photos, from the release's
     scores.npz.
 
     Args:
@@ -71,7 +71,8 @@ def read_scores(
         retained: The indices of the kept photos.
 
     Raises:
-        RefusedError: The scores are neither log-probabilities nor probabilities, or belong to other photos.
+        RefusedError: The scores are neither log-probabilities nor probabilities, or the photos differ from those in
+            ``listed``.
     """
     file = photos.get("scores", photos.get("probabilities"))
     has_copies = "folder" in photos and (folder / "copies.csv").exists()
@@ -132,17 +133,17 @@ def _look_like_probabilities(scores: list[Row]) -> bool:
     """Return whether all rows sum to about 1, or all to about 100, as probabilities do."""
 
     def add_up(row: Row, expected_sum: int) -> bool:
-        """Return whether no entry of a row is negative and its sum is within 2 % of the expected sum."""
+        """Return whether a row has no negative entry, and a sum within 2 % of the expected one."""
         return min(row) >= 0 >= abs(sum(row) - expected_sum) - expected_sum / 50
 
     return any(all(add_up(row, expected_sum) for row in scores) for expected_sum in (1, 100))
 
 
 def differences(scores: list[Row], column: int, true: int, margin: float) -> list[int | None]:
-    """Return each photo's score for a place, minus its score for the true place and the margin.
+    """Return, for each photo, its score for a place, minus its score for the true place, minus the margin.
 
     The differences measure how much each photo favours the place over the true one. They are exact integers in units of
-    2**-1074, of which every double is a multiple. A difference is None if one of the scores is -inf.
+    2**-1074, because every double is a multiple of this unit. A difference is None if either score is -inf.
 
     Args:
         scores: One row per photo: the log-probability of each place.
@@ -151,7 +152,7 @@ def differences(scores: list[Row], column: int, true: int, margin: float) -> lis
     """
 
     def subtract(row: Row) -> int | None:
-        """Return the difference for one photo, given its row of scores; None if one of the two scores is -inf."""
+        """Return the difference for a photo's row of scores, or None if either score is -inf."""
         if -math.inf in (row[column], row[true]):
             return None
         return int((Fraction(row[column]) - Fraction(row[true]) - Fraction(margin)) * UNIT)

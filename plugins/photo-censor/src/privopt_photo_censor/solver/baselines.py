@@ -22,8 +22,8 @@ __all__ = ["greedy", "top_1"]
 def greedy(album: Album, task: Task) -> Plan:
     """Return the plan of the greedy baseline, which deletes the photos with the highest scores for the true location.
 
-    Photos are deleted one by one until the true location is not among the top k or, under a budget, until the budget is
-    used up. Among photos with equal scores, the first one is deleted first.
+    Photos are deleted one by one until the true location is no longer among the top k or, under a budget, until the
+    budget is used up. Photos with equal scores are deleted in their original order.
 
     Args:
         album: The scores, and the photos that must stay.
@@ -31,7 +31,7 @@ def greedy(album: Album, task: Task) -> Plan:
 
     Raises:
         InfeasibleError: The bounds for individual locations show that no set of photos meets the task.
-        StoppedError: No further photo may be deleted. Another set of photos may meet the task.
+        StoppedError: No further photo may be deleted, although another set of photos might meet the task.
     """
     is_kept = np.ones(album.photos, dtype=np.bool_)
     order = np.argsort(-album.scores[:, album.true], kind="stable")
@@ -54,7 +54,7 @@ def greedy(album: Album, task: Task) -> Plan:
 
 
 def top_1(album: Album) -> Plan:
-    """Return the plan with the fewest deletions for which some location ranks at or above the true one.
+    """Return a plan that makes some location rank at or above the true one, with as few deletions as possible.
 
     Args:
         album: The scores, and the photos that must stay.
@@ -78,7 +78,7 @@ def top_1(album: Album) -> Plan:
 
 
 def _make_plan(album: Album, task: Task, retained: Bools) -> Plan:
-    """Return the plan for a given set of photos, with a bound on the value of any set.
+    """Return the plan for a given set of retained photos, with a bound on the value of any set.
 
     The bound is cheap to compute, because it considers locations one at a time (:attr:`Incumbent.cap`).
 

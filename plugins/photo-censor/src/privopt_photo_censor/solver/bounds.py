@@ -6,8 +6,8 @@ minus its score for the true location, minus the margin. For a set A of location
 at most ``sum_i max(0, 1 + sum_j f_j d_ij)`` photos can stay, for any multipliers f_j >= 0 of the locations j in A. For
 photos that must stay, the maximum with 0 is omitted.
 
-The multipliers come from HiGHS or, for many photos, from Newton's method. For one additional location, they come from a
-line search along its multiplier. The bound is the sum above plus its largest possible rounding error, never the
+The multipliers come from HiGHS or, if there are many photos, from Newton's method. If one location is added, its
+multiplier comes from a line search. The bound is the sum above plus its largest possible rounding error, never the
 objective that a solver reports.
 """
 
@@ -60,7 +60,7 @@ class Photos:
     def drop_photos(self, killed: Bools) -> Photos | None:
         """Delete the photos that rule out a location, and return the new state.
 
-        The result is None if one of these photos must stay, because the location then cannot be protected.
+        The result is None if one of these photos must stay, because then the location cannot be protected.
 
         Args:
             killed: (N,) mask of the photos that rule out the location.
@@ -84,21 +84,23 @@ class Certificate:
 
 
 def _max_rounding_error(photos: int, locations: int, size: Floats) -> Floats:
-    """Return a bound on the rounding error of Lagrangian sums.
+    """Return a bound on the rounding error of each Lagrangian sum.
 
-    Such a sum is over photos, and each of its terms is a sum over locations. The number of roundings is at most photos
-    + locations plus a few; the factor 8 is a safety margin.
+    A Lagrangian sum is taken over photos, and each of its terms is a sum over locations. The number of rounding
+    operations is at most ``photos + locations`` plus a few. The factor 8 is a safety margin.
 
     Args:
         photos: The number of photos.
         locations: The number of locations with multipliers.
-        size: Bounds on the absolute values of the terms, one per sum.
+        size: For each sum, a bound on the absolute values of its terms.
     """
     return np.asarray(8.0 * EPS * (photos + locations + 8) * photos * size)
 
 
 def bound_photos(data: Alternates, rows: Ints, force: Floats, photos: Photos) -> Floats:
-    """Return upper bounds on the number of photos that can stay: Lagrangian sums plus their largest rounding error.
+    """Return upper bounds on the number of photos that can stay.
+
+    Each bound is a Lagrangian sum plus its largest possible rounding error.
 
     Args:
         data: The album.
@@ -118,7 +120,7 @@ def bound_photos(data: Alternates, rows: Ints, force: Floats, photos: Photos) ->
 def bound_extensions(data: Alternates, certificate: Certificate, rows: Ints, photos: Photos) -> tuple[Floats, Floats]:
     """For each of c locations, bound the number of photos that can stay if that location must be protected as well.
 
-    The multipliers of the already protected locations are fixed, and the best multiplier of the new location is chosen.
+    The multipliers of the already protected locations are fixed. Only the multiplier of the new location is optimised.
 
     Args:
         data: The album.
@@ -128,8 +130,8 @@ def bound_extensions(data: Alternates, certificate: Certificate, rows: Ints, pho
             already be deleted.
 
     Returns:
-        A (c,) array of bounds, and a (c,) array of the additional locations' multipliers. If no location is protected
-        yet, the bounds are tight.
+        Two arrays of shape (c,): the bounds, and the multipliers of the additional locations. If no location is
+        protected yet, the bounds are tight.
     """
     size = max(1, BLOCK_ENTRIES // data.diff.shape[1])
     parts = [
@@ -150,7 +152,7 @@ def _bound_block(data: Alternates, certificate: Certificate, rows: Ints, photos:
         photos: The photos that must stay, and the photos that may stay.
 
     Returns:
-        A (c,) array of bounds on the number of photos that can stay, and a (c,) array of the multipliers that minimise
+        Two arrays of shape (c,): the bounds on the number of photos that can stay, and the multipliers that minimise
         them.
     """
     # The bound is convex and piecewise linear in the multiplier: the sum of max(0, base + multiplier * diff). Its slope
@@ -206,15 +208,15 @@ def exact_certificate(data: Alternates, row: int, retained: Bools) -> Certificat
 
 
 class Program:
-    """The linear relaxation for a set of locations, as a single HiGHS program that is modified and warm-started.
+    """The linear relaxation for a set of locations. A single HiGHS program is modified and warm-started for each set.
 
-    The variables are the values z_i of the photos (see the module docstring) and a common violation of all rows.
+    The variables are the value z_i of each photo (see the module docstring), and a violation that all rows share.
 
     Attributes:
         data: The album.
-        scale: (m,) The largest absolute advantage of any photo for each location. The location's row is divided by it.
+        scale: (m,) For each location, the largest absolute advantage of any photo. The location's row is divided by it.
         solved: The number of programs solved so far, exactly or approximately.
-        work: The work so far, as the number of variables in the programs that HiGHS solved. One variable takes about 2
+        work: The work so far: the total number of variables in the programs that HiGHS has solved. Each takes about 2
             microseconds.
         _solver: The HiGHS solver, with the rows and bounds of the last program.
         _endless, _optimal: HiGHS's value for infinity, and its status for an optimal solution.
@@ -247,11 +249,12 @@ class Program:
         self._lower, self._upper = np.zeros(n), np.ones(n)
 
     def _update_program(self, rows: Ints, photos: Photos) -> None:
-        """Change the rows and bounds of the HiGHS program that differ from those of the last call.
+        """Update the HiGHS program, changing only the rows and bounds that differ from those of the last call.
 
         Args:
             rows: (r,) The locations.
-            photos: The photos that must stay, whose variables are fixed at 1, and the deleted ones, fixed at 0.
+            photos: The photos that must stay, whose variables are fixed at 1, and the deleted photos, whose variables
+                are fixed at 0.
         """
         target_rows = rows.tolist()
         # Sets of locations grow one by one, so successive programs mostly share their first rows.
@@ -308,16 +311,17 @@ class Program:
         return Certificate(bound, rows, force), values, costs
 
     def bound_locations(self, rows: Ints, photos: Photos, start: Certificate, enough: float) -> Certificate:
-        """Return a bound on the number of photos that can stay if a set of locations must be protected.
+        """Return a certified bound on the number of photos that can stay if a set of locations must be protected.
 
-        The bound is that of the linear program. For many photos, a slightly weaker bound is computed much faster.
+        The bound is that of the linear program. If there are many photos, a slightly weaker bound is computed instead,
+        which is much faster.
 
         Args:
             rows: (r,) The locations that must be protected.
             photos: The photos that must stay, and the photos that may stay. None of the locations may be ruled out by a
                 photo that must stay.
             start: The initial multipliers, for some of these locations.
-            enough: A bound below this number need not be improved.
+            enough: The computation may stop as soon as the bound is below this number.
         """
         n = len(self._lower)
         if n < MANY_PHOTOS:

@@ -2,12 +2,12 @@
 
 The bound ``sum_i max(0, 1 + sum_j f_j d_ij)`` is a convex, piecewise linear function of the multipliers f, where d_ij
 is photo i's advantage for location j (:mod:`privopt_photo_censor.solver.bounds`). With thousands of photos, the bound
-is nearly smooth. Its second derivative is estimated by the mean of ``d_i d_i'`` over the photos whose terms are near 0,
-times the density of these photos. Here d_i is the vector of photo i's advantages, and ``'`` marks the transpose.
+is nearly smooth. Let d_i be the vector of photo i's advantages. The second derivative is estimated by the mean of the
+outer products ``d_i d_i'`` over the photos whose terms are near 0, times the density of these photos.
 
-Newton's method with this estimate evaluates the sum about ten times. Each evaluation is a product with a matrix that
-has few rows. The simplex method takes hundreds of steps. The estimate needs no proof, since the bound holds for any
-multipliers (:func:`privopt_photo_censor.solver.bounds.bound_photos`).
+With this estimate, Newton's method evaluates the sum only about ten times, whereas the simplex method takes hundreds of
+steps. Each evaluation is a product with a matrix that has few rows. The estimate need not be exact, because the bound
+holds for any multipliers (:func:`privopt_photo_censor.solver.bounds.bound_photos`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PROGRESS: Final = 1e-6
 
 
 def minimise_bound(diff: Floats, must: Bools, start: Floats, enough: float) -> Floats:
-    """Return multipliers that nearly minimise the Lagrangian bound, or that bring it below ``enough``.
+    """Return multipliers that nearly minimise the Lagrangian bound, or that make it smaller than ``enough``.
 
     Args:
         diff: (r, N) The advantages of the photos for the protected locations. Deleted photos are not included.
@@ -76,15 +76,14 @@ def minimise_bound(diff: Floats, must: Bools, start: Floats, enough: float) -> F
 
 
 def _newton_step(diff: Floats, slope: Floats, distance: Floats, force: Floats, near_count: int) -> Floats:
-    """Return the (r,) Newton step from given multipliers.
+    """Return the Newton step from the given multipliers, as an array of shape (r,).
 
     Args:
         diff: (r, N) The advantages of the photos.
         slope: (r,) The gradient of the bound.
-        distance: (N,) The distance of each photo's term from 0; infinite for photos whose terms always count.
+        distance: (N,) The absolute value of each photo's term; infinite for photos whose terms always count.
         force: (r,) The multipliers.
-        near_count: The number of photos used to estimate the second derivative. The photos with terms nearest to 0 are
-            used.
+        near_count: The number of photos, with terms nearest to 0, from which the second derivative is estimated.
     """
     near = np.argpartition(distance, near_count - 1)[:near_count]
     near = near[np.isfinite(distance[near])]

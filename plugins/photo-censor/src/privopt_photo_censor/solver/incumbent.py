@@ -1,6 +1,6 @@
 """The incumbent (the best set of photos found so far), and heuristics that find and improve it.
 
-Heuristics compare sums in doubles and only propose sets. :meth:`Incumbent.offer` accepts a set by its exact rank.
+Heuristics use floating-point sums and only propose sets. :meth:`Incumbent.offer` decides by the exact rank.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Incumbent:
     Attributes:
         album: The scores, and the photos that must stay.
         task: A top-k or budget task.
-        reach: (m,) For each location other than the true one, the maximum number of photos that can stay if only this
-            location must be protected. It is -1 if the location cannot be protected.
+        reach: (m,) For each location other than the true one, the maximum number of photos that can stay if this is the
+            only location that must be protected; -1 if the location cannot be protected.
         k: The number of locations that a better set must protect. Under a budget, it grows with each new incumbent.
         need: The number of photos that a better set must retain. In a top-k task, it grows with each new incumbent.
         retained: (N,) mask of the best set. None before the first set is accepted.
@@ -61,7 +61,7 @@ class Incumbent:
         self.protected = -1
 
     def offer(self, retained: Bools) -> bool:
-        """Replace the incumbent with a set of photos if the set is better by its exact rank.
+        """Replace the incumbent with a set of photos if the set is better, as decided by exact ranks.
 
         Args:
             retained: (N,) mask of the offered set.
@@ -92,11 +92,10 @@ class Incumbent:
 
     @property
     def cap(self) -> int:
-        """An upper bound on :attr:`value` for any set of photos, derived from the locations one at a time.
+        """An upper bound on :attr:`value` for any set of photos, derived from the entries of :attr:`reach`.
 
-        A set that protects k locations retains at most as many photos as each of these locations allows by itself. The
-        smallest of these k numbers is at most the k-th largest number over all locations. The bound is -1 if there are
-        fewer than k locations.
+        A set that protects k locations retains at most as many photos as the smallest of the k locations' entries. That
+        entry is at most the k-th largest of all entries. The bound is -1 if there are fewer than k locations.
         """
         if self.task.budget is not None:
             return int((self.reach >= self.need).sum())
@@ -104,10 +103,10 @@ class Incumbent:
         return int(np.sort(self.reach)[-k]) if k <= self.reach.size else -1
 
     def start(self) -> None:
-        """Offer sets of photos that are easy to find, as first incumbents.
+        """Offer sets of photos that are easy to find, to obtain a first incumbent.
 
         In a top-k task, these are the empty set, if it is allowed, and the sets found by greedy deletion. In a budget
-        task, they are the set of all photos, and the best set for each single location.
+        task, they are the set of all photos, and the best set for each individual location.
         """
         if self.task.budget is None:
             if not self.album.required_count:
@@ -126,9 +125,9 @@ class Incumbent:
     def _offer_greedy_sets(self) -> None:
         """Offer the sets found by greedy deletion in two different orders. Deletion stops when the task is met.
 
-        The first order is by the score of the true location, highest first. The second order begins with photos that
-        rule out other locations, which cannot be protected while these photos stay. It continues with the other photos
-        by their mean advantage for the other locations, lowest first.
+        The first order is by the score of the true location, highest first. The second order begins with the photos
+        that rule out other locations, because those locations cannot be protected while these photos stay. The
+        remaining photos follow in ascending order of their mean advantage for the other locations.
         """
         # data.diff[j, i] is how much photo i favours location j over the true one; data.kills[j, i] says that the photo
         # gives the location probability 0. A location is protected if its sum over the retained photos is at least 0.
@@ -159,9 +158,9 @@ class Incumbent:
             pass
 
     def _exchange_photos(self, retained: Bools) -> bool:
-        """Try exchanges of one retained photo for two deleted ones (one under a budget) until one yields a better set.
+        """Exchange one retained photo for two deleted ones, or for one under a budget, if that yields a better set.
 
-        No exchange is tried if there are too many sums to compute.
+        All exchanges are tried until one improves the incumbent. None is tried if there are too many sums to compute.
 
         Args:
             retained: (N,) mask of the incumbent's set.
@@ -196,7 +195,7 @@ class Incumbent:
         return False
 
     def restore(self) -> None:
-        """Restore, one by one, the deleted photos whose return does not reduce the number of protected locations."""
+        """Restore deleted photos, one by one, unless that reduces the number of protected locations."""
         assert self.retained is not None
         # The incumbent's own mask, which is changed in place.
         data, is_retained = self.album.alternates, self.retained

@@ -34,7 +34,7 @@ class Plan:
         bound: An upper bound on the value of any set of photos: the number of retained photos or, under a budget, of
             protected locations.
         tree: The proof of the bound. None without a proof.
-        proved: A text that states how optimality was proved. Empty if optimality was not proved.
+        proved: A description of how optimality was proved, or an empty string if it was not.
         programs: The number of linear programs solved.
         stopped: Whether a time limit or an interrupt ended the search.
     """
@@ -56,8 +56,8 @@ class Plan:
 def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None = None) -> Plan:
     """Return the best set of photos to retain, with a proved bound.
 
-    The set is optimal unless the search is stopped by the enclosing time limit, by an interrupt, or because its proof
-    grows too large.
+    The set is optimal unless the search is stopped early. This happens at the enclosing time limit, on an interrupt, or
+    if the proof grows too large.
 
     Args:
         album: The scores, and the photos that must stay.
@@ -121,13 +121,13 @@ def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None
 def prove_weaker_bounds(search: Search) -> Iterator[tuple[int, Tree]]:
     """Prove successively smaller upper bounds on the optimal value, by bisection.
 
-    Each step starts a new search, which tries to prove a target bound between the incumbent's value and the bound
-    proved so far. The higher the target, the fewer cases the search needs. The search ends with a proof of the target,
-    or with a better set of photos, which is offered to the incumbent. The bisection ends when a search takes too much
-    time or its proof grows too large.
+    Each step starts a new search for a proof of a target bound, which lies between the incumbent's value and the bound
+    proved so far. A higher target needs fewer cases. The search ends with a proof of the target, or with a better set
+    of photos, which becomes the incumbent. The bisection ends when a search takes too much time or its proof grows too
+    large.
 
     Args:
-        search: The search for the best set, which is not changed apart from its incumbent.
+        search: The search for the best set. Only its incumbent is modified.
 
     Yields:
         The bounds, and the trees that prove them.
@@ -155,10 +155,10 @@ def prove_weaker_bounds(search: Search) -> Iterator[tuple[int, Tree]]:
 
 
 def solve_easy_case(album: Album, task: Task) -> Plan | None:
-    """Return an optimal plan if it is obvious, and None if a search is needed.
+    """Return an optimal plan if one is obvious, or None if a search is needed.
 
-    A plan is obvious if all photos together meet the task, if they protect every location, or if a budget allows
-    deleting all photos.
+    A plan is obvious if keeping all photos meets the task or protects every location, or if the budget permits deleting
+    all photos.
 
     Args:
         album: The scores, and the photos that must stay.
@@ -209,7 +209,7 @@ def prove_bound(album: Album, task: Task, bound: int) -> tuple[int, Tree] | None
 
 
 def describe_clash(incumbent: Incumbent) -> str:
-    """Return an error message that names the conflicting keys of an infeasible top-k problem, and the reason.
+    """Return an error message that names the conflicting keys of an infeasible top-k problem and explains the conflict.
 
     Args:
         incumbent: The incumbent of the search, with the album and the task.

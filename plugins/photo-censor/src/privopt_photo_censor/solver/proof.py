@@ -1,10 +1,10 @@
 """Proofs that no set of photos is better than the released one, as trees of cases that are stored with the release.
 
 A location is protected if the retained photos make it rank at or above the true one. A tree proves that no set of at
-least ``fewest`` retained photos protects ``k`` locations. A case fixes some locations as protected or as not counted,
-and some photos as retained or deleted. It is closed if fewer than ``k`` locations may still be protected, or if
-multipliers f_j >= 0 of its protected locations j prove that fewer than ``fewest`` photos can stay. By Lagrangian
-duality, at most ::
+least ``fewest`` retained photos protects ``k`` locations. Each case fixes some locations as protected or as not
+counted, and some photos as retained or deleted. A case is closed if fewer than ``k`` locations may still be protected,
+or if multipliers prove that fewer than ``fewest`` photos can stay. There is a multiplier f_j >= 0 for each location j
+that must be protected. By Lagrangian duality, at most ::
 
     sum over photos i of max(0, 1 + sum over protected locations j of f_j (S_ij - S_it - theta))
 
@@ -50,8 +50,8 @@ class Tree:
             a photo.
         item: (C,) The column of the location, or the row of the photo, on which each case branches, as int32; -1 for a
             closed case.
-        starts: (L + 1,) The offsets of each closed case's multipliers, as int64. Closed case number l has the entries
-            ``starts[l]:starts[l + 1]`` of ``places`` and ``values``.
+        starts: (L + 1,) The offsets of each closed case's multipliers, as int64. The l-th closed case, counted from 0,
+            has the entries ``starts[l]:starts[l + 1]`` of ``places`` and ``values``.
         places: (Q,) The columns of the locations with multipliers, as int32.
         values: (Q,) The multipliers, which are non-negative.
     """
@@ -112,12 +112,12 @@ class Tree:
     def fault(self, album: Album, k: int, fewest: int) -> str | None:
         """Return the reason why the tree does not prove a claim, or None if it does.
 
-        The claim is that no set of at least ``fewest`` retained photos protects ``k`` locations.
+        The claim is that no set of at least ``fewest`` retained photos protects at least ``k`` locations.
 
         Args:
             album: The scores, and the photos that must stay.
-            k: The number of locations in the claim.
-            fewest: The number of photos in the claim.
+            k: The minimum number of protected locations in the claim.
+            fewest: The minimum number of retained photos in the claim.
         """
         # There are no such sets of photos, so the claim holds without a tree.
         if fewest > album.photos or k > album.locations - 1:
@@ -173,15 +173,15 @@ def _is_closed(
 ) -> bool:
     """Return whether multipliers prove that fewer than ``fewest`` photos can stay in a case.
 
-    The bound is first computed in doubles, with an allowance for rounding errors. If this bound is not small enough, it
-    is computed in rationals.
+    The bound is first computed in floating point, with an allowance for rounding errors. If the result is not below
+    ``fewest``, the bound is computed in exact rational arithmetic.
 
     Args:
         album: The scores, and the photos that must stay.
         protected: The locations that the case protects, as rows of :class:`Alternates`.
         force: The multipliers of some of these locations, by row.
-        retained, deleted: The photos that the case fixes.
-        fewest: The number of photos in the claim.
+        retained, deleted: The photos that are fixed as retained or deleted in the case.
+        fewest: The minimum number of retained photos in the claim.
     """
     data, n = album.alternates, album.photos
     is_out: Bools = np.asarray(data.kills[protected].any(axis=0), dtype=np.bool_)

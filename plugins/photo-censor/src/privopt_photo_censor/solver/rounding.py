@@ -1,9 +1,9 @@
-"""Rounding of a linear program's solution to a set of photos, by an integer program over the core.
+"""Round a linear program's solution to a set of photos, with an integer program over the core variables.
 
 The core of a linear program over 0/1 variables consists of the variables with the smallest reduced costs (Balas and
 Zemel, *An algorithm for large zero-one knapsack problems*, Operations Research 28, 1980). All other variables are fixed
-at their values in the linear program. Exchanges inside the core cost almost nothing. With many photos there are so many
-exchanges that one of them usually reaches the linear program's value, rounded down.
+at their values in the linear program. Exchanging core variables hardly changes the objective. With many photos, there
+are so many possible exchanges that one of them usually attains the linear program's value, rounded down.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def round_core(
         counts: The smallest useful number of retained photos, and the number at which the search may stop.
 
     Returns:
-        (N,) mask of the photos to retain, at least ``counts[0]`` of them; None if no such set was found. The mask must
-        be checked by the exact rank.
+        (N,) mask of at least ``counts[0]`` photos to retain, or None if no such set was found. The caller must check
+        the mask by its exact rank.
     """
     least, enough = counts
     free = np.flatnonzero(photos.may & ~photos.must)

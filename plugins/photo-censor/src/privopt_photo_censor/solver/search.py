@@ -1,10 +1,10 @@
 """Branch and bound for the best set of photos to retain, with a proof that is recorded during the search.
 
 A case, which is a node of the search tree, fixes some locations as protected or not counted, and some photos as
-retained or deleted. It is closed when multipliers show that fewer photos can stay than a better set must retain, or
-when too few locations may still be protected. The requirements for a better set only grow, so a closed case stays
-closed. When no case is open, the cases prove that the incumbent is optimal. If the search is stopped, open cases are
-closed at their bounds, which proves a weaker bound.
+retained or deleted. A case is closed when multipliers prove that too few photos can stay for a better set, or when too
+few locations may still be protected. The requirements for a better set only grow, so a closed case stays closed. When
+no case is open, the cases prove that the incumbent is optimal. If the search is stopped, open cases are closed at their
+bounds, which proves a weaker bound.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Case:
         rows: (r,) The locations that must be protected, as rows of :class:`Alternates`.
         certificate: The Lagrange multipliers of some of these locations, and the bound on the number of retained photos
             that they prove.
-        candidates: The further locations that may be protected, keyed by row. Each has a certificate that bounds the
-            number of photos that can stay if this location is protected as well.
+        candidates: A mapping from the row of each further location that may be protected to a certificate. It bounds
+            the number of photos that can stay if this location is protected as well.
         photos: The photos that must stay, and the photos that may stay.
         values: (N,) The value of each photo in the case's linear program. None if the program was not solved.
         costs: (N,) The reduced cost of each photo in this program. None if the program was not solved.
@@ -92,7 +92,7 @@ class Search:
     """A depth-first branch-and-bound search for a better set of photos, which records its proof.
 
     Attributes:
-        album, data: The scores, and the same scores in the form for the solvers.
+        album, data: The scores, and the same scores in the form that the solvers use.
         incumbent: The best set of photos so far, and the requirements for a better set.
         program: The linear program that bounds sets of locations.
         by_photos: Whether the search branches on photos before locations.
@@ -109,7 +109,7 @@ class Search:
     """
 
     def __init__(self, album: Album, incumbent: Incumbent) -> None:
-        """Open the root case, in which no location is decided. Each location's bound considers that location alone.
+        """Open the root case, in which no location is decided. Its candidates' bounds consider each location alone.
 
         Args:
             album: The scores. No photo may assign probability 0 to the true location.
@@ -146,8 +146,8 @@ class Search:
     def _fewer_photos(self) -> bool:
         """Return whether there are far fewer sets of photos to delete than sets of locations to protect.
 
-        Both numbers are estimated by binomial coefficients. The lower index is capped at half of the upper index,
-        because smaller sets count as well and the coefficients decrease beyond the middle.
+        Both numbers are estimated by binomial coefficients "n choose k". k is capped at n / 2, because smaller sets
+        count as well and the coefficients decrease beyond the middle.
         """
         goal = self.incumbent
         # Photos that may be deleted, and locations that can be protected while `need` photos stay.
@@ -161,9 +161,9 @@ class Search:
         return not self._open
 
     def make_search_above(self, bound: int) -> Search:
-        """Return a new search, from the root case, for any set of photos whose value exceeds ``bound``.
+        """Return a new search that starts at the root case and looks for a set of photos whose value exceeds ``bound``.
 
-        If the new search ends without such a set, its cases prove the bound. Both searches share the linear program.
+        If it finds no such set, its cases prove the bound. The linear program is shared with this search.
         """
         other = copy(self)
         other.incumbent = copy(self.incumbent)
@@ -180,7 +180,7 @@ class Search:
         return self.program.work
 
     def run(self, *, max_work: float = inf, first_only: bool = False) -> None:
-        """Process open cases until none is left, the proof is too large, or the time limit is reached.
+        """Process open cases until none is left, the proof becomes too large, or the time limit is reached.
 
         The search also ends if a case can neither be closed nor branched.
 
@@ -208,7 +208,7 @@ class Search:
                 break
 
     def run_beam(self) -> None:
-        """Find good sets of photos before the search, by a beam search over sets of locations to protect.
+        """Find good sets of photos before the search starts, by a beam search over sets of locations to protect.
 
         Each of the k steps extends every set by one location, and keeps the :data:`BEAM_SETS` sets with the best
         bounds. The linear programs for the final sets are rounded to sets of photos, which are offered to the
@@ -245,7 +245,7 @@ class Search:
         """Round the solution of a case's linear program to sets of photos, and offer them to the incumbent.
 
         The program assigns each photo a value from 0 (deleted) to 1 (retained). The set of photos with value 1 is
-        offered first, and then this set together with each fractional photo.
+        offered first. Then each photo with a fractional value is added to this set in turn.
         """
         assert case.values is not None
         retained = case.values > 1.0 - WHOLE_TOLERANCE
@@ -261,8 +261,8 @@ class Search:
     def _offer_core(self, case: Case) -> None:
         """Round the core of a case's linear program, and offer the resulting photos.
 
-        Nothing is done if the case's bound shows that no set is better, or if the search has done too little work since
-        the last rounding to justify another.
+        Nothing is done if the case's bound rules out a better set, or if the search has done too little work since the
+        last rounding.
         """
         goal, photos = self.incumbent, case.photos
         if case.certificate.bound < goal.need or self.work < (1 + 3 * self._core_count) * CORE_WORK:
@@ -322,11 +322,11 @@ class Search:
         self._effort += (1 + len(certificate.rows)) * self.album.photos
 
     def _rule_out(self, j: int, certificate: Certificate) -> None:
-        """Record a branch on location ``j``, and close its first child, in which the location is protected.
+        """Record a branch on location ``j``, and close the child in which this location is protected.
 
         Args:
             j: The location, as a row of :class:`Alternates`.
-            certificate: The multipliers that close the child in which the location is protected.
+            certificate: The multipliers that close this child.
         """
         self._cases.append((PLACE, int(self.data.location[j])))
         self._write_leaf(certificate)
@@ -363,10 +363,10 @@ class Search:
     def _bound_candidates(self, case: Case) -> Case:
         """Return the case with new bounds for the candidates that the parent's bounds do not rule out.
 
-        A candidate is a location that may be protected as well. Its bound limits the number of photos that can then
-        stay. A cheap bound with one additional multiplier is computed for all candidates. Then a linear program is
-        solved for the candidates with the lowest bounds, which are the most likely to be ruled out. The smallest valid
-        bound is kept.
+        A candidate is a further location that may be protected. Its bound is an upper bound on the number of photos
+        that can stay if it is protected. First, a cheap bound with one additional multiplier is computed for each
+        candidate. Then a linear program is solved for the candidates with the lowest bounds, which are the most likely
+        to be ruled out. The smallest valid bound of each candidate is kept.
         """
         goal = self.incumbent
         # `need` is the number of photos that a better set must retain.
@@ -404,7 +404,7 @@ class Search:
     def _branch_on_location(self, case: Case) -> None:
         """Branch on whether the candidate with the lowest bound is protected.
 
-        The child that protects this candidate is the most likely to close soon.
+        The candidate with the lowest bound is chosen because the child that protects it is likely to close soon.
         """
         j = min(case.candidates, key=lambda row: (case.candidates[row].bound, row))
         self._cases.append((PLACE, int(self.data.location[j])))
@@ -415,7 +415,7 @@ class Search:
         self._open += [case, inner]
 
     def _branch_on_photo(self, case: Case, i: int | None = None) -> None:
-        """Branch on whether photo ``i`` stays in a case; by default, on the first undecided photo in ``_order``."""
+        """Branch on whether photo ``i`` stays. By default, this is the first undecided photo in ``_order``."""
         free = case.photos.may & ~case.photos.must
         i = int(next(photo for photo in self._order if free[photo])) if i is None else i
         # The case with the photo retained is pushed last, so that it comes first in the proof.
@@ -434,9 +434,9 @@ class Search:
     def _process_full_case(self, case: Case) -> None:
         """Process a case that protects as many locations as a better set must protect.
 
-        The sets of photos found by rounding are offered to the incumbent. The case is then closed if its bound allows
-        it, or else the search branches on a photo. If all photos are decided, the case is closed by an exact
-        certificate. If there is none, the case stays open, and the search ends.
+        The sets of photos found by rounding are offered to the incumbent. The case is then closed if its bound permits
+        that. Otherwise, the search branches on a photo. If all photos are decided, the case is closed by an exact
+        certificate. If no such certificate exists, the case stays open, and the search ends.
         """
         goal = self.incumbent
         assert case.values is not None
@@ -468,10 +468,10 @@ class Search:
             self._write_leaf(certificate)
 
     def make_proof(self) -> tuple[int, Tree]:
-        """Return the bound that the search has proved so far, and the tree of cases that proves it.
+        """Return the upper bound that the search has proved so far, and the tree of cases that proves it.
 
-        The bound limits the number of photos that can stay or, under a budget, of locations that can be protected. Open
-        cases are closed at their bounds, so the bound is weaker if the search was stopped.
+        The bound is on the number of photos that can stay or, under a budget, of locations that can be protected. Open
+        cases are closed at their bounds, so the bound is weaker if the search was stopped early.
         """
         goal = self.incumbent
         # need - 1 and k - 1 are the incumbent's own values, because `need` and `k` are what a better set must reach. No
@@ -491,8 +491,8 @@ class Search:
     def _most_photos(self, case: Case) -> float:
         """Return an upper bound on the number of photos that can stay in an open case that protects k locations.
 
-        If the case needs m more locations, the result is the case's bound or the m-th highest bound of a candidate,
-        whichever is smaller. It is -1 if there are fewer than m candidates.
+        If m further locations must be protected, the result is the smaller of the case's bound and the m-th highest
+        bound of a candidate. It is -1 if there are fewer than m candidates.
         """
         missing = self.incumbent.k - len(case.rows)
         if missing < 1:
@@ -504,7 +504,8 @@ class Search:
     def _most_locations(self, case: Case) -> int:
         """Return an upper bound on the number of locations that an open case can protect while enough photos stay.
 
-        The bound counts the protected locations of the case and all candidates that allow enough photos to stay.
+        The bound is the number of the case's protected locations plus the number of candidates that permit enough
+        photos to stay.
         """
         if case.certificate.bound < self.incumbent.need:
             return 0
@@ -512,9 +513,9 @@ class Search:
         return len(case.rows) + sum(certificate.bound >= need for certificate in case.candidates.values())
 
     def _close_case(self, case: Case, bound: int) -> None:
-        """Record an open case as closed, for the weaker claim that no set exceeds ``bound``.
+        """Close an open case in the proof, for the weaker claim that no set's value exceeds ``bound``.
 
-        The case is closed by its multipliers, or by ruling out candidates until too few locations may be protected.
+        The case is closed by its own multipliers, or by ruling out candidates until too few locations may be protected.
         """
         need = bound + 1 if self.incumbent.task.budget is None else self.incumbent.need
         if case.certificate.bound < need:

@@ -1,10 +1,10 @@
-"""The polynomial special case, in which only one alternate must be protected (AAAI 2020, section 4 and Appendix B).
+"""Solve the special case in which only one alternate must be protected (AAAI 2020, section 4 and Appendix B).
 
 An alternate is a location other than the true one. The advantage of a photo for an alternate is its score for the
-alternate, minus its score for the true location, minus the margin. Photos are sorted by their advantage and deleted,
-smallest first, until the sum of the remaining advantages is non-negative. The paper's printed Algorithm 1 never
-increments its variable d, omits the empty deletion set and requires a strict inequality. This module implements the
-method described in the paper's text.
+alternate, minus its score for the true location, minus the margin. Photos are deleted in ascending order of their
+advantage until the sum of the remaining advantages is non-negative, which takes polynomial time. The paper's printed
+Algorithm 1 never increments its variable d, omits the empty deletion set and requires a strict inequality. This module
+implements the method described in the paper's text.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ __all__ = ["best_for", "reach"]
 
 
 def reach(data: Alternates) -> NDArray[np.int64]:
-    """Return, for each alternate, how many photos can stay at most if it must rank at or above the true location.
+    """Return the maximum number of photos that can stay if an alternate must rank at or above the true location.
 
-    Each alternate is considered alone. The results are exact: if sums in doubles cannot decide, the photos are sorted
-    and summed as rationals. The running time is O(M N log N).
+    The result has one entry per alternate, and each alternate is considered alone. The results are exact: where
+    floating-point sums are inconclusive, the photos are sorted and summed in rational arithmetic. The running time is
+    O(M N log N).
 
     Returns:
         An (m,) array of integers. -1 means that no set of photos protects the alternate. 0 means that only the empty
@@ -62,8 +63,8 @@ def reach(data: Alternates) -> NDArray[np.int64]:
 def _sort_photos(data: Alternates, j: int) -> list[tuple[Fraction, int]]:
     """Return (advantage, photo) pairs for alternate ``j``, with exact advantages.
 
-    Photos that must stay come first. Within each group, photos are sorted by their advantage, largest first. Photos
-    that rule out the alternate are omitted.
+    Photos that must stay come first, followed by all others. Both groups are sorted by their advantage, largest first.
+    Photos that rule out the alternate are omitted.
     """
     photos = [(data.gain(j, i), i) for i in np.flatnonzero(~data.kills[j]).tolist()]
     return sorted(photos, key=lambda photo: (not data.keep[photo[1]], -photo[0]))
@@ -73,7 +74,7 @@ def best_for(album: Album, row: int, count: int) -> Bools:
     """Return an (N,) mask of the ``count`` photos with the largest advantages for one alternate.
 
     Photos that must stay are included first. If ``count`` is the alternate's entry in the result of :func:`reach`, the
-    alternate ranks at or above the true location. Ties in doubles are resolved exactly.
+    alternate ranks at or above the true location. Ties between floating-point advantages are resolved exactly.
 
     Args:
         album: The scores, and the photos that must stay.

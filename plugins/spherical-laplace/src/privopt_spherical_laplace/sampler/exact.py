@@ -1,4 +1,4 @@
-"""The exact sampler, which computes a position from two uniform numbers to as many bits as its rounding requires.
+"""The exact sampler, which computes a position from two uniform numbers with as many bits as its rounding requires.
 
 A position y drawn around a place x has the density exp(-epsilon d(x, y)) / Z, where d is the great-circle distance and
 Z is a constant. In polar coordinates around x, on a sphere of radius R, let r be the distance of y and t = r / R its
@@ -7,11 +7,11 @@ angle. The angle has the distribution function
     G(t) = (1 - S(t)) / (1 + exp(-pi lambda)),   S(t) = exp(-lambda t) (cos t + lambda sin t),   lambda = epsilon R,
 
 and the bearing is uniform. Hence t = G^-1(U) and the bearing is 2 pi V, for uniform numbers U and V. At first, only n
-bits of U and V are read, which leaves a box of possible pairs (U, V). The positions for this box lie in a disc. If all
-positions in the disc round to the same output, this output is the result. Otherwise n is doubled. The output is
-therefore exactly the rounding of the real-valued position. Every decision is made in integer arithmetic with error
-bounds (docs/reference/proof.md, "The sphere"). Numbers are in fixed point: a number q is stored as an integer near
-q 2^w. An ulp is the value of the last of the w fractional bits, 2^-w.
+bits of U and V are read, which leaves a box of possible pairs (U, V). The corresponding positions lie in a disc. If all
+positions in the disc round to the same output, this output is the result. Otherwise, n is doubled. The output therefore
+equals the rounded real-valued position exactly. Every decision is made in integer arithmetic with error bounds
+(docs/reference/proof.md, "The sphere"). Numbers are in fixed point: a number q is stored as an integer near q 2^w. An
+ulp is 2^-w, the value of the last fractional bit.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ class Disc:
 
     Attributes:
         bits: The number w of fractional bits in the fixed-point numbers below.
-        east, north, up: The disc's centre as a unit vector, in fixed point. The axis ``north`` points from the polar
-            axis towards the meridian of x, ``east`` is perpendicular to it, and ``up`` points to the north pole.
+        east, north, up: The disc's centre as a unit vector, in fixed point. ``up`` is the component along the axis to
+            the north pole. ``north`` is perpendicular to this axis, towards the meridian of x, and ``east`` is
+            perpendicular to both.
         radius: The angular radius in radians, in fixed point. It allows for rounding errors in the centre.
         latitude, longitude: The exact coordinates of x in degrees.
     """
@@ -72,7 +73,7 @@ class Rounding(ABC):
 
     @abstractmethod
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the output that all positions in the disc share, or None if they may have different outputs."""
+        """Return the output of all positions in the disc, or None if they may have different outputs."""
 
 
 def _degrees(angle: int, bits: int) -> int:
@@ -81,7 +82,7 @@ def _degrees(angle: int, bits: int) -> int:
 
 
 def _bounds_of_latitude(disc: Disc) -> tuple[int, int, int]:
-    """Return a lower and an upper bound on the latitudes in a disc, and the cosine of its centre's latitude.
+    """Return lower and upper bounds on the latitudes in a disc, and the cosine of its centre's latitude.
 
     The bounds are in degrees. All three numbers are in fixed point.
     """
@@ -96,7 +97,7 @@ def _bounds_of_latitude(disc: Disc) -> tuple[int, int, int]:
 
 
 def _bounds_of_longitude(disc: Disc, cosine: int) -> tuple[int, int] | None:
-    """Return a lower and an upper bound on the longitudes in a disc, or None if the disc may be too near a pole.
+    """Return lower and upper bounds on the longitudes in a disc, or None if the disc may be too close to a pole.
 
     The bounds are in degrees, in fixed point, and not reduced modulo 360. If sin(radius) <= cosine / 3, no longitude in
     the disc differs from the centre's by more than arcsin(sin(radius) / cosine) < 2 radius / cosine.
@@ -127,7 +128,7 @@ class Digits(Rounding):
     digits: int
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the rounded coordinates that all positions in the disc share, or None if they may differ."""
+        """Return the rounded coordinates of all positions in the disc, or None if these may differ."""
         w, scale = disc.bits, 10**self.digits
         lower, upper, cosine = _bounds_of_latitude(disc)
         # floor(bound * scale + 1/2), for a bound in fixed point. Rounding preserves order, so if both bounds round to
@@ -149,7 +150,7 @@ class Digits(Rounding):
 class GridCells(Rounding):
     """The rule that maps positions to grid cells.
 
-    An output is the row of the cell, counted from the south pole, and the column, counted from the longitude -180.
+    An output consists of the cell's row, counted from the south pole, and its column, counted from longitude -180.
 
     Attributes:
         side: The side of a cell in degrees, which must divide 90.
@@ -158,7 +159,7 @@ class GridCells(Rounding):
     side: Fraction
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the row and column of the cell that contains the disc, or None if the disc may cross a border."""
+        """Return the row and column of the cell that contains the disc, or None if the disc may cross a cell border."""
         w, n, d = disc.bits, self.side.numerator, self.side.denominator
         lower, upper, cosine = _bounds_of_latitude(disc)
         rows = int(180 / self.side)
@@ -245,10 +246,10 @@ def _total(rate: Fraction, bits: int) -> int:
 
 
 def _evaluate(angle: int, rate: Fraction, bits: int) -> tuple[int, int]:
-    """Return 1 - S(t) and sin(t) exp(-lambda t) in fixed point (see the module docstring for S).
+    """Return 1 - S(t) and sin(t) exp(-lambda t) in fixed point, where S is defined in the module docstring.
 
-    The second value is the derivative of 1 - S divided by 1 + lambda^2. The error of 1 - S is at most 2^38 w ulps for
-    lambda < 2^33.
+    The second value is the derivative of 1 - S(t), divided by 1 + lambda^2. The error of the first is at most 2^38 w
+    ulps for lambda < 2^33.
 
     Args:
         angle: t in radians, from 0 to pi, in fixed point.
@@ -264,8 +265,8 @@ def _evaluate(angle: int, rate: Fraction, bits: int) -> tuple[int, int]:
 def _invert(u: int, n: int, rate: Fraction, bits: int) -> tuple[int, int]:
     """Return an angle t and a width such that G^-1 maps [u, u + 1] / 2^n into [t - width, t + width].
 
-    Newton's method finds t. The result is proved afterwards: the width is doubled until the signs of G - U at both ends
-    of the interval show that it is wide enough.
+    Newton's method finds t. To prove the result, the width is doubled until the signs of G - U at both ends of the
+    interval show that it is wide enough.
 
     Args:
         u: The first n bits of U, as an integer.
@@ -355,7 +356,7 @@ def draw_exactly(
         rounding: The rule that maps positions to outputs.
         source: Function that returns a given number of random bytes; by default, the operating system's. The bytes are
             read as words of 8 bytes, least significant byte first. U and V initially consist of one word each. Each
-            refinement doubles the number of words, first in U and then in V, and appends less significant words.
+            refinement doubles the number of words by appending less significant words, first to U and then to V.
         words: The first words of U and V, if they have already been read.
     """
     entropy = source or os.urandom
@@ -376,7 +377,7 @@ def _read_word(entropy: Source) -> int:
     """Read 64 random bits from a source, and return them as an integer.
 
     Raises:
-        UsageError: The source returns fewer bytes.
+        UsageError: The source returns fewer than 8 bytes.
     """
     word = entropy(_WORD_BYTES)
     # If a source that has ended were read as zeros, a draw might never be decided.

@@ -1,12 +1,12 @@
-"""The bulk sampler, which decides nearly all draws in doubles, and leaves the others to the exact sampler.
+"""The bulk sampler, which decides nearly all draws in floating point, and passes the others to the exact sampler.
 
 Both samplers yield the same draws from the same random bytes. Every margin below exceeds the proved error bounds of
-both. A draw is therefore decided here only if the exact sampler, given the same 128 bits, would also decide it and
-return the same output.
+both. A draw is therefore decided here only if the exact sampler, given the same 128 bits, would return the same output
+without reading further bits.
 
-Decisions rely only on additions, multiplications, divisions, square roots and comparisons, which IEEE 754 rounds
-correctly; a library's sine may be less accurate on another machine. Library functions merely propose a distance and a
-cell, which are then verified.
+Decisions rely only on additions, multiplications, divisions, square roots and comparisons, which are correctly rounded
+under IEEE 754. Library functions such as sine may be less accurate on another machine, so they are only used to propose
+a distance and a cell, which are then verified.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ def _sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
 
 
 def propose_scaled_distance(u: Floats, rate: float) -> Floats:
-    """Return approximate quantiles of the distance between a position and its draw, multiplied by epsilon.
+    """Return approximate quantiles of epsilon times the distance between a place and the position drawn around it.
 
-    They are lambda G^-1(u), where G is the distribution function of the angle between a position and its draw. They are
-    computed by Newton's method within a bracket, and no proof relies on them.
+    They are lambda G^-1(u), where G is the distribution function of the angle between the two. They are computed by
+    Newton's method within a bracket, and no proof relies on them.
 
     Args:
         u: (n,) The levels of the quantiles, from 0 to 1.
@@ -121,11 +121,11 @@ def propose_scaled_distance(u: Floats, rate: float) -> Floats:
 
 
 def _enclose_distance(u: Floats, rate: float) -> tuple[Floats, Floats, Bools]:
-    """Enclose the angle G^-1(u) between a position and its draw in an interval, for each u.
+    """For each u, enclose in an interval the angle G^-1(u) between a place and the position drawn around it.
 
     G(t) = (1 - S(t)) / (1 + exp(-pi lambda)) is the distribution function of the angle, where S(t) = exp(-s) (cos t +
-    lambda sin t) with s = lambda t. The proof has a margin of 2^-46 in u, and is possible only for u from 2^-20 to
-    1 - 2^-20.
+    lambda sin t) and s = lambda t. The interval is proved with a margin of 2^-46 in u. This is possible only for u from
+    2^-20 to 1 - 2^-20.
 
     Args:
         u: (n,) Numbers from 0 to 1.
@@ -158,13 +158,13 @@ def _enclose_distance(u: Floats, rate: float) -> tuple[Floats, Floats, Bools]:
 
 @frozen
 class _Discs:
-    """Discs around n computed positions on the unit sphere, in doubles, with the axes of :class:`.exact.Disc`.
+    """Discs around n computed positions on the unit sphere, as doubles, with the same axes as :class:`.exact.Disc`.
 
     Attributes:
         east, north, up: (n,) The components of the discs' centres, which are unit vectors.
-        margin: (n,) A distance for each disc. If the centre is farther than this from every border between outputs, the
-            exact sampler's disc has a single output. The margin exceeds twice the distance from the centre to any point
-            in the exact sampler's disc.
+        margin: (n,) The required distance between each disc's centre and every border between outputs. If the centre is
+            farther away, the exact sampler's disc has a single output. The margin exceeds twice the distance from the
+            centre to any point in the exact sampler's disc.
         longitude: (n,) The longitude, in degrees, of the place around which each position is drawn.
         is_proved: (n,) Whether each position is proved to lie in its disc.
     """
@@ -204,7 +204,7 @@ def _make_discs(u: Floats, v: Floats, latitudes: Floats, longitudes: Floats, rat
 
 
 def _decide_cells(discs: _Discs, side: float, offset: float, poles: int | None) -> tuple[Ints, Ints, Bools]:
-    """Return the row and the column of the cell that contains each position, and whether this is proved.
+    """Return the row and column of the cell that contains each position, and whether they are proved to be correct.
 
     All three results have the shape (n,).
 
@@ -240,7 +240,7 @@ def _decide_cells(discs: _Discs, side: float, offset: float, poles: int | None) 
 
 
 def _decide_points(discs: _Discs, rounding: NearestPoint) -> tuple[Ints, Bools]:
-    """Return the index of the point nearest to each position, and whether this is proved.
+    """Return the index of the point nearest to each position, and whether the index is proved to be correct.
 
     Both results have the shape (n,).
 
@@ -270,7 +270,7 @@ def _decide_points(discs: _Discs, rounding: NearestPoint) -> tuple[Ints, Bools]:
 
 
 def _decide(discs: _Discs, rounding: Rounding) -> tuple[Ints, Bools]:
-    """Return the output for each position, and whether it is proved.
+    """Return the output for each position, and whether the output is proved to be correct.
 
     Args:
         discs: Discs that contain the n positions.
@@ -311,9 +311,9 @@ def draw_positions(
         latitudes, longitudes: (n,) The coordinates of the places in degrees, from -90 to 90 and from -180 to 180.
         epsilon: The rate of the noise per km, from 1e-6 to 1e6.
         rounding: The rule that maps positions to outputs.
-        source: Function that returns a given number of random bytes; by default, the operating system's. For each chunk
-            of 16,384 places, the first words of U and V are read for all places, and then further words for the places
-            that need them.
+        source: Function that returns a given number of random bytes; by default, the operating system's. Places are
+            processed in chunks of 16,384. For each chunk, the first words of U and V are read for all places, and then
+            further words for the places that need them.
 
     Returns:
         An array of shape (n, ``rounding.size``) with one output per row.
@@ -329,7 +329,7 @@ def draw_positions(
 def _draw_chunk(latitudes: Floats, longitudes: Floats, epsilon: Fraction, rounding: Rounding, entropy: Source) -> Ints:
     """Draw a position around each of at most ``CHUNK`` places, and return the outputs to which they round.
 
-    A draw that doubles cannot decide is passed to the exact sampler.
+    A draw that cannot be decided in floating point is passed to the exact sampler.
 
     Args:
         latitudes, longitudes: (n,) The coordinates of the places in degrees.

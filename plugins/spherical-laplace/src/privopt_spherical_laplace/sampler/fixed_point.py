@@ -1,8 +1,8 @@
 """Elementary functions in fixed-point arithmetic, with error bounds.
 
 A number x is stored as an integer near x 2^w, where w is the number of fractional bits (``bits``); an ulp is 2^-w. Each
-function states a bound on its error in ulps, for w >= 160. Only integers are used, so that a port to any language with
-big integers yields identical results. ``//`` and ``>>`` round towards minus infinity.
+function states a bound on its error in ulps, for w >= 160. Only integers are used, so an implementation in any language
+with big integers can yield identical results. ``//`` and ``>>`` round towards minus infinity.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def _inverse_series(n: int, bits: int, sign: int) -> int:
     Args:
         n: An integer above 1.
         bits: The number of fractional bits in the result.
-        sign: -1 for arctan, 1 for artanh. It is the sign of every second term in the power series, the sum of
-            (1/n)^k / k over odd k.
+        sign: -1 for arctan, 1 for artanh. Every second term of the power series, which is the sum of (1/n)^k / k over
+            odd k, is multiplied by this sign.
     """
     power = (1 << bits) // n
     total, k = power, 1
@@ -50,7 +50,7 @@ def log_two(bits: int) -> int:
 
 
 def exp_minus(exponent: int, bits: int) -> int:
-    """Return exp(-x) in fixed point for x >= 0, with an error of at most 4 w ulps. A result below one ulp becomes 0.
+    """Return exp(-x) in fixed point for x >= 0, with an error of at most 4 w ulps. Results below one ulp become 0.
 
     Args:
         exponent: x in fixed point.
