@@ -1,4 +1,4 @@
-"""The conformance kit's profile for spherical-laplace: generators of problems and of pairs of positions."""
+"""Profile of spherical-laplace for the conformance kit, with generators of problems and of pairs of positions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def great_circle_km(first: tuple[float, float], second: tuple[float, float]) -> 
 
 
 def _alike(problem: SphereInstance) -> Iterator[tuple[str, str, float]]:
-    """Yield pairs of positions, as ids or strings of the form ``LAT,LON``, with the distance between them in km.
+    """Yield pairs of positions, each with their distance in km. Positions are ids or strings of the form ``LAT,LON``.
 
     For most pairs, epsilon times the distance is near 1.
     """
@@ -61,8 +61,8 @@ def sphere_problem(epsilon: str, outputs: dict[str, Any], points: int = 0, *, pr
 
     Args:
         epsilon: Epsilon per km, as a decimal string.
-        outputs: The ``[outputs]`` table. It is ignored if ``points`` is positive.
-        points: The number of points that can be reported; 0 for other kinds of outputs.
+        outputs: The ``[outputs]`` table, which is ignored if ``points`` is positive.
+        points: The number of points that can be reported, or 0 for other kinds of outputs.
         prior: Whether the problem has a prior over the points.
     """
     files: dict[str, bytes] = {}

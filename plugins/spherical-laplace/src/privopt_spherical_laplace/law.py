@@ -29,7 +29,7 @@ _WORKING_BITS: Final = 256
 
 @lru_cache(maxsize=64)
 def expected_distance(epsilon: Fraction) -> tuple[float, float]:
-    """Return a lower and an upper bound, in km, on the expected distance between a position and its unrounded report.
+    """Return lower and upper bounds, in km, on the expected distance between a position and its unrounded report.
 
     The expected distance is R (2 lambda / (1 + lambda^2) + pi / (exp(pi lambda) + 1)), where R is the Earth's radius in
     km and lambda = epsilon R.
@@ -53,9 +53,9 @@ def rounded_loss(epsilon: Fraction, side: Fraction) -> float:
 
     The position is uniform on the sphere, and the report is rounded to the centre of a grid cell. Let t be the angle
     between the position and the unrounded report, and s the angle between the unrounded and the rounded report. The
-    expected loss is at most R (E[t] + min(E[s], C E[s^2] / 2)) with C = (lambda + exp(-pi lambda / 2)) / (1 + exp(-pi
-    lambda)), where R is the Earth's radius in km and lambda = epsilon R. C bounds the second derivative, with respect
-    to s, of the expected distance to a point at angle s from the unrounded report.
+    expected loss is at most R (E[t] + min(E[s], C E[s^2] / 2)). Here R is the Earth's radius in km, lambda = epsilon R,
+    and C = (lambda + exp(-pi lambda / 2)) / (1 + exp(-pi lambda)). The constant C bounds the second derivative, with
+    respect to s, of the expected distance to a point at angle s from the unrounded report.
 
     Args:
         epsilon: The rate of the noise, per km.
@@ -91,8 +91,8 @@ def quantiles(epsilon: Fraction, probabilities: Floats) -> Floats:
 
 
 def doubling_distance(epsilon: Fraction) -> float:
-    """Return the distance in km at which the guarantee allows a likelihood ratio of 2.
+    """Return the distance in km at which the guarantee permits a likelihood ratio of 2.
 
-    If two positions are at most this far apart, any report is at most twice as likely from one as from the other.
+    If two positions are at most this far apart, no report is more than twice as likely from one as from the other.
     """
     return math.log(2) / float(epsilon)

@@ -3,7 +3,8 @@
 For digits and grids, the position is uniform on the sphere, and the bound has a closed form (:mod:`.law`). For points,
 the position is one of the points, drawn from the prior. The distribution of noisy positions around a point is divided
 into boxes of known probability, in polar coordinates. Each box lies in a disc, and only a few points can be nearest to
-a position in this disc. The farthest of these candidates yields an upper bound on the loss in the box.
+positions in this disc. The farthest of these candidates from the true point yields an upper bound on the loss in the
+box.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ _MIN_GAIN: Final = 1e-6
 
 @frozen
 class _Boxes:
-    """A division of the noise distribution around a position into B boxes, in polar coordinates.
+    """Boxes in polar coordinates into which the noise distribution around a position is divided.
 
-    The division is the same for every position.
+    The division into B boxes is the same for every position.
 
     Attributes:
         angles: (B,) The distance between the position and each box's centre, in radians.
@@ -87,7 +88,7 @@ class _Boxes:
         return cls(angles, np.tile(bearings, len(middles)), radii, ends, parts)
 
     def centres(self, place: Floats) -> Floats:
-        """Return the (B, 3) unit vectors of the boxes' centres around a position, given as a (3,) unit vector."""
+        """Return the boxes' centres around a position, which is a unit vector, as (B, 3) unit vectors."""
         east, north = basis(place)
         step = np.cos(self.bearings)[:, None] * north + np.sin(self.bearings)[:, None] * east
         return np.asarray(np.cos(self.angles)[:, None] * place + np.sin(self.angles)[:, None] * step)
@@ -111,8 +112,8 @@ def _prior(problem: SphereInstance, count: int) -> Floats:
 def best_remap(problem: SphereInstance) -> tuple[Ints, Floats]:
     """Return, for each point, the best point to report if this point is the nearest to the drawn position.
 
-    Reporting the best guess under the prior costs no privacy, because it is post-processing of the nearest point. The
-    choice relies on approximate probabilities; :func:`loss_over_points` bounds the resulting loss separately.
+    Reporting the best guess under the prior costs no privacy, because it is post-processing of the nearest point.
+    Probabilities are approximate here; :func:`loss_over_points` computes a rigorous bound on the resulting loss.
 
     Returns:
         The (N,) indices of the points to report, and an (N, N) array whose entry (i, k) is the probability that a
@@ -133,7 +134,8 @@ def loss_over_points(problem: SphereInstance, remap: Ints | None) -> float:
 
     Args:
         problem: The problem, whose outputs are N points.
-        remap: (N,) The index of the point to report for each nearest point; None if points are not remapped.
+        remap: (N,) For each point, the index of the point to report if this point is the nearest. None if points are
+            not remapped.
     """
     points, boxes = unit_vectors(problem), _Boxes.of(problem.epsilon)
     count = len(points)
@@ -161,7 +163,7 @@ class ExpectedDistance(UtilityLoss[SphereRelease]):
     """The utility loss: an upper bound on the expected great-circle distance between a position and its report.
 
     Attributes:
-        problem: The problem, with the points and their prior if reports are points.
+        problem: The problem. If reports are points, it contains the points and their prior.
         unit: The unit of the loss.
     """
 
@@ -171,8 +173,8 @@ class ExpectedDistance(UtilityLoss[SphereRelease]):
     def evaluate(self, release: SphereRelease) -> float:
         """Return the bound in km, computed from the release's parameters.
 
-        With more than :data:`MAX_PRIOR_POINTS` points, the loss is not integrated. The bound is then twice the expected
-        distance before rounding, because the nearest point is at most as far from the drawn position as the true point.
+        If there are more than :data:`MAX_PRIOR_POINTS` points, the bound is twice the expected distance before
+        rounding. It holds because the nearest point is at most as far from the drawn position as the true point.
         """
         side = self.problem.side
         if side is not None:

@@ -1,6 +1,6 @@
 """The spherical-laplace mechanism, which adds exactly sampled noise to positions anywhere on Earth.
 
-It is the planar Laplace mechanism of Andrés, Bordenabe, Chatzikokolakis and Palamidessi (CCS 2013), on the sphere.
+It extends the planar Laplace mechanism of Andrés, Bordenabe, Chatzikokolakis and Palamidessi (CCS 2013) to the sphere.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NO_LOWER_BOUND: Final = (
 
 
 class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
-    """A mechanism that adds Laplace noise on the sphere, and rounds to digits, to a grid or to the nearest point."""
+    """A mechanism that adds Laplace noise on the sphere, and rounds to decimal digits, a grid or the nearest point."""
 
     problem_class = SphereProblem
     release_class = SphereRelease
@@ -47,10 +47,10 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
     bound_is_proof: ClassVar[bool] = True
 
     def load(self, declared: SphereProblem, file: str) -> SphereInstance:
-        """Load a problem, and read the points and the prior that it declares.
+        """Load a problem, including any points and prior that it declares.
 
         Raises:
-            InputError: The problem file or a file that it names has faults.
+            InputError: The problem file, or a file that it names, is invalid.
         """
         return SphereInstance.of(declared, file)
 
@@ -75,20 +75,20 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
     def proved_bound(
         self, problem: SphereInstance, release: SphereRelease, result: Result, folder: Path
     ) -> float | None:
-        """Return a lower bound on the expected loss of every mechanism with this guarantee.
+        """Return a lower bound on the expected loss of any mechanism with this guarantee.
 
-        The position is uniform on the sphere. The result is None if reports are points.
+        The bound is for positions that are uniform on the sphere. The result is None if reports are points.
         """
         return _lower_bound(problem)
 
     def details(
         self, problem: SphereInstance, release: SphereRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return an explanation of the missing lower bound if reports are points, and an empty mapping if not."""
+        """Return an explanation of why there is no lower bound if reports are points, or else an empty mapping."""
         return {} if problem.side is not None else {"no_lower_bound": NO_LOWER_BOUND}
 
     def meaning(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Sequence[str]:
-        """Return sentences that explain how far reports are from true positions, and how much privacy this provides."""
+        """Return sentences that explain how far reports are from true positions, and how much privacy they provide."""
         median, p95 = quantiles(problem.epsilon, np.array([0.5, 0.95])).tolist()
         bound = _lower_bound(problem)
         sentences = [
@@ -109,7 +109,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
         return sentences
 
     def at_epsilon(self, problem: SphereInstance, epsilon: Fraction) -> SphereInstance:
-        """Return the problem with another epsilon, for curves of the loss over epsilon.
+        """Return the problem with another epsilon, for plots of the loss against epsilon.
 
         Raises:
             InputError: Epsilon is outside the range for which draws are proved to be exact.
@@ -143,7 +143,7 @@ def _round_down(value: float) -> float:
 
 
 def _lower_bound(problem: SphereInstance) -> float | None:
-    """Return a lower bound on every mechanism's loss: the expected distance before rounding.
+    """Return a lower bound on the loss of any mechanism, which is the expected distance before rounding.
 
     The result is None if reports are points.
     """

@@ -1,10 +1,11 @@
-"""The probability of each reported point given each true point, computed by integration along rays.
+"""Compute the probability of each reported point given each true point, by integration along rays.
 
 A position is drawn around the true point, and the point nearest to this position is reported. A ray is a great-circle
 arc from the true point in one direction. The distance along a ray has the distribution function G of the noise
-(:mod:`.sampler.exact`). The nearest point changes at positions on the ray that are equally far from two points. These
+(:mod:`.sampler.exact`). The nearest point changes where two points are equally far from a position on the ray. These
 positions are computed in closed form. Only the integral over the bearing is numerical. It uses the midpoint rule, whose
-error is about the square of the step. This is accurate enough for remapping and estimates. No guarantee depends on it.
+error is proportional to the square of the step. This is accurate enough for remapping and estimates. No guarantee
+depends on it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _BEARINGS: Final = 360
 
 
 def unit_vectors(problem: SphereInstance) -> Floats:
-    """Return the N points of a problem that reports points, as an (N, 3) array of unit vectors."""
+    """Return the points of a problem whose outputs are N points, as an (N, 3) array of unit vectors."""
     assert problem.points is not None  # callers check that outputs are points
     assert problem.points.coordinates is not None
     return directions(problem.points.coordinates)
@@ -65,7 +66,7 @@ def basis(place: Floats) -> tuple[Floats, Floats]:
 
 
 def nearest_probabilities(problem: SphereInstance) -> Floats:
-    """Return an (N, N) array whose entry (i, k) is the probability that a position drawn around i is nearest to k.
+    """Return an (N, N) array. Entry (i, k) is the probability that a position drawn around point i is nearest to k.
 
     Args:
         problem: A problem whose outputs are N points.

@@ -1,4 +1,4 @@
-"""Conversions between strings, coordinates and outputs: parse secret positions, and format outputs as reports."""
+"""Parse secret positions from strings, and format outputs as reports with ids and coordinates."""
 
 from __future__ import annotations
 

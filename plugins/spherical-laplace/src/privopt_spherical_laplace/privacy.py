@@ -1,4 +1,4 @@
-"""The privacy guarantee of spherical-laplace, and its certification from the parameters of a release."""
+"""The privacy guarantee of spherical-laplace, which is certified from the parameters of a release."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STATEMENT: Final = (
 
 @frozen(kw_only=True)
 class SphereDP(PrivacyConstraint[SphereRelease]):
-    """epsilon-metric DP between any two positions on the sphere.
+    """The guarantee of epsilon-metric DP between any two positions on the sphere.
 
     Attributes:
         kind: The name of the privacy notion.
@@ -53,9 +53,10 @@ class SphereDP(PrivacyConstraint[SphereRelease]):
     def measure(self, release: SphereRelease) -> Certificate:
         """Certify in rational arithmetic that the release's rate and radius satisfy the claim.
 
-        The density exp(-rate d(x, y)) / Z of a report y has the same constant Z for every position x. Between two
-        positions x and x', its logarithm therefore differs by at most rate d(x, x') (docs/reference/proof.md, "The
-        sphere"). The radius must be the one in the claim, because distances are measured on a sphere with this radius.
+        Given a position x, a report y has the density exp(-rate d(x, y)) / Z, where Z is the same constant for every x.
+        The logarithms of the densities for two positions x and x' therefore differ by at most rate d(x, x')
+        (docs/reference/proof.md, "The sphere"). The radius must equal that in the claim, because distances are measured
+        on a sphere with this radius.
         """
         failures = []
         if release.epsilon > self.epsilon:

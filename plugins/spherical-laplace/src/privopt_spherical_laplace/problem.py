@@ -33,12 +33,12 @@ def check_epsilon(value: Fraction) -> str | None:
 
 
 def _check_digits(value: int) -> str | None:
-    """Return None if outputs can have this number of decimal digits, else a description of the valid range."""
+    """Return a description of the valid range if outputs cannot have this number of decimal digits, else None."""
     return None if 0 <= value <= MAX_DIGITS else f"a whole number from 0 to {MAX_DIGITS}"
 
 
 def _check_side(value: Fraction) -> str | None:
-    """Return None if a grid's cells can have this side in degrees, else a description of valid values."""
+    """Return a description of valid values if a grid's cells cannot have this side in degrees, else None."""
     is_divisor = value >= _SMALLEST_SIDE and (90 / value).denominator == 1
     return None if is_divisor else "a number of degrees that divides 90, at least 1e-9"
 
@@ -67,9 +67,9 @@ class Outputs:
 
 @frozen(kw_only=True)
 class Records:
-    """The ``[records]`` table of a problem file, which can list the points instead of ``[outputs]``.
+    """The ``[records]`` table of a problem file, which may list the points instead of ``[outputs]``.
 
-    Other metric mechanisms have a table of this name as well.
+    It has the same name as the corresponding table of other metric mechanisms.
     """
 
     points: File = key(help="CSV: id,lat,lon; the nearest is reported, as with outputs.points")
@@ -132,7 +132,7 @@ class SphereInstance:
     def is_remapped(self) -> bool:
         """Whether the best guess under the prior is reported instead of the nearest point.
 
-        By default, it is reported if and only if the problem declares a prior.
+        By default, this is the case if and only if the problem declares a prior.
         """
         remap = self.declared.utility.remap
         return self.points is not None and (self.prior is not None if remap is None else remap)
@@ -146,14 +146,14 @@ class SphereInstance:
 
     @classmethod
     def of(cls, declared: SphereProblem, file: str) -> SphereInstance:
-        """Load a problem: check combinations of keys, and read the points and the prior.
+        """Load a problem. The combination of its keys is checked, and the points and the prior are read.
 
         Args:
             declared: The parsed problem file.
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: The problem file or a file that it names has faults.
+            InputError: The problem file, or a file that it names, is invalid.
         """
         outputs, utility = declared.outputs, declared.utility
         source: Outputs | Records = outputs if declared.records is None else declared.records
@@ -202,16 +202,16 @@ class SphereInstance:
 
 
 def _canonical(latitude: float, longitude: float) -> tuple[Fraction, Fraction]:
-    """Return a position's exact coordinates in a unique form: longitudes are in [-180, 180), and 0 at the poles."""
+    """Return a position's exact coordinates in a unique form, with longitudes in [-180, 180), and 0 at the poles."""
     degrees = Fraction(latitude), (Fraction(longitude) + 180) % 360 - 180
     return (degrees[0], Fraction(0)) if abs(degrees[0]) == 90 else degrees
 
 
 def _check_distinct(places: tuple[tuple[Fraction, Fraction], ...], file: str) -> None:
-    """Check that no two points are at the same place. For such points, the nearest point would not be unique.
+    """Check that no two points are at the same place, because the nearest point would not be unique.
 
     Args:
-        places: The latitude and longitude of each point, as :func:`_canonical` returns them.
+        places: The latitude and longitude of each point, as returned by :func:`_canonical`.
         file: The name of the file with the points, for error messages.
 
     Raises:

@@ -32,7 +32,7 @@ _DECIMAL: Final = re.compile(r"[0-9]{1,40}\.[0-9]{1,999}")
 
 
 def describe_outputs(problem: SphereInstance) -> tuple[str, str]:
-    """Return the kind of outputs and its argument as law.csv states them, such as ``("digits", "3")``."""
+    """Return the kind of outputs and its argument, as in law.csv, such as ``("digits", "3")``."""
     outputs = problem.declared.outputs
     if outputs.digits is not None:
         return "digits", str(outputs.digits)
@@ -40,7 +40,7 @@ def describe_outputs(problem: SphereInstance) -> tuple[str, str]:
 
 
 def number_text(value: Fraction) -> str:
-    """Format a rational exactly: as a decimal without an exponent if 999 places suffice, otherwise as a quotient.
+    """Format a rational number exactly, as a decimal without an exponent if 999 places suffice, or else as a quotient.
 
     >>> number_text(Fraction(7, 5)), number_text(Fraction(1, 10**6)), number_text(Fraction(1, 3))
     ('1.4', '0.000001', '1/3')
@@ -53,8 +53,8 @@ def _read_number(text: str) -> Fraction:
     """Parse a positive number in the form that :func:`number_text` writes.
 
     Raises:
-        ValueError: The string has another form. Exponents and overlong strings are rejected, because parsing them could
-            take hours.
+        ValueError: The string has a different form. Exponents and overlong strings are rejected, because parsing them
+            could take hours.
     """
     if _DECIMAL.fullmatch(text) and Fraction(text) > 0:
         return Fraction(text)
@@ -63,7 +63,7 @@ def _read_number(text: str) -> Fraction:
 
 @frozen(kw_only=True, eq=False)
 class SphereRelease(PositionRelease):
-    """The parameters of noise on the sphere, with a density proportional to exp(-epsilon d), and a rule for rounding.
+    """The parameters of the noise, whose density is proportional to exp(-epsilon d), and the rule for rounding.
 
     Attributes:
         problem: The problem, with the rule for rounding and, if reports are points, the N points.
@@ -98,7 +98,7 @@ class SphereRelease(PositionRelease):
 
         Raises:
             InputError: A file is missing or malformed.
-            DoesNotHoldError: The outputs stated in law.csv are not those of the problem.
+            DoesNotHoldError: The outputs stated in law.csv differ from those of the problem.
         """
         path = folder / LAW
         texts = ("epsilon", "radius_km", "outputs", "argument")
@@ -155,10 +155,10 @@ class SphereRelease(PositionRelease):
 def _read_remap(folder: Path, problem: SphereInstance) -> Ints | None:
     """Read remap.csv, and return the (N,) index of the point to report for each nearest point.
 
-    The result is None if the problem does not ask for remapping.
+    The result is None if the problem does not require remapping.
 
     Raises:
-        InputError: The file is missing or malformed, or it exists although the problem does not ask for remapping.
+        InputError: The file is missing or malformed, or it exists although the problem does not require remapping.
     """
     path = folder / REMAP
     if not problem.is_remapped or problem.points is None:

@@ -124,7 +124,7 @@ class RowCharger:
         return self._ledger.column_key()
 
     def begin(self, batch: Batch) -> None:
-        """Begin or continue a batch: read its earlier charges from the ledger, and charge rows for it from now on.
+        """Begin or continue a batch. Its earlier charges are read from the ledger, and later charges are made for it.
 
         Raises:
             UsageError: The ledger contains charges for a batch with this name, but the batch's key is missing.
@@ -250,7 +250,7 @@ class RowCharger:
         return rows, [names[row] or "" for row in rows.tolist()], [periods[row] for row in rows.tolist()], reason
 
     def charge_table(self, frame: nw.DataFrame[Any], times: Ints | None = None) -> tuple[Bools, Ints]:
-        """Charge the rows of a table durably. Reports may be drawn only for rows that are granted.
+        """Charge the rows of a table durably. Reports may then be drawn only for rows whose charge was granted.
 
         Args:
             frame: Rows of the table.
@@ -351,7 +351,7 @@ class RowCharger:
         draw: Callable[[Ints], RowOutputs],
         find_places: Callable[[Ints], RowPlaces],
     ) -> RowOutputs:
-        """Repeat the report stored for each row's place. A first visit to a place is charged and gets a new report.
+        """Repeat the report stored for each row's place. A first visit to a place is charged, and its report is drawn.
 
         Args:
             stored_reports: The file of stored reports.

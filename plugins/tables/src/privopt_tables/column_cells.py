@@ -20,7 +20,7 @@ of a single number. It is also the maximum number of rows that are compared with
 
 
 def spread_rows(count: int, limit: int) -> Ints:
-    """Return the row indices 0 to ``count`` - 1 or, if there are more than ``limit``, an evenly spaced selection.
+    """Return the row indices 0 to ``count - 1``, or an evenly spaced selection if there are more than ``limit``.
 
     Args:
         count: The number of rows.

@@ -66,11 +66,11 @@ class ControlValues:
             errors: (R,) The maximum errors of the numbers.
             targets: (R,) The coordinate in the row of each number.
             width: The number of units of ``values`` in one degree, or in one km of the plane.
-            single: Whether this coordinate is compared alone. If so, other rows with an equal coordinate count as
-                matches, unless all rows have the same coordinate.
+            single: Whether this coordinate is compared without the other one. If so, rows with an equal coordinate also
+                count as matches, unless all rows have the same coordinate.
 
         Returns:
-            (R,) estimated probabilities, at most 1.
+            Array of shape (R,), the estimated probabilities, at most 1.
         """
         window, margin = width / 2, MIN_ERROR * width
         # A number's own row is not counted. If both coordinates are compared, all rows with an equal coordinate are
@@ -106,7 +106,7 @@ class ControlValues:
 
 
 def count_within(ordered: Floats, values: Floats, radii: Floats) -> Ints:
-    """Return, for each value, how many of the sorted numbers are within its radius, shape (R,).
+    """Count, for each value, the numbers that differ from it by at most its radius, as an array of shape (R,).
 
     Args:
         ordered: The numbers, in ascending order.

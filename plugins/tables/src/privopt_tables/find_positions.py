@@ -1,8 +1,8 @@
 """Find the columns of a table whose cells contain the secret of the same row, in any of many forms.
 
 A form is a way to write a position, such as degrees, metres or a geohash. Each part of a table adds evidence for each
-column and form, and :mod:`.position_evidence` decides from the total whether a column contains the secret. This module
-compares numbers with coordinates. :mod:`.coordinate_chances` estimates how likely chance matches are,
+column and form. :mod:`.position_evidence` decides from the total whether a column contains the secret. This module
+compares numbers with coordinates. :mod:`.coordinate_chances` estimates the probability of chance matches,
 :mod:`.position_codes` reads codes such as geohashes, and :mod:`.secret_texts` searches for ids, names and sentences.
 """
 
@@ -65,7 +65,7 @@ _WORDS_NAME: Final = "three words of an address system"
 
 @frozen(kw_only=True)
 class PositionColumn:
-    """A column whose cells were found to contain the secret of their rows.
+    """A column in which cells were found to contain the secrets of their own rows.
 
     Attributes:
         name: The name of the column.
@@ -88,8 +88,8 @@ class RowSecrets:
         positions: (B, 2) Latitudes and longitudes, or x and y in km, with NaN for a row without a position. None if the
             secrets are not positions.
         is_geographic: Whether the positions are latitudes and longitudes.
-        texts: Ids, names or sentences, one sequence for each kind of text. An entry is None for a row without a text of
-            this kind.
+        texts: Ids, names or sentences, with one sequence for each kind of text. A sequence contains None for each row
+            without a text of that kind.
         text_rows: (T,) The indices of the rows to which ``texts`` belong. None if they belong to all rows.
         text_chance: A floor on the assumed probability that a cell containing some row's text contains its own row's
             text by chance.
@@ -120,11 +120,11 @@ def find_position_columns(
 
 @define
 class ColumnSearch:
-    """Searches a table, part by part, for columns that contain the secrets of their rows.
+    """A search of a table, part by part, for columns that contain the secrets of their rows.
 
     Attributes:
         names: The names of the columns to examine.
-        _evidence: The evidence, keyed by column and form. The key of a form consists of the secret's index within the
+        _evidence: The evidence, keyed by column and form. A form's key consists of the index of the secret within the
             row, a word that encodes the form's kind and index, and the form's name.
     """
 
@@ -168,7 +168,7 @@ class ColumnSearch:
                 )
 
     def to_json(self) -> list[list[Any]]:
-        """Return the evidence so far as JSON data, which :meth:`add_json` adds to another search of the same table."""
+        """Return the evidence so far as JSON data. :meth:`add_json` adds it to another search of the same table."""
         return [
             [*key, evidence.logs.tolist(), evidence.matches, evidence.searched]
             for key, evidence in self._evidence.items()
@@ -178,8 +178,8 @@ class ColumnSearch:
         """Add the evidence that another search found in other rows.
 
         Args:
-            entries: The result of the other search's :meth:`to_json`. Entries with a column that is not in `names`, or
-                with the wrong number of stakes, are ignored.
+            entries: The result of the other search's :meth:`to_json`. Entries for a column that is not in `names`, and
+                entries with the wrong number of stakes, are ignored.
         """
         for name, form, logs, matches, searched in entries:
             if name in self.names and len(logs) == len(BETS):
@@ -193,7 +193,7 @@ class _Axis:
 
     Attributes:
         near: (C,) Whether the cell contains a number near the coordinate.
-        matched: (C,) Whether the cell contains a number that equals the coordinate up to the number's error.
+        matched: (C,) Whether the cell contains a number that equals the coordinate to within the number's error.
         pair_chances: (C,) The probability of a chance match if both coordinates are compared.
         single_chances: (C,) The probability of a chance match if this coordinate is compared alone.
     """
@@ -213,7 +213,8 @@ class _SecretPart:
         positions: (B, 2) The positions of the rows, with longitudes from -180 to 180. Shape (0, 2) if the secrets are
             not positions.
         has_position: (B,) Whether each row has a position.
-        corners: (2, 2) The smallest absolute values of the two coordinates, then the largest ones.
+        corners: (2, 2) The smallest absolute values of the two coordinates in the first row, and the largest in the
+            second.
         texts: The texts of the rows, with one entry for each kind of text.
         _controls: A cache of the coordinates of all rows, keyed by form and axis (see :meth:`_control`).
     """
@@ -260,9 +261,9 @@ class _SecretPart:
         yield from self._search_codes(column, rows)
 
     def _search_numbers(self, numbers: CellNumbers, form: NumberForm) -> Iterator[tuple[str, Evidence]]:
-        """Yield the evidence that a column's numbers represent both coordinates in a form, or one coordinate alone.
+        """Yield the evidence that a column's numbers represent both coordinates, or only one, in the given form.
 
-        Each item is a pair: a word that names the coordinates, and the evidence.
+        Each item is a pair: a word that names the compared coordinates, and the evidence.
 
         Args:
             numbers: The numbers in the cells of a column.
@@ -314,7 +315,7 @@ class _SecretPart:
                 yield f"{grade}-{kind}-", weigh_rows(axis.near, axis.matched, axis.single_chances, scale)
 
     def _search_codes(self, column: ColumnPart, rows: Ints) -> Iterator[tuple[str, Evidence]]:
-        """Yield the evidence that cells contain positions as codes such as geohashes, or as three-word addresses.
+        """Yield the evidence that cells contain positions as codes, such as geohashes, or as three-word addresses.
 
         Each item is a pair: the key of a form, and the evidence.
 
@@ -411,7 +412,7 @@ class _SecretPart:
         return _Axis(has_near_number, has_match, pair_chances, single_chances)
 
     def _control(self, form: NumberForm, axis: int) -> ControlValues:
-        """Return one coordinate (0 or 1) of a sample of the rows, converted to a form.
+        """Return the coordinate with index ``axis`` in a sample of the rows, converted to the given form.
 
         Results are cached.
         """

@@ -1,7 +1,7 @@
-"""Readers for foreign table formats: GeoJSON, GPX, Google Timeline, tab-separated fields, and columns of positions.
+"""Read foreign table formats: GeoJSON, GPX, Google Timeline, tab-separated fields, and columns of positions.
 
-Each file becomes a table of string columns, like a table read from CSV. No error message quotes a cell, because
-cells may be secret.
+Each file becomes a table of string columns, like a table read from CSV. Cells may be secret, so no error message quotes
+them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def read_foreign_table(path: Path) -> pl.DataFrame | None:
     """Read GeoJSON, GPX, Google Timeline or tab-separated fields as a table of strings.
 
     Args:
-        path: The file. Its first characters, not its ending, determine the format.
+        path: The file. Its format is determined by its first characters, not by its ending.
 
     Returns:
         The table, or None for a file in any other format, such as CSV or Parquet.
@@ -76,7 +76,7 @@ def _read_geojson(file: File, name: str) -> pl.DataFrame:
         name: The name of the file, for error messages.
 
     Raises:
-        InputError: The file has neither format, or has features that are not points.
+        InputError: The file is in neither format, or contains features that are not points.
     """
     expectation = "GeoJSON: a FeatureCollection of points in longitude and latitude; or an export of Google Timeline"
     try:
@@ -101,12 +101,12 @@ def _read_geojson(file: File, name: str) -> pl.DataFrame:
 
 
 def _iter_timeline(part: Any, kind: str = "", time: str | None = None) -> Iterator[dict[str, str | None]]:
-    """Yield a row of cells, keyed by column, for each position in a Google Timeline export of any format.
+    """Yield a row, as a mapping from columns to cells, for each position in a Google Timeline export of any version.
 
     Args:
         part: A part of the document.
         kind: The key under which the part is stored.
-        time: The time given by an enclosing part. None if there is none.
+        time: The time stated in an enclosing part, or None.
     """
     if isinstance(part, list):
         for element in part:
@@ -124,7 +124,7 @@ def _iter_timeline(part: Any, kind: str = "", time: str | None = None) -> Iterat
 
 
 def _read_feature(feature: Any) -> dict[str, str | None] | None:
-    """Return a GeoJSON feature's cells, keyed by column, or None if its geometry is not a point.
+    """Return a mapping from columns to a GeoJSON feature's cells, or None if its geometry is not a point.
 
     A feature without a geometry has empty coordinates.
     """
@@ -213,7 +213,7 @@ def _read_tab_separated(file: File, name: str) -> pl.DataFrame:
 
 
 def find_position_column(frame: pl.DataFrame) -> str | None:
-    """Return the first string column in which at least 90 % of the filled cells are positions, or None.
+    """Return the first string column in which at least 90 % of the non-empty cells are positions, or None.
 
     Only the first 1,000 rows are considered.
     """
@@ -230,14 +230,14 @@ def find_position_column(frame: pl.DataFrame) -> str | None:
 def _may_be_positions(cells: pl.Series) -> bool:
     """Return whether any of about ten evenly spaced cells is a position.
 
-    This filter is quick, whereas reading all cells of many columns would take too long.
+    This is a quick filter, because reading all cells of many columns would take too long.
     """
     filled = [cell for cell in cells.to_list() if cell and cell.strip()]
     return any(read_position(cell) is not None for cell in filled[:: max(1, len(filled) // 10)])
 
 
 def split_positions(frame: pl.DataFrame, column: str, file: str) -> pl.DataFrame:
-    """Return the table with columns lat and lon in place of a column of positions.
+    """Replace a column of positions with the columns lat and lon.
 
     Args:
         frame: The table.
@@ -245,7 +245,7 @@ def split_positions(frame: pl.DataFrame, column: str, file: str) -> pl.DataFrame
         file: The name of the table, for error messages.
 
     Raises:
-        InputError: Some filled cells are not positions. The error names the rows of at most five of them.
+        InputError: Some non-empty cells are not positions. The error lists the rows of at most five of them.
     """
     positions, fault = read_positions(texts_of(nw.from_native(frame[column], series_only=True)))
     rows = [row for row, has_fault in enumerate(fault.tolist()) if has_fault]

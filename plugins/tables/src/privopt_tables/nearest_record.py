@@ -1,12 +1,12 @@
 """Find the matrix row for each row of a table, from the id or position in that row.
 
-An id selects the matrix row of the record with this id, and a position that of the nearest record. If the guarantee of
-the release covers every point in a region, one of the vertices around the position is drawn instead, and its matrix row
-is used (:mod:`privopt_metric_dp.region.snap_to_region`).
+An id selects the matrix row of the record with this id. A position selects the matrix row of the nearest record. If the
+guarantee of the release covers every point in a region, one of the vertices around the position is drawn at random
+instead, and its matrix row is used (:mod:`privopt_metric_dp.region.snap_to_region`).
 
 Nearest records are found with a k-d tree. For latitudes and longitudes, the tree contains points on a sphere with the
-Earth's radius. Chords sort in the same order as great-circle distances, so neither the poles nor the antimeridian are
-special cases.
+Earth's radius. Chord lengths sort in the same order as great-circle distances, so the poles and the antimeridian are
+not special cases.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ MALFORMED: Final = (_IMPOSSIBLE, _COMMA)
 
 @define(kw_only=True)
 class Strays:
-    """Counts "stray" positions, which are farther from every record than any two records are from each other.
+    """A count of "stray" positions, which are farther from every record than any two records are from each other.
 
-    These positions are probably errors.
+    Such positions are probably errors.
 
     Attributes:
-        reach: The diagonal of the records' bounding box in km, at least 1. It is as public as the records.
+        reach: The diagonal of the records' bounding box in km, but at least 1. It reveals nothing beyond the records.
         position_count: The number of positions counted so far.
         stray_count: The number of these positions that are farther than ``reach`` from every record.
         max_distance: The largest distance so far between a position and its nearest record, in km.
@@ -108,14 +108,14 @@ class Strays:
 
 @frozen(kw_only=True, eq=False, slots=False)
 class Snap:
-    """Finds the record for each row of a table.
+    """The rule that assigns a record to each row of a table.
 
     Attributes:
         ids: (N,) The ids of the records that have a matrix row in the release.
         places: All records with their coordinates, including those without a matrix row. None if records have no
             coordinates.
-        region: Replaces positions with vertices if the guarantee covers every point in a region. None if there is no
-            region. Vertices have the same indices as the places.
+        region: The object that replaces positions with vertices if the guarantee covers every point in a region. None
+            if there is no region. Vertices have the same indices as ``places``.
         source: The source of the random bytes with which vertices are drawn.
         max_distance: The maximum distance in km of a position from its nearest record, or from the region. Positions
             that are farther away get no record. None means no limit.
@@ -132,10 +132,10 @@ class Snap:
             raise UsageError(f"max-snap must be a finite number of km above 0, got {self.max_distance}")
 
     def check(self, secret: Secret) -> None:
-        """Check that the kind of the secret matches the records.
+        """Check that the secret is of the same kind as the records: ids or positions.
 
         Raises:
-            UsageError: The kind of the secret does not match the records, or a maximum distance is given for ids.
+            UsageError: The kinds differ, or a maximum distance is given for ids.
         """
         kinds = {"none" if self.places is None else self.places.kind}
         if self.region is not None:
@@ -169,16 +169,17 @@ class Snap:
         Args:
             frame: Rows of the table.
             secret: The columns of the secret.
-            fixed: Whether to find records without drawing. With a region, the vertex with the largest barycentric
-                coordinate is returned (the lowest index if there are several), so that each vertex has a fixed cell.
-            strays: Counts the positions that get a record. None means that nothing is counted.
-            streams: The random bytes with which vertices are drawn, one stream per row. By default, :attr:`source`.
+            fixed: Whether to find records without randomness. If there is a region, the vertex with the largest
+                barycentric coordinate is returned, or the first one if there are several, so each vertex has a fixed
+                cell.
+            strays: The count to which positions that get a record are added. None means that nothing is counted.
+            streams: The random bytes with which vertices are drawn, one stream per row. By default, :attr:`source` is
+                used.
 
         Returns:
-            Two arrays of shape (B,). The first contains the index of each row's matrix row, or 0 for a row without a
-            record. If ``fixed`` is set and there is a region, it contains indices of vertices instead. The second
-            contains the reason why a row has no record, as an index into :data:`REASONS`, or -1 for a row with a
-            record.
+            Two arrays of shape (B,). The first contains the matrix row for each row, or 0 for a row without a record.
+            If ``fixed`` is set and there is a region, it contains indices of vertices instead. The second contains, for
+            each row without a record, the reason as an index into :data:`REASONS`, and -1 for all other rows.
 
         Raises:
             InputError: The columns cannot be read.
@@ -219,7 +220,7 @@ class Snap:
         return self._snapper_for(secret).snap(positions_of(frame, secret)[0])
 
     def _snapper_for(self, secret: Secret) -> Snapper:
-        """Return the region's snapper. For planar positions (in km), its projection is removed."""
+        """Return the region's snapper, without its projection if positions are planar (in km)."""
         assert self.region is not None  # callers have checked
         return self.region if secret.kind == "geographic" else evolve(self.region, projection=None)
 
@@ -228,9 +229,10 @@ class Snap:
 
         A report that is stored for one of these cells may be repeated at the position.
 
-        Cells are fixed and public. A cell consists of the points nearest to one record or vertex, which is its centre.
-        A cell is near a position if its centre is within the radius. The distance is never measured from a position
-        that was reported before, because renewed reports at three known places would reveal that position.
+        Cells are fixed and public. Each cell has a record or vertex as its centre, and consists of the points for which
+        this is the nearest one. A cell is near a position if its centre is within the radius. The distance is never
+        measured from a position that was reported before, because renewed reports at three known places would reveal
+        that position.
 
         Args:
             radius_km: The maximum distance in km between a position and the centre of a cell near it.
@@ -241,8 +243,8 @@ class Snap:
             Rows whose reason is not -1 get no report, and have no cells.
 
         Raises:
-            UsageError: The radius is not a number above 0, or is too small to reach the corners of a cell from its
-                centre.
+            UsageError: The radius is not a number above 0, or is so small that some point of a cell is farther than
+                this from the centre.
         """
         from scipy.spatial import cKDTree
 
@@ -288,7 +290,7 @@ class Snap:
 
     @property
     def reach(self) -> float:
-        """The diagonal of the records' bounding box in km, at least 1. Infinite if no record has coordinates."""
+        """The diagonal of the records' bounding box in km, but at least 1. Infinite if no record has coordinates."""
         if self.places is None or self.places.coordinates is None:
             return math.inf
         points = _to_tree_points(self.places.coordinates, self.places.kind)
@@ -322,7 +324,7 @@ class Snap:
     def _draw_vertices(self, positions: Floats, secret: Secret, *, fixed: bool, source: Source) -> tuple[Ints, Floats]:
         """Draw one of the surrounding vertices for each position, and return its matrix row.
 
-        The probability of a vertex is the position's barycentric coordinate with respect to it.
+        The probability of each vertex is its barycentric coordinate at the position.
 
         Args:
             positions: (B, 2) Usable positions.
@@ -331,9 +333,9 @@ class Snap:
             source: The source of random bytes.
 
         Returns:
-            Two arrays of shape (B,). The first contains indices of matrix rows or, if ``fixed`` is set, of vertices. It
-            is -1 where any surrounding vertex has no matrix row. The second contains the distances of the positions
-            from the region in km.
+            Two arrays of shape (B,). The first contains indices of matrix rows or, if ``fixed`` is set, of vertices.
+            Its entry is -1 if any of the surrounding vertices has no matrix row. The second contains the distances of
+            the positions from the region in km.
         """
         mixtures = self._snapper_for(secret).snap(positions)
         # A report is refused if any vertex around the position lacks a row, whichever vertex is drawn, so that the
@@ -378,12 +380,12 @@ def _to_number(value: object) -> float:
 
 
 def unusable_reasons(positions: Floats, fault: Floats, *, geographic: bool) -> Ints:
-    """Return the reason why each position is unusable, as an index into :data:`REASONS`, or -1 for a usable position.
+    """Return, for each position, -1 if it is usable, or else the reason as an index into :data:`REASONS`.
 
     Args:
         positions: (B, 2) The positions, NaN for an empty cell.
-        fault: (B,) :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any other cell that is not a
-            number, and 0 for all other cells.
+        fault: (B,) :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any other non-empty cell that is
+            not a number, and 0 otherwise.
         geographic: Whether positions are in degrees.
     """
     reason = np.full(len(positions), -1, dtype=np.int64)

@@ -50,16 +50,16 @@ class ApplyOptions:
         max_snap: The maximum distance in km of a position from its nearest record, or from the region. Positions that
             are farther away get no report. None means no limit.
         seed: The seed of the draws, for experiments only. Seeded reports are not private, and are marked as seeded.
-        charge: The ledger and how it is charged. If it is given, the whole table is read first, and each report is
-            charged durably to its subject before it is drawn. None if nothing is charged.
-        subject: The column that names the subject of each row, for releases that report traces. The column in
-            ``charge`` takes precedence.
+        charge: The ledger and how it is charged, or None if nothing is charged. With a ledger, the whole table is read
+            first, and each report is charged durably to its subject before it is drawn.
+        subject: The column with the subject of each row, for releases that report traces. The column in ``charge``
+            takes precedence.
         time: The column with the time of each row. For traces, each subject's rows are sorted by time, which requires
             holding the table in memory. None means that the rows are already in order.
         prefix: The prefix of the names of the added columns, joined with an underscore. None means no prefix.
         positions: The columns of each position, keyed by prefix, if a row has several positions. In each row, either
             all positions are reported or none is.
-        batch: The name of the batch, by which an interrupted run can be continued. None if there is no batch.
+        batch: The name of the batch, which is needed to continue an interrupted run. None if there is no batch.
         text: The column of sentences whose words are reported one by one. None if rows contain ids or positions
             instead.
         forms: The formats of subjects and times.
@@ -88,7 +88,7 @@ class ApplyOptions:
 
     @property
     def subject_column(self) -> str | None:
-        """The subject column: that of ``charge`` if there is one, and otherwise ``subject``."""
+        """The subject column of ``charge`` if anything is charged, or else ``subject``."""
         return self.subject if self.charge is None else self.charge.subject
 
 
@@ -102,7 +102,7 @@ def format_counts(refused: Mapping[str, int]) -> str:
 
 
 def describe_limits(guarantee: Guarantee) -> tuple[str, ...]:
-    """Return notes on the pairs of records that a guarantee does not cover. Empty if it covers all pairs."""
+    """Return notes on the pairs of records not covered by a guarantee, or an empty tuple if it covers all pairs."""
     # If there is no guarantee, the only note says so.
     if guarantee.kind == NOTHING:
         return ("no guarantee: reports of this release may reveal what they were drawn for",)
@@ -124,13 +124,13 @@ def describe_limits(guarantee: Guarantee) -> tuple[str, ...]:
 def list_positions(
     secret: Secret, options: ApplyOptions, data: MetricData | None
 ) -> tuple[tuple[str | None, Secret], ...]:
-    """Return a pair for each position in a row: the prefix of its report columns (None for no prefix), and its columns.
+    """Return, for each position in a row, the prefix of its report columns (None for no prefix) and its own columns.
 
     Args:
         secret: The secret, which is used if a row has a single position.
         options: How the release is applied.
-        data: The problem's data, which determine whether positions are planar. None if the release has no records with
-            positions.
+        data: The problem's data, used to determine whether positions are planar. None if the release has no records
+            with positions.
     """
     if not options.positions:
         return ((options.prefix, secret),)
@@ -153,9 +153,9 @@ def check_options(positions: Sequence[tuple[str | None, Secret]], options: Apply
         traces: Whether the release reports traces.
 
     Raises:
-        UsageError: The seed is negative or combined with a ledger; a batch has no ledger, or its reports depend on
-            earlier ones; named positions are combined with a prefix, stored reports or traces; the prefix is empty; or
-            a column is given twice.
+        UsageError: The seed is negative, the prefix is empty, a column is given twice, or options cannot be combined. A
+            seed cannot be combined with a ledger. A batch requires a ledger and reports that do not depend on earlier
+            ones. Named positions cannot be combined with a prefix, stored reports or traces.
     """
     if options.prefix is not None and not options.prefix.strip():
         raise UsageError("prefix must be what the names of the added columns begin with, got nothing")

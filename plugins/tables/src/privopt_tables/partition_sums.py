@@ -24,9 +24,8 @@ class RowSums:
     """A keyed hash of the set of a subject's rows.
 
     Each row is represented by an element of the prime field GF(p): its HMAC under the batch's key, modulo p. The hash
-    consists of the sum of these elements and the sum of their squares. Without the key, an attempt to replace rows
-    without changing the sum succeeds with a probability of about 2^-61. The sum of squares makes it possible to
-    identify a replaced row.
+    consists of the sum of these elements and the sum of their squares. Without the key, the probability of replacing
+    rows without changing the sum is about 2^-61. The sum of squares makes it possible to identify a replaced row.
 
     Attributes:
         rows: The number of rows.
@@ -39,7 +38,7 @@ class RowSums:
     squares: int = 0
 
     def add(self, element: int) -> None:
-        """Add a row, given as its element of the field."""
+        """Add a row, given its element of the field."""
         self.rows += 1
         self.total = (self.total + element) % FIELD
         self.squares = (self.squares + element * element) % FIELD
@@ -47,8 +46,8 @@ class RowSums:
     def changed_element(self, charged: RowSums) -> int | None:
         """Return the element of the new row, assuming that exactly one row was added, replaced or removed.
 
-        Let a be the new element and b the charged one. The sums differ by a - b and a^2 - b^2, whose quotient is a + b.
-        If a row was added, b is 0. If a row was removed, a is 0.
+        Let a be the new element and b the charged one. The two sums differ by a - b and a^2 - b^2. The quotient of
+        these differences is a + b, so a can be computed. If a row was added, b is 0. If a row was removed, a is 0.
 
         Args:
             charged: The sums of the rows that were charged.
@@ -97,9 +96,9 @@ class ChargedRows:
         return cls(marks[order], *columns)
 
     def sums_of(self, key: bytes, subject: str) -> RowSums:
-        """Return the sums of a subject's charged rows, which are 0 for a subject that was not charged.
+        """Return the sums of a subject's charged rows. The sums are 0 for a subject that was not charged.
 
-        The number of rows is not stored, so it is 0 in every result.
+        Numbers of rows are not stored, so ``rows`` is 0 in every result.
 
         Args:
             key: The batch's key, under which the subjects' names were hashed.
@@ -114,5 +113,5 @@ class ChargedRows:
 
 
 def _hash_subject(key: bytes, subject: str) -> int:
-    """Return a keyed 64-bit hash of a subject's name, so that sums can be looked up without storing names."""
+    """Return a keyed 64-bit hash of a subject's name, by which sums can be looked up without storing names."""
     return int.from_bytes(hashlib.blake2b(subject.encode("utf-8"), digest_size=8, key=key).digest(), "big")

@@ -1,4 +1,4 @@
-"""The driver's side of a batch over a table in partitions, in Spark or Dask: charge subjects between the two passes.
+"""The driver's side of a batch over a partitioned table in Spark or Dask, which charges subjects between two passes.
 
 Source: docs/adr/0028-partitions.md. The workers' side is :mod:`.partitions`.
 """
@@ -40,7 +40,7 @@ __all__ = ["PartitionedBatch"]
 
 @define(kw_only=True, eq=False)
 class PartitionedBatch:
-    """The driver's side of a batch over a partitioned table: charges subjects between the two passes.
+    """The driver's side of a batch over a partitioned table, which charges subjects between two passes.
 
     The first pass (:meth:`tally`) computes keyed sums over each subject's rows, and the second pass draws the reports.
 
@@ -49,7 +49,7 @@ class PartitionedBatch:
         batch: The batch, with its key and record.
         ledger: The ledger to charge.
         cost: The cost of one row.
-        options: The digest of the release, columns and options. :meth:`charge` adds the rows to a copy of it.
+        options: A digest of the release, columns and options. :meth:`charge` adds the rows to a copy of it.
         keep: The columns to keep even if they contain the secret.
         is_charged: Whether the subjects were charged, so that the second pass may run.
     """
@@ -69,8 +69,8 @@ class PartitionedBatch:
     ) -> Iterator[Self]:
         """Open a batch for a ``with`` block.
 
-        The batch ends with the block if its rows were charged. If the block raises an error, the batch does not end and
-        can be repeated.
+        If the rows were charged, the batch ends with the block. If the block raises an error, the batch does not end
+        and can be repeated.
 
         Args:
             opened: The verified release.
@@ -126,9 +126,9 @@ class PartitionedBatch:
             tallies: The results of the first pass over all partitions, as a table of any kind.
 
         Returns:
-            The object that draws reports in the second pass, for the tallied rows only. A subject whose remaining
-            budget is too small gets reports only for its first rows in the order of their ids. Columns that contain the
-            secret are dropped unless they are to be kept, and a :class:`PrivoptWarning` names each of them.
+            The object that draws reports in the second pass, for the tallied rows only. If a subject's remaining budget
+            is too small, reports are drawn only for its first rows in the order of their ids. Columns that contain the
+            secret are dropped unless they are listed in :attr:`keep`. A :class:`PrivoptWarning` names each of them.
 
         Raises:
             UsageError: The tallies are not results of the first pass, a subject has rows in more than one partition, or
@@ -207,7 +207,7 @@ class PartitionedBatch:
 
         Args:
             counts: The number of each subject's rows.
-            paid: The number of rows for which earlier runs of the batch charged each account.
+            paid: The number of rows already charged to each account by earlier runs of the batch.
 
         Returns:
             The number of rows that are granted to each subject.

@@ -1,12 +1,12 @@
 """Draw reports for a table's partitions in Spark or Dask, with one report and one charge for each row.
 
-Engines may repeat a task, run two copies of it concurrently, or lose it. So a task has no state: every report is a
-function of the batch's key and of the row's subject, id and secret. Only the driver writes to the ledger, between two
+Engines may repeat a task, run two copies of it concurrently, or lose it. Tasks therefore have no state: every report is
+a function of the batch's key and of the row's subject, id and secret. Only the driver writes to the ledger, between two
 passes over the table. The first pass, the tally, adds up keyed hashes of each subject's rows. The second pass draws
 reports only if each subject's rows still have the same sums.
 
-Source:
-    docs/adr/0028-partitions.md. Coins (random bytes derived from the batch's key) and digests are those of ADR 24.
+Source: docs/adr/0028-partitions.md. ADR 24 defines the coins (random bytes derived from the batch's key) and the
+digests.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _UNSTABLE_IDS = "ids that an engine makes, such as uuid() or monotonically_incre
 
 @frozen(kw_only=True, eq=False)
 class Partitions:
-    """The workers' side of a batch: tallies partitions and draws their reports, in any process.
+    """The workers' side of a batch, which tallies partitions and draws their reports in any process.
 
     Each process must be able to read the batch's folder, and the batch's ``with`` block must not have ended. The object
     can be pickled without revealing the key, because each process reads the key from the folder.
@@ -63,10 +63,10 @@ class Partitions:
     Attributes:
         protector: The protector that draws reports. Each task copies it and gives the copy the batch's coins, which are
             random bytes derived from the batch's key.
-        access: Gives access to the batch's key.
+        access: The object through which each process reads the batch's key.
         release: The SHA-256 digest of the release's file of checksums.
-        granted: The number of granted reports, keyed by subject. Contains only subjects with fewer granted reports than
-            rows.
+        granted: The number of granted reports, keyed by subject. Subjects with as many granted reports as rows are
+            omitted.
         charged: The sums of the rows that were charged. None before the charge.
     """
 
@@ -101,8 +101,8 @@ class Partitions:
     def reports(self, partition: T) -> T:
         """Draw the reports for a partition. Repeated calls draw the same reports.
 
-        The partition must contain all rows of its subjects. It is held in memory, because nothing is drawn before all
-        its rows have been compared with the charged ones.
+        The partition must contain all rows of its subjects. It is held in memory, because all its rows are compared
+        with the charged ones before anything is drawn.
 
         Args:
             partition: An iterator of Arrow batches, as ``mapInArrow`` passes it, or a pandas frame.
@@ -131,7 +131,7 @@ class Partitions:
         return self._draw_part(frame, nothing, schema, without=nothing).schema
 
     def _map(self, partition: T, transform: Callable[[Iterator[Any]], Iterator[Table]]) -> T:
-        """Apply a function on Arrow data to a partition, and return the result in the partition's type.
+        """Apply a function on Arrow data to a partition, and convert the result to the type of the partition.
 
         Args:
             partition: An iterator of Arrow batches, or a pandas frame. A frame is passed as a single batch. If the
@@ -217,7 +217,7 @@ class Partitions:
         search.add_part(frame, self.protector.row_secrets(frame))
 
     def _reports(self, batches: Iterator[Any], key: bytes) -> Iterator[Table]:
-        """Draw reports batch by batch. Subjects with fewer granted reports than rows come last.
+        """Draw reports batch by batch. Rows of subjects with fewer granted reports than rows come last.
 
         Args:
             batches: The Arrow batches of a partition.
@@ -274,7 +274,7 @@ class Partitions:
     def _describe_change(
         self, frames: Sequence[nw.DataFrame[Any]], digest: Digest, subject: str, charged: RowSums
     ) -> str:
-        """Describe how a subject's rows differ from the charged ones. The description names rows by id.
+        """Describe how a subject's rows differ from the charged ones, referring to rows by their ids.
 
         Args:
             frames: All rows of a partition.
@@ -316,7 +316,7 @@ class Partitions:
         return ranks <= subjects.replace_strict(self.granted, return_dtype=pl.UInt32)
 
     def _draw_part(self, frame: nw.DataFrame[Any], rows: pl.Series, schema: Schema, *, without: pl.Series) -> Table:
-        """Draw reports for selected rows of a part, and return an Arrow table with the column types of the original.
+        """Draw reports for selected rows of a part, and return an Arrow table with the original table's column types.
 
         Args:
             frame: The part.
@@ -388,7 +388,7 @@ def _fits_arrow(column: Any) -> bool:
 
 
 def _to_columns(sums: RowSums) -> dict[str, Any]:
-    """Return a subject's sums as a row of the tally, keyed by column."""
+    """Return a subject's sums as a row of the tally, in the form of a mapping from columns to values."""
     return {"rows": sums.rows, "total": sums.total, "squares": sums.squares, "digest": None, "search": None}
 
 
@@ -399,6 +399,6 @@ def _normal_names(names: Sequence[str]) -> list[str]:
 
 
 def _filter_rows(frame: nw.DataFrame[Any], rows: pl.Series) -> nw.DataFrame[Any]:
-    """Return the rows of a frame that a Boolean column selects."""
+    """Return the rows of a frame that are selected by a Boolean column."""
     filtered: nw.DataFrame[Any] = nw.from_native(frame.to_native().filter(rows), eager_only=True)
     return filtered

@@ -68,9 +68,9 @@ def privopt_names() -> Sequence[NameSpec]:
 
 @hookimpl
 def privopt_handle(release: object) -> type | None:
-    """Return the class of the Python handle that protects tables with a release, or None if the release cannot do so.
+    """Return the class of the Python handle that protects tables with a release, or None if the release cannot be used.
 
-    A matrix can protect tables, and so can any release that overrides ``sample``, which draws reports for ids.
+    A matrix can be used, and so can any release that overrides ``sample``, the method that draws reports for ids.
     """
     from privopt.interfaces import Release
     from privopt_metric_dp.matrix.release import MatrixRelease
@@ -87,7 +87,7 @@ def privopt_handle(release: object) -> type | None:
 def privopt_checks() -> Sequence[TraitSpec | CheckSpec]:
     """Register the conformance check for releases that report traces, and the trait that identifies such releases.
 
-    For a release without the trait, the check is skipped, and ``missing`` states the reason.
+    The check is skipped for releases without the trait, with the reason stated in ``missing``.
     """
     module = "privopt_tables.kit.check_traces"
     return [

@@ -1,7 +1,7 @@
 """Decode codes for positions in a string, such as geohashes, map tiles, polylines and WKB.
 
-Readers yield every position that a string might encode. :mod:`.find_positions` decides from many rows whether the
-strings of a column do encode positions. docs/adr/0035-own-readers-of-positions.md explains why privopt has its own
+Each reader yields every position that a string might encode. :mod:`.find_positions` decides from many rows whether a
+column's strings really encode positions. docs/adr/0035-own-readers-of-positions.md explains why privopt has its own
 readers.
 """
 
@@ -31,9 +31,9 @@ _PLUS: Final = "23456789CFGHJMPQRVWX"
 
 
 class Reading(NamedTuple):
-    """Two coordinates that a cell contains, each with its maximum error.
+    """Two coordinates that a cell may contain, each with its maximum error.
 
-    If it is not known which coordinate a number represents, the number is given as both.
+    If it is not known which coordinate a number represents, both are set to that number.
     """
 
     first: float
@@ -45,7 +45,7 @@ class Reading(NamedTuple):
 def _box_reading(south: float, west: float, height: float, width: float) -> Reading:
     """Return the centre of a box as a reading.
 
-    The reading's errors are 1.5 times the box's sides, so that it also matches points up to one side length outside the
+    The errors are 1.5 times the box's sides, so that the reading also matches points up to one side length outside the
     box.
 
     Args:
@@ -58,7 +58,8 @@ def _box_reading(south: float, west: float, height: float, width: float) -> Read
 def _read_geohash(text: str) -> Iterator[Reading]:
     """Yield the boxes encoded by the geohashes in a string.
 
-    A geohash has five bits per character. Even bits (counted from 0) belong to the longitude, odd bits to the latitude.
+    A geohash has five bits per character. Bits with even indices, counted from 0, encode the longitude, and all others
+    the latitude.
     """
     for code in re.findall(r"(?<![a-z0-9])[0-9bcdefghjkmnpqrstuvwxyz]{4,14}(?![a-z0-9])", text.lower()):
         bits = "".join(f"{_GEOHASH.index(sign):05b}" for sign in code)
@@ -75,7 +76,7 @@ def _decode_bits(bits: str, size: float) -> tuple[float, float]:
 def _read_plus_code(text: str) -> Iterator[Reading]:
     """Yield the boxes encoded by the full plus codes in a string.
 
-    Characters after the tenth, which would refine the box further, are ignored. This only makes the box larger.
+    Characters after the tenth are ignored, although they would make the box smaller.
     """
     for code in re.findall(rf"(?<![A-Z0-9])[{_PLUS}]{{8}}\+[{_PLUS}]{{0,5}}", text.upper()):
         south, west, size = -90.0, -180.0, 20.0
@@ -107,7 +108,7 @@ def _read_short_plus_code(text: str) -> Iterator[Reading]:
 def _read_quadkey(text: str) -> Iterator[Reading]:
     """Yield the boxes encoded by the quadkeys in a string.
 
-    Each digit combines a bit of the tile's x (value 1) with a bit of its y (value 2).
+    Each digit is the sum of a bit of the tile's x and twice a bit of its y.
     """
     for code in re.findall(r"(?<!\d)[0-3]{8,24}(?!\d)", text):
         x, y = (int("".join("1" if int(sign) & bit else "0" for sign in code), 2) for bit in (1, 2))
@@ -141,7 +142,7 @@ def _tile_reading(zoom: int, x: int, y: int) -> Reading:
 def _read_maidenhead(text: str) -> Iterator[Reading]:
     """Yield the boxes encoded by the Maidenhead locators in a string.
 
-    Each pair of characters, longitude first, divides the sides of the box by 18, 10, 24, 10 and 24 in turn.
+    Successive pairs of characters, longitude first, divide the sides of the box by 18, 10, 24, 10 and 24.
     """
     for code in re.findall(r"(?<![A-Z0-9])[A-R]{2}\d{2}(?:[A-X]{2}(?:\d{2}(?:[A-X]{2})?)?)?(?![A-Z0-9])", text.upper()):
         south, west, size = -90.0, -180.0, 10.0
@@ -157,7 +158,7 @@ def _read_maidenhead(text: str) -> Iterator[Reading]:
 
 
 def _read_polyline(text: str) -> Iterator[Reading]:
-    """Yield the points of the encoded polylines (Google's format) in a string, decoded with 5, 6 and 7 decimals."""
+    """Yield the points of the encoded polylines (Google's format) in a string, read with 5, 6 and 7 decimal places."""
     # JSON writes a backslash in the code as two.
     for code in re.findall(r"[?-~]{4,}", text.replace("\\\\", "\\")):
         numbers, value, shift = [0, 0], 0, 0
@@ -178,10 +179,10 @@ def _read_polyline(text: str) -> Iterator[Reading]:
 
 
 def _read_binary(text: str) -> Iterator[Reading]:
-    """Yield the absolute values of the doubles at every byte offset in the hexadecimal digits of a string.
+    """Yield the absolute value of the double at each byte offset in a string of hexadecimal digits.
 
-    Well-known binary (WKB), a format for geometries, contains coordinates as doubles. The axis of a double is not
-    known, so each number is yielded as both coordinates.
+    Well-known binary (WKB), a format for geometries, stores coordinates as doubles. It is not known which coordinate a
+    double represents, so each number is yielded as both.
     """
     for code in re.findall(r"(?:[0-9a-fA-F]{2}){16,4000}", text):
         raw = bytes.fromhex(code)

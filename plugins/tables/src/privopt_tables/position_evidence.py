@@ -1,12 +1,12 @@
-"""Use "testing by betting" to collect evidence that a column's cells contain the secrets of their rows.
+"""Collect evidence that a column's cells contain the secrets of their rows, by the method of "testing by betting".
 
-A column is dropped on accumulated evidence, not for a single match. A row is a bet if its cell could contain the row's
-secret, for example if a number is within half a degree of a coordinate. Let c be the probability that this cell matches
-the secret by chance. It is estimated from the number's digits, and from how often the cell matches the secrets of other
-rows. If a fraction f of the stake is bet on each such row, the stake is multiplied by 1 - f + f * (match / c), where
-match is 1 or 0. In an unrelated column, the expectation of this factor is at most 1. So by Markov's inequality, the
-product over rows reaches :data:`MIN_EVIDENCE` with a probability of at most 1 / MIN_EVIDENCE. The product is over all
-parts of a table. Small bets are included so that a secret is found even if only a few rows contain it.
+A column is dropped because of accumulated evidence, not because of a single match. A row is a bet if its cell could
+contain the row's secret, for example if a number is within half a degree of a coordinate. Let c be the probability that
+this cell matches the secret by chance. It is estimated from the number's digits, and from how often the cell matches
+the secrets of other rows. If a fraction f of the stake is bet on each such row, the stake is multiplied by 1 - f + f *
+(match / c), where match is 1 or 0. In an unrelated column, the expectation of this factor is at most 1. By Markov's
+inequality, the probability that the product over all rows of the table reaches :data:`MIN_EVIDENCE` is therefore at
+most 1 / MIN_EVIDENCE. Small fractions f are included so that a secret is found even if only a few rows contain it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Evidence:
     """The evidence that a column contains the secret in a certain form.
 
     Attributes:
-        logs: The logarithm of the stake for each of :data:`BETS`, in an array of the same shape. Each stake is a
-            product over rows, which is 1 if there are no rows.
-        matches: The number of rows that contain the secret. It may be extrapolated from a sample.
+        logs: Array of the same shape as :data:`BETS`, the logarithm of the stake for each. Each stake is a product over
+            rows, and is 1 if there are no rows.
+        matches: The number of rows that contain the secret, which may be extrapolated from a sample.
         searched: The number of rows that were searched.
     """
 
@@ -50,7 +50,7 @@ class Evidence:
     searched: float = 0.0
 
     def add(self, other: Evidence) -> None:
-        """Add evidence from other rows for the same column and form. Stakes multiply, so their logarithms add up."""
+        """Add evidence from other rows for the same column and form. The logarithms of the stakes are added up."""
         self.logs = self.logs + other.logs
         self.matches += other.matches
         self.searched += other.searched
@@ -65,11 +65,11 @@ def weigh_rows(near: Bools, matched: Bools, chances: Floats, scale: float) -> Ev
     """Return the evidence from a set of C rows.
 
     Args:
-        near: (C,) Whether each row is a bet, because its cell could contain the secret.
+        near: (C,) Whether each row is a bet, that is, whether its cell could contain the secret.
         matched: (C,) Whether each row's cell contains the secret.
         chances: (C,) The probability that each row's cell would match the secret by chance, if the column were
             unrelated to the secret.
-        scale: The number of table rows that each of these rows represents. Only the number of matches is multiplied by
+        scale: The number of table rows represented by each of these rows. Only the number of matches is multiplied by
             it.
     """
     count = int(matched.sum())
@@ -88,7 +88,7 @@ def weigh_rows(near: Bools, matched: Bools, chances: Floats, scale: float) -> Ev
 
 
 def conclusive_evidence(matches: int, searched: int) -> Evidence:
-    """Return conclusive evidence, for cells whose pattern alone shows that they contain a position.
+    """Return conclusive evidence, for cells whose pattern alone proves that they contain positions.
 
     ``matches`` is the number of cells with this pattern, and ``searched`` the number of cells that were searched.
     """

@@ -31,7 +31,7 @@ class NumberForm:
         name: The name of the form in warnings.
         transform: A function that converts positions (N, 2) to the numbers (N, 2) that represent them in this form.
         width: The number of this form's units in one degree, or in one km of the plane.
-        part: Which numbers of a cell are read: all of them, or only the first two or last two numbers of a path.
+        part: The numbers of a cell to read: all of them, or only the first two or the last two numbers of a path.
         max_numbers: The upper bound on both numbers. None if the bounds follow from the coordinates (see
             :meth:`bounds`).
     """
@@ -43,10 +43,11 @@ class NumberForm:
     max_numbers: float | None = field(default=None)
 
     def bounds(self, corners: Floats) -> tuple[float, float]:
-        """Return a lower and an upper bound on the numbers in this form, widened by :attr:`width`.
+        """Return lower and upper bounds on the numbers in this form, widened by :attr:`width`.
 
         Args:
-            corners: (2, 2) The smallest absolute values of the two coordinates, then the largest ones.
+            corners: (2, 2) The smallest absolute values of the two coordinates in the first row, and the largest in the
+                second.
         """
         if self.max_numbers is not None:
             return -self.width, self.max_numbers
@@ -59,7 +60,7 @@ class CodeForm(NumberForm):
     """A form in which a code, such as a geohash, represents a position.
 
     Attributes:
-        reader: A function that yields the positions encoded in a string, as numbers of the kind that ``transform``
+        reader: A function that yields the positions encoded in a string, as the same kind of numbers as ``transform``
             returns.
     """
 
@@ -79,7 +80,7 @@ def _scale_sizes(factor: float) -> Callable[[Floats], Floats]:
 
 
 def _to_eastward_degrees(positions: Floats) -> Floats:
-    """Convert positions to absolute latitudes, and to longitudes from 0 to 360 degrees, which some programs use."""
+    """Convert positions to absolute latitudes, and longitudes from 0 to 360 degrees, as used by some programs."""
     return np.column_stack([np.abs(positions[:, 0]), positions[:, 1] % 360.0])
 
 
@@ -157,9 +158,9 @@ def _to_mgrs_square(zone_shift: int) -> Callable[[Floats], Floats]:
 
 
 def _code_transform(name: str) -> Callable[[Floats], Floats]:
-    """Return the function that converts positions to the kind of numbers that the reader for the code ``name`` yields.
+    """Return the function that converts positions to the same kind of numbers as the reader for ``name`` yields.
 
-    A short plus code omits whole degrees, and binary coordinates are compared without signs.
+    For short plus codes, whole degrees are omitted. For binary coordinates, signs are omitted.
     """
     if name == "a short plus code":
         return lambda positions: positions % 1.0

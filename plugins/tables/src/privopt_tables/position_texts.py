@@ -1,6 +1,6 @@
-"""Parse cells that consist of a position: "lat, lon", geo: URIs, WKT and GeoJSON points, or tracks as JSON lists.
+"""Parse cells that consist of a position: "lat, lon", a geo: URI, a WKT or GeoJSON point, or a track as a JSON list.
 
-Unlike :mod:`.position_codes`, this module does not search inside a longer string: the whole cell must be a position.
+The whole cell must be a position. By contrast, :mod:`.position_codes` searches inside longer strings.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def read_position(text: str) -> tuple[float, float] | None:
 def _read_json(value: Any) -> tuple[float, float] | None:
     """Return the latitude and longitude in a JSON value: a GeoJSON point, an object with lat and lon, or a track.
 
-    A track is a list of [longitude, latitude] pairs, each of which may have an altitude as well. The first position is
-    returned, or two NaNs if the track is empty. Any other value gives None.
+    A track is a list of [longitude, latitude] pairs, each optionally followed by an altitude. For a track, the first
+    position is returned, or two NaNs if it is empty. The result is None for any other value.
     """
     if isinstance(value, list):
         if not value:
@@ -107,9 +107,9 @@ def read_positions(texts: pl.Series) -> tuple[Floats, Floats]:
         texts: The cells.
 
     Returns:
-        Two arrays. The first, shape (B, 2), has latitudes and longitudes in degrees, or NaN for a cell without a
-        position. The second, shape (B,), has 1.0 for a string that is not a position, and 0.0 for a position, an empty
-        cell or a word for a missing value.
+        Two arrays. The first, of shape (B, 2), contains latitudes and longitudes in degrees, with NaN for a cell
+        without a position. The second, of shape (B,), contains 0.0 for a position, an empty cell or a word for a
+        missing value, and 1.0 for any other string.
     """
     # NULL, NA and similar words count as empty cells rather than wrong ones.
     is_empty = (texts.is_null() | is_null_word(texts)).to_list()

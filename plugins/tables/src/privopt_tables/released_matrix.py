@@ -1,8 +1,8 @@
 """Python handles of releases, which protect tables in memory and in DuckDB, Polars, Spark and Dask.
 
 :class:`ReleasedRows` is the handle of any release that can draw a report for a row. :class:`ReleasedMatrix` is the
-handle of an obfuscation matrix. Both share the code in :mod:`.apply` with the command ``apply``. For DuckDB, Polars,
-Spark and Dask they use :mod:`.row_reports` and :mod:`.partitions`.
+handle of an obfuscation matrix. Both use :mod:`.apply`, as the command ``apply`` does. For DuckDB, Polars, Spark and
+Dask, they use :mod:`.row_reports` and :mod:`.partitions`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ _SQL_TYPES: Final = {pl.Float64: "DOUBLE", pl.String: "VARCHAR"}
 def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -> None:
     """Register a DuckDB function that draws a report for each row, given the rows as Arrow batches.
 
-    The function is registered such that DuckDB's optimiser neither repeats calls nor shares their results.
+    The function is registered as one with side effects, so that DuckDB's optimiser neither repeats calls nor shares
+    their results.
 
     Args:
         connection: The connection in which the function is registered.
@@ -125,7 +126,7 @@ def expression(rows: RowReports, columns: Sequence[str]) -> pl.Expr:
         raise UsageError(f"expr must have a column each for {expectation}, got {', '.join(columns) or 'none'}")
 
     def report(row_structs: pl.Series) -> pl.Series:
-        """Return the reports for rows, whose columns Polars passes as one column of structures."""
+        """Return the reports for rows, which Polars passes as a single column of structures."""
         try:
             return rows(row_structs.struct.unnest().select(*rows.arguments))
         except InputError as error:
@@ -209,11 +210,12 @@ class ReleasedRows(OpenRelease):
         Args:
             position: The latitude and longitude.
             degrees: Whether the position is in degrees. It must be True.
-            note: A function for notes. It is not used, because no position is replaced by a record.
+            note: Not used, because no position is replaced by a record.
 
         Raises:
-            UsageError: The release does not draw for positions, or the position is not in degrees or not two numbers.
-                The returned function raises this error if the numbers are not a latitude and a longitude.
+            UsageError: The release does not draw reports for positions, or the position is not in degrees or does not
+                consist of two numbers. The returned function raises this error if the numbers are not a latitude and a
+                longitude.
         """
         release = self.opened.release
         if not isinstance(release, PositionRelease):
@@ -238,14 +240,13 @@ class ReleasedMatrix(ReleasedRows):
     """A handle for a certified obfuscation matrix."""
 
     def map(self, record: str | None = None) -> Figure:
-        """Draw a map of the records' expected losses, or of the probabilities of one record's reports.
+        """Draw a map of all records' expected losses, or of the probabilities of one record's reports.
 
         Args:
-            record: The id of the record whose reports are shown. None means that the expected losses of all records are
-                shown.
+            record: The id of the record whose reports are shown, or None to show the expected losses of all records.
 
         Raises:
-            UsageError: No record is named, but the release has matrix rows for only some of the records.
+            UsageError: ``record`` is None, but the release has matrix rows for only some of the records.
             UnknownNameError: The release has no row for a record with this id.
         """
         from privopt_metric_dp.matrix.expected_loss import costs_of
@@ -274,14 +275,14 @@ class ReleasedMatrix(ReleasedRows):
         """Return a Polars expression that draws a report for each row of an eager, lazy or streaming frame.
 
         The expression's values are structures of the report's id and position, or null for a row without a report. Each
-        occurrence in a query draws one report per row, and a lazy frame that is collected twice draws twice. If all
-        columns are literals, Polars requests a single report for all rows.
+        occurrence in a query draws one report per row. If a lazy frame is collected twice, reports are drawn twice. If
+        all columns are literals, Polars requests a single report for all rows.
 
         Args:
             columns: The names of the columns of latitude and longitude, of x and y in km, or of the id, depending on
                 the records.
-            ledger: The ledger to which each row with a subject is charged durably before its report is drawn, whatever
-                its position. Rows that would exceed the limit get no report.
+            ledger: The ledger. Each row with a subject is charged to it durably before the row's report is drawn,
+                whatever the position. Rows that would exceed the limit get no report.
             subject: The column that names the subject of each row.
 
         Raises:
@@ -315,15 +316,15 @@ class ReleasedMatrix(ReleasedRows):
     ) -> Iterator[PartitionedBatch]:
         """Open a batch over a partitioned table, in the driver of Spark or Dask.
 
-        The first pass over the partitions is the batch's ``tally``. The batch's ``charge`` takes the results of all
-        partitions and returns a plan, and the second pass is :meth:`map_arrow` with this plan. At the end of the
-        ``with`` block, the key is deleted, so the batch and the plan can no longer be used. After an error in the
-        block, run the same code again: each row gets the same report, and nothing is charged twice.
+        In the first pass, the batch's ``tally`` is applied to each partition. The batch's ``charge`` takes all the
+        results and returns a plan. In the second pass, :meth:`map_arrow` is applied to each partition with this plan.
+        At the end of the ``with`` block, the key is deleted, so the batch and the plan can no longer be used. After an
+        error in the block, run the same code again: each row gets the same report, and nothing is charged twice.
 
         Args:
             name: The name of the batch. A name can be used only once.
-            ledger: The ledger to which each row with a subject is charged before any report is drawn, whatever the
-                row's position.
+            ledger: The ledger. Each row with a subject is charged to it before any report is drawn, whatever the row's
+                position.
             subject: The column that names the subject of each row. All rows of a subject must be in one partition.
             row: The column of row ids, which must be distinct among the rows of a subject.
             id, lat, lon, x, y: The columns of the secret: an id, latitude and longitude, or x and y in km.
@@ -331,8 +332,8 @@ class ReleasedMatrix(ReleasedRows):
             max_snap: The maximum distance in km of a position from its nearest record. Positions that are farther away
                 get no report. None means no limit.
             keep: The columns to keep even if they reveal the secret. The first pass searches all columns for the row's
-                position or record, ``charge`` warns of each column that contains it, and the second pass drops such
-                columns unless they are listed here.
+                position or record. ``charge`` warns of each column that contains it. The second pass drops such columns
+                unless they are listed here.
 
         Raises:
             UsageError: The release reports traces, the batch has ended or runs in another process, or the ledger has a
@@ -357,8 +358,8 @@ class ReleasedMatrix(ReleasedRows):
         Raises:
             InputError: A column is missing, or a row has no id.
             DoesNotHoldError: The rows differ from the charged ones. The error names the id of a row that differs.
-            UsageError: The plan is the batch's ``partitions``, for which nothing was charged; the batch's ``with``
-                block has ended; or the worker cannot read the folder of the ledger.
+            UsageError: The plan is the batch's ``partitions``, for which nothing has been charged. Or the batch's
+                ``with`` block has ended, or the worker cannot read the folder of the ledger.
         """
         return plan.reports(batches)
 
@@ -367,8 +368,8 @@ class ReleasedMatrix(ReleasedRows):
     ) -> Draw:
         """Return a function that draws a given number of reports for a position.
 
-        The position is replaced by its nearest record. If the guarantee covers every point of a region, it is instead
-        replaced by a vertex, which is drawn anew for each report.
+        The position is replaced by its nearest record. If the guarantee covers every point of a region, it is replaced
+        by a vertex instead, which is drawn anew for each report.
 
         Args:
             position: Latitude and longitude, or x and y in km.
@@ -376,8 +377,9 @@ class ReleasedMatrix(ReleasedRows):
             note: Called with each note for the position's owner, before the first draw is returned.
 
         Raises:
-            UsageError: The position is not two numbers, the release has no matrix, or its records have no coordinates
-                of this kind. The returned function raises this error if the position gets no report.
+            UsageError: The position does not consist of two numbers, the release has no matrix, or its records have no
+                coordinates of this kind. The returned function raises this error if no report can be drawn for the
+                position.
         """
         coordinates = _to_pair(position, "at" if degrees else "xy")
         release, problem = matrix_of(self.opened)
@@ -386,7 +388,7 @@ class ReleasedMatrix(ReleasedRows):
         pending_notes = [note] if note is not None else []
 
         def draw(count: int) -> list[str]:
-            """Return the ids of ``count`` reports, drawn as ``apply`` draws them for a table of equal rows."""
+            """Return the ids of ``count`` reports, drawn as by ``apply`` for a table of identical rows."""
             rows = pl.DataFrame(
                 {name: np.full(count, coordinate) for name, coordinate in zip(names, coordinates, strict=True)}
             )
@@ -418,7 +420,7 @@ def _to_pair(position: object, name: str) -> tuple[float, float]:
         name: The name of the argument, for the error message.
 
     Raises:
-        UsageError: The value is not two numbers.
+        UsageError: The value does not consist of two numbers.
     """
     try:
         first, second = map(float, np.asarray(position, dtype=np.float64))

@@ -1,7 +1,7 @@
 """Read the subject and the time of each row, in commonly used formats.
 
-Subjects' names are normalised, so that all rows of a subject are charged to one account. A time that cannot be read is
-never guessed.
+Subjects' names are normalised, so that all rows of a subject are charged to one account. If a time cannot be read, it
+is not guessed.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ def _time_pattern(time_format: str) -> str:
 
 
 def _check_time_format(instance: object, attribute: object, value: str | None) -> None:
-    """Check that a date written in a time format is unchanged when it is read back (an attrs validator).
+    """Attrs validator: check that a date can be written in a time format and read back unchanged.
 
     Args:
         instance, attribute: The object and its attribute, which attrs passes to every validator. They are not used.
         value: The format.
 
     Raises:
-        UsageError: A date changes when it is written and read back, for example because the format has no year.
+        UsageError: The date changes, for example because the format has no year.
     """
     if value is None or value in UNIX_UNITS:
         return
@@ -104,7 +104,7 @@ class RowForms:
         """Convert a column of times to ISO 8601 strings.
 
         The column is returned unchanged if no format is set or if it already has a date or time type. A string in
-        another format becomes ``?``, which no reader of times accepts.
+        another format becomes ``?``, which is later rejected as an invalid time.
         """
         if self.time_format is None or column.dtype.is_temporal():
             return column

@@ -1,6 +1,6 @@
-"""Draw reports for rows that DuckDB or Polars passes in batches, from any of its threads (ADR 27).
+"""Draw reports for rows that DuckDB or Polars passes in batches from any of its threads (ADR 27).
 
-The ledger is opened in a dedicated thread, in which all charges are made.
+The ledger is opened in a dedicated thread, and all charges are made in this thread.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ SUBJECT: Final = "subject"
 
 @define(kw_only=True, eq=False)
 class _InOneThread(RowCharger):
-    """Charges rows in the thread in which the ledger is open, whichever thread makes the call.
+    """A charger that always makes its charges in the thread in which the ledger is open.
 
-    Everything else runs in the calling thread. If the ledger's thread gave work to Polars, it would wait for Polars
-    threads that are themselves waiting for the ledger's thread, which would be a deadlock.
+    Everything else runs in the calling thread. If the ledger's thread called Polars, it could wait for Polars threads
+    that are themselves waiting for the ledger's thread, which would be a deadlock.
 
     Attributes:
         thread: An executor with a single thread.
@@ -56,13 +56,13 @@ class _InOneThread(RowCharger):
     def charge_subjects(
         self, subjects: Sequence[str], cost: Cost, periods: Sequence[str | None], times: Sequence[int] | None = None
     ) -> list[bool]:
-        """Charge rows as the base class does. All calls are executed one after another in the ledger's thread."""
+        """Charge rows as in the base class, but in the ledger's thread, one call at a time."""
         return self.thread.submit(0, super().charge_subjects, subjects, cost, periods, times).result()
 
 
 @define(kw_only=True, eq=False, slots=False)
 class RowReports:
-    """Draws a report for each row, after charging the row if there is a ledger.
+    """A callable that draws a report for each row, after charging the row if there is a ledger.
 
     Attributes:
         protector: The protector, which charges the rows and draws the reports.
@@ -80,8 +80,8 @@ class RowReports:
         Args:
             opened: The verified release.
             purpose: The purpose of the charges in words, for the ledger.
-            ledger: The ledger to which each row is charged, whatever its position. An open ledger is opened a second
-                time, in the dedicated thread. None means that nothing is charged.
+            ledger: The ledger to which each row is charged, whatever its position, or None if nothing is charged. An
+                open ledger is opened a second time, in the dedicated thread.
 
         Raises:
             UsageError: The release has no matrix, reports traces or cannot be charged, or the ledger has a calendar
@@ -160,7 +160,7 @@ class RowReports:
             rows: B rows with the columns of :attr:`arguments`.
 
         Returns:
-            (B,) structures with the fields of :attr:`fields`, null for a row without a report.
+            A series of B structures with the fields of :attr:`fields`, null for a row without a report.
 
         Raises:
             InputError, DoesNotHoldError, StoppedError: The ledger failed, and nothing was drawn.
@@ -177,7 +177,7 @@ class RowReports:
 
 
 def _open_ledger(path: Path, key: Path | None, account: str) -> Ledger:
-    """Open and check a ledger. If it cannot be used, close it again.
+    """Open and check a ledger. It is closed again if it cannot be used.
 
     Args:
         path: The file of the ledger.

@@ -1,8 +1,8 @@
-"""Checks that the noise described by law.csv, in a spherical-laplace release, has the claimed privacy, loss and bound.
+"""Check the claims of a spherical-laplace release: its privacy, loss and bound, given the noise described by law.csv.
 
-The checks rely on a theorem in docs/reference/proof.md, "The sphere". Noise with the density exp(-epsilon d) / Z at
-distance d from the true position satisfies epsilon-metric DP between any two points, because the constant Z is the same
-for every true position.
+The checks rely on a theorem in docs/reference/proof.md, "The sphere": noise with the density exp(-epsilon d) / Z at
+distance d from the true position satisfies epsilon-metric DP between any two points. The reason is that the constant Z
+is the same for every true position.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PI_LOW, PI_HIGH = Fraction(PI - 2**16, ONE), Fraction(PI + 2**16, ONE)
 
 
 def exp_of(x: Fraction) -> Fraction:
-    """Return exp(x) with a relative error of at most 1e-100, including the error from rounding x to 120 digits."""
+    """Return exp(x) with a relative error of at most 1e-100, which includes the error from rounding x to 120 digits."""
     return Fraction(CONTEXT.exp(CONTEXT.divide(Decimal(x.numerator), Decimal(x.denominator))))
 
 
@@ -73,12 +73,12 @@ class Sphere:
     Attributes:
         folder, problem, result: The arguments to the constructor.
         epsilon: The claimed epsilon per km, exact.
-        kind, output: The kind of outputs ("digits", "grid" or "points"), and the value of the key with this name in the
-            problem.
+        kind, output: The kind of outputs ("digits", "grid" or "points"), and the value of the problem's key with that
+            name.
         columns: The names of the columns in the file of points, if the problem renames them.
-        is_remapped: Whether the problem asks for points to be remapped.
-        law: The rows of law.csv as strings: the rate, the radius in km, the kind of outputs and its argument. There
-            must be one row.
+        is_remapped: Whether the problem requires points to be remapped.
+        law: The rows of law.csv as strings. There must be exactly one, with the rate, the radius in km, the kind of
+            outputs, and its argument.
         side: The side of a cell in degrees, for digits and grids, set by :meth:`outputs`.
         rate: The rate of the noise per km, set by :meth:`privacy`.
         value, bound: The loss and its lower bound in km, set by :meth:`objective`.
@@ -124,7 +124,7 @@ class Sphere:
         """Read a CSV file in the release folder, and return its rows after the header.
 
         Raises:
-            RefusedError: The file does not have exactly the given header, or a row has another number of columns.
+            RefusedError: The header differs from the given one, or a row has a different number of columns.
         """
         with (self.folder / name).open(encoding="utf8", newline="") as file:
             first, *rows = csv.reader(file, strict=True)
@@ -136,19 +136,20 @@ class Sphere:
         return rows
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the functions that check the claims, by name, in the order in which they must run.
+        """Return a mapping from the names of the claims to functions that check them, in the required order.
 
         Each function returns a description of the result, which the checker prints.
         """
         return {"outputs": self.outputs, "privacy": self.privacy, "objective": self.objective, "words": self.words}
 
     def outputs(self) -> str:
-        """Check that law.csv and remap.csv state the rounding that the problem declares.
+        """Check that law.csv and remap.csv agree with the rounding declared in the problem.
 
-        A report is then a function of the drawn position: the rounded position or the nearest point, possibly remapped.
+        Each report is then a function of the drawn position: the rounded position, or the nearest point after any
+        remapping.
 
         Raises:
-            RefusedError: The outputs are not those of the problem, or remap.csv is missing, wrong or not expected.
+            RefusedError: The outputs differ from those of the problem, or remap.csv is missing, invalid or unexpected.
         """
         _, _, kind, argument = self.law[0]
         need(kind == self.kind, f"law.csv: outputs {kind!r}, the problem has {self.kind!r}")
@@ -201,10 +202,10 @@ class Sphere:
         return "a theorem for any two points of the sphere"
 
     def objective(self) -> str:
-        """Evaluate the closed forms of the loss and its lower bound, which :meth:`words` compares with result.json.
+        """Compute the loss and its lower bound from closed forms. :meth:`words` compares them with result.json.
 
         Raises:
-            RefusedError: Reports are points. The loss is then an integral that this checker cannot evaluate.
+            RefusedError: Reports are points. In this case, the loss is an integral that this checker cannot evaluate.
         """
         need(self.kind != "points", "objective: the loss over points is not evaluated here", 2)
         scaled = self.rate * RADIUS_KM
@@ -230,7 +231,7 @@ class Sphere:
         """Check that result.json states the guarantee, the measured privacy, the loss and the bound correctly.
 
         Raises:
-            RefusedError: A statement differs from what this checker found.
+            RefusedError: A statement differs from the values that this checker computed.
         """
         stated = self.result["objective"]
         # The program that made the release may have rounded the bound differently, but at most the last bit may be

@@ -1,7 +1,8 @@
-"""Check reports along traces: charges must cover what reports reveal, and draws must follow the stated distribution.
+"""Check that the charges for traces cover what the reports reveal, and that draws follow the stated distribution.
 
-The kit computes the distribution independently (:mod:`privopt_tables.kit.trace_law`) from the numbers in the release.
-The checked traces go from record to record, never through arbitrary points of a region.
+The kit computes the distribution from the numbers in the release, independently of the code under test
+(:mod:`privopt_tables.kit.trace_law`). All positions in the checked traces are records or vertices, never arbitrary
+points of a region.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ RELATIVE_TOLERANCE: Final = 1e-9
 
 @frozen(kw_only=True, eq=False)
 class _TraceSetting:
-    """The P places through which the checked traces go.
+    """The P places that occur in the checked traces.
 
     Attributes:
         law: The probability distribution of reports along traces through these places.
@@ -79,7 +80,7 @@ class _TraceSetting:
 
 
 def draws_traces(release: type[Any]) -> bool:
-    """Return whether a release class defines ``walker``, the object that draws reports along a trace."""
+    """Return whether a release class defines ``walker``, which is the object that draws reports along traces."""
     field_names = {attribute.name for attribute in attrs.fields(release)} if attrs.has(release) else set()
     return getattr(release, "walker", MatrixRelease.walker) is not MatrixRelease.walker or "walker" in field_names
 
@@ -129,8 +130,8 @@ def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, sett
     """Check the noise in the repetition tests, and the epsilon charged for each segment of a trace.
 
     The noise must hide the distance between any two places. A segment consists of a report, the rows that repeat it,
-    and the row that renews it. It must be charged at least the sum of the epsilons of a fresh report, the threshold and
-    two tests.
+    and the row that renews it. The charge for a segment must be at least the sum of the epsilons of a fresh report, the
+    threshold and two tests.
 
     Args:
         trial: The trial, which collects failures.
@@ -175,7 +176,7 @@ def _compare_traces(
 ) -> None:
     """Check, for pairs of traces, that the charges for each sequence of reports cover what the sequence reveals.
 
-    The charges must bound the log ratio of the sequence's probabilities along the two traces.
+    The charges must be at least the absolute log ratio of the sequence's probabilities along the two traces.
 
     Args:
         trial: The trial, which collects failures.
@@ -183,7 +184,7 @@ def _compare_traces(
         walker: The walker of the release, which draws reports along traces.
         setting: The places of the traces.
         length: The number of rows in a trace.
-        random: The random generator with which the traces are chosen.
+        random: The random generator that chooses the traces.
     """
     place_count = len(setting.names)
     for number in range(TRACE_PAIRS):
@@ -217,7 +218,7 @@ def _compare_traces(
 def _neighbouring_place(place_number: int, count: int) -> int:
     """Return the index of a place's partner, or the place's own index if it has none.
 
-    The places with the indices 2k and 2k + 1 are partners.
+    Places 2k and 2k + 1 are partners.
     """
     return min(place_number ^ 1, count - 1)
 
@@ -250,7 +251,7 @@ def _compare_draws(
         data: The data of the release's problem.
         setting: The places of the traces.
         length: The number of rows in the trace.
-        random: The random generator with which the trace is chosen.
+        random: The random generator that chooses the trace.
     """
     trace = [random.randrange(len(setting.names)) for _ in range(length)]
     # Half of the traces stay at one place, because a fault that reveals a little in each row becomes visible there.
@@ -294,7 +295,8 @@ def _count_draws(
         seed: The seed of the draws.
 
     Returns:
-        How often each sequence of reports was drawn, and the smallest amount that any subject was charged for it.
+        Two mappings from each sequence of reports: how often it was drawn, and the smallest amount that any subject was
+        charged for it.
     """
     secret = Secret.of(**{name: name for name in setting.columns})
     protector = PositionProtector.of(release, data, secret, ApplyOptions(seed=seed, subject="who"))

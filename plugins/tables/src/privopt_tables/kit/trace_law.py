@@ -1,7 +1,7 @@
-"""The distribution of reports along short traces, with the noise summed out in closed form.
+"""The exact distribution of reports along short traces, with sums over the noise in closed form.
 
 The conformance kit computes the probability of every sequence of reports from the numbers in a release. It does not use
-the code that draws reports, so that a fault in that code shows up as a difference.
+the code that draws reports, so a fault in that code shows up as a difference.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Law:
         fresh: (P, K) The probability of each output in a fresh report (one that is not a repetition) from each place.
         steps: (P, K) The distance from each place to each output, in steps. A step is the unit in which
             repetition tests measure distances.
-        prediction: The distance (level) up to which a report would be repeated if there were no noise, and the rates of
-            the noise.
+        prediction: The parameters of the tests: the level, which is the distance up to which a report would be repeated
+            without noise, and the rates of the noise.
     """
 
     fresh: Floats
@@ -53,8 +53,8 @@ class Law:
     def sequence_probabilities(self, trace: Sequence[int]) -> Mapping[Reports, float]:
         """Return the probability of every sequence of reports along a trace.
 
-        With K outputs, there are K (K + 1)^(n - 1) sequences of n reports. Each report after the first is either a
-        fresh output or a repetition of the previous report.
+        Each report after the first is either a fresh output or a repetition of the previous report. With K outputs,
+        there are thus K (K + 1)^(n - 1) sequences of n reports.
 
         Args:
             trace: The indices of the places along the trace.
@@ -121,7 +121,7 @@ class Law:
 
     @cached_property
     def _segment_cache(self) -> dict[tuple[int, tuple[int, ...], int | None], float]:
-        """A cache of probabilities, keyed by the arguments of :meth:`_segment_probability` with sorted places."""
+        """A cache of results of :meth:`_segment_probability`, keyed by its arguments with sorted places."""
         return {}
 
 
@@ -130,16 +130,17 @@ def segment_probability(
 ) -> float:
     """Return the probability that the given tests repeat a report and that the final test, if any, renews it.
 
-    The probability is a sum of geometric series over the threshold's noise m. The level is the distance up to which a
-    report would be repeated if there were no noise. A test x steps beyond the level repeats the report with probability
-    1 - exp(-test (m - x)) if m > x, and always renews it if m <= x. For r repetitions, the number of terms is
+    The level is the distance up to which a report would be repeated without noise. Let m be the threshold's noise. A
+    test at x steps beyond the level repeats the report with probability 1 - exp(-test (m - x)) if m > x, and always
+    renews it if m <= x. The result is a sum of geometric series over m. For r repetitions, the number of terms is
     proportional to 2^r.
 
     Args:
         threshold: The rate of the noise on the threshold, per step.
         test: The rate of the noise in a test, per step.
-        repeated_steps: The steps beyond the level at each test that repeats the report.
-        renewal_steps: The steps beyond the level at the test that renews the report. None if there is no such test.
+        repeated_steps: The number of steps beyond the level for each test that repeats the report.
+        renewal_steps: The number of steps beyond the level for the test that renews the report. None if there is no
+            such test.
     """
     # If the noise on the threshold is below this value, some test is certain to renew the report, so the sums begin
     # with it.
@@ -169,12 +170,12 @@ def segment_probability(
 
 
 def max_log_ratio(terms: Terms, reports: Reports, distances: Floats) -> Fraction:
-    """Return the maximum log ratio that the guarantee allows for the probabilities of one sequence along two traces.
+    """Return the maximum log ratio permitted by the guarantee between a sequence's probabilities along two traces.
 
     The first report contributes its epsilon times the distance at the first row. Each segment contributes its epsilon
-    times the largest distance in it. The epsilon of a complete segment is the sum of the epsilons of a report, the
-    threshold and two tests. For a segment that has not ended, it is the epsilon of the threshold alone. The cost of a
-    segment stated in ``terms`` is not used.
+    times the largest distance at any of its rows. The epsilon of a complete segment is the sum of the epsilons of a
+    report, the threshold and two tests. For a segment that has not ended, it is the epsilon of the threshold alone. The
+    cost of a segment is derived here, not taken from ``terms``.
 
     Args:
         terms: The epsilons of the parts: the report, the threshold and a test.

@@ -33,7 +33,7 @@ def wrap_longitudes(longitudes: Floats) -> Floats:
 
 @frozen(kw_only=True, eq=False)
 class AnywhereProtector(RowProtector):
-    """Draws a report for each position in degrees, from a release without records.
+    """A protector that draws a report for each position in degrees, from a release without records.
 
     Attributes:
         release: The release, which draws reports for positions.
@@ -51,7 +51,7 @@ class AnywhereProtector(RowProtector):
             release: The release from which reports are drawn.
             secret: The columns that hold the secret.
             options: How the release is applied.
-            charger: Charges each row to its subject. It must be open before the first row is protected.
+            charger: The charger of the rows. It must be open before the first row is protected.
 
         Raises:
             UsageError: The secret is an id or a position in km, or an option needs records: a batch, stored reports or
@@ -131,7 +131,7 @@ class AnywhereProtector(RowProtector):
             columns: The columns of the position.
 
         Returns:
-            The latitudes and longitudes, shape (B, 2), and the reason why a row has no position, shape (B,). A reason
+            The latitudes and longitudes, shape (B, 2), and the reasons why rows have no position, shape (B,). A reason
             is an index into :data:`.nearest_record.REASONS`, or -1 for a row with a position.
         """
         positions, fault = positions_of(frame, columns)

@@ -26,7 +26,7 @@ _UNKNOWN: Final = REASONS.index("unknown id")
 
 @frozen(kw_only=True, eq=False)
 class IdProtector(RowProtector):
-    """Draws a report for each id with :meth:`privopt.interfaces.release.Release.sample`.
+    """A protector that draws a report for each id with :meth:`privopt.interfaces.release.Release.sample`.
 
     Attributes:
         release: The release, which overrides ``sample`` and draws with the operating system's entropy.
@@ -44,7 +44,7 @@ class IdProtector(RowProtector):
             release: The release from which reports are drawn.
             secret: The columns that hold the secret.
             options: How the release is applied.
-            charger: Charges each row to its subject. It must be open before the first row is protected.
+            charger: The charger of the rows. It must be open before the first row is protected.
 
         Raises:
             UsageError: The secret is a position, or an option needs a matrix: a seed, a batch, stored reports or a
@@ -100,7 +100,7 @@ class IdProtector(RowProtector):
         return self.replace_secret(frame, columns)
 
     def _draw_reports(self, ids: Sequence[str | None]) -> list[str | None]:
-        """Draw a report for each id. The result is None for a missing or unknown id."""
+        """Draw a report for each id, or None if the id is missing or unknown."""
         rows_by_id: dict[str, list[int]] = {}
         for row, name in enumerate(ids):
             if name is not None:

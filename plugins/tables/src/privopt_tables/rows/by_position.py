@@ -1,4 +1,4 @@
-"""Protect rows with a certified matrix: the report for a position or id is drawn from its record's matrix row.
+"""Protect rows with a certified matrix. The report for a position or id is drawn from its record's matrix row.
 
 In a batch, random bytes are derived from the batch's key, so that a row gets the same report in every run (ADR 24).
 """
@@ -64,23 +64,23 @@ for street segments, 3 for triangles in an area)."""
 
 @frozen(kw_only=True, eq=False)
 class PositionProtector(RowProtector):
-    """Draws a report for each position or id from a matrix, with exactly the certified probabilities.
+    """A protector that draws a report for each position or id from a matrix, with exactly the certified probabilities.
 
     Attributes:
         release: The matrix from whose rows reports are drawn.
         snap: Finds the record for each row: the record nearest to its position, or the record with its id.
         outputs: The outputs with their coordinates. None if they have no coordinates.
         tracer: Draws reports along traces. None if the release reports each row independently.
-        find_neighbours: A function that finds nearby places whose stored report can be repeated at a position. None if
-            only the report stored for the position's own place is repeated.
+        find_neighbours: A function that finds the nearby places whose stored reports may be repeated at a position.
+            None if only the report stored for the position's own place may be repeated.
         row_key_columns: The columns of subjects and row ids that identify a row in a batch. None if rows are identified
             by their index in the table.
         ways: The path lengths from any point to the outputs, for traces. None if there are no traces, or if positions
             are replaced by their records.
-        strays: Counts positions that are far from every record.
-        unit_searches: For each position, a search for other units in which the table's numbers may be.
-        look_alike_counts: The number of rows so far whose id looks like a record's id without being equal to it, keyed
-            by column.
+        strays: A count of the positions that are far from every record.
+        unit_searches: For each position, a search for other units that the table's numbers may have.
+        look_alike_counts: For each column, the number of rows so far whose id resembles a record's id without being
+            equal to it.
     """
 
     release: MatrixRelease
@@ -115,7 +115,7 @@ class PositionProtector(RowProtector):
             data: The problem's data, for coordinates and the region.
             secret: The columns that hold the secret.
             options: How the release is applied.
-            charger: Charges each report to its subject. It must be open before the first row is protected.
+            charger: The charger of the rows. It must be open before the first row is protected.
             coins: The source of the batch's random bytes. None if there is no batch.
 
         Raises:
@@ -157,7 +157,7 @@ class PositionProtector(RowProtector):
 
     @property
     def first_position(self) -> Secret:
-        """The columns of a row's first position. If reports are stored or form traces, a row has no other position."""
+        """The columns of a row's first position. It is the only position if reports are stored or form traces."""
         return self.positions[0][1]
 
     def _prefix_names(self, *names: str) -> tuple[str, ...]:
@@ -180,7 +180,7 @@ class PositionProtector(RowProtector):
 
     @property
     def _mark_columns(self) -> tuple[str, ...]:
-        """The names of the columns that mark a whole table as seeded, or as having stored reports."""
+        """The names of the columns that mark all reports in a table as seeded or as stored."""
         return self._prefix_names(*((SEEDED,) if self.is_seeded else ()), *((STICKY,) if self.is_sticky else ()))
 
     @property
@@ -190,7 +190,7 @@ class PositionProtector(RowProtector):
         return (*reports, *self._trace_columns, *self._mark_columns)
 
     def check(self, names: list[str], table: str) -> None:
-        """Check a table's columns as the base class does, and check that the columns for traces exist.
+        """Check a table's columns as in the base class, and check that the columns required for traces exist.
 
         Args:
             names: The names of the table's columns.
@@ -251,7 +251,7 @@ class PositionProtector(RowProtector):
     def draw_outputs(self, frame: nw.DataFrame[Any]) -> Ints:
         """Draw a report for each row's first position, and return the output indices, shape (B,).
 
-        A row without a report has the index -1. Nothing is charged, and rows without a report are not counted as
+        The index of a row without a report is -1. Nothing is charged, and rows without a report are not counted as
         refusals.
         """
         return self._draw_reports(frame, 0)[0][:, 0]
@@ -259,8 +259,8 @@ class PositionProtector(RowProtector):
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
         """Return the secrets for which other columns are searched: positions, and the ids and names of records.
 
-        Positions come from all rows, ids and names from an evenly spaced sample of the rows. The record of a position
-        is the nearest one.
+        Positions are taken from all rows, but ids and names only from an evenly spaced sample of the rows. The record
+        of a position is the nearest one.
         """
         text_rows = spread_rows(len(frame), MAX_TEXT_ROWS)
         places, secrets = self.snap.places, []
@@ -296,9 +296,9 @@ class PositionProtector(RowProtector):
         return secrets
 
     def look_at_secrets(self, frame: nw.DataFrame[Any]) -> None:
-        """Count positions that would fit another unit, and ids that look like a record's id but differ from it.
+        """Count positions that would fit another unit, and ids that resemble a record's id but differ from it.
 
-        The counts accumulate over all parts of the table, and are reported in warnings.
+        The counts accumulate over all parts of the table and are used in warnings.
         """
         for _, columns in self.positions:
             if columns.kind == "id":
@@ -309,7 +309,7 @@ class PositionProtector(RowProtector):
             search.add_positions(positions_of(sample, Secret(kind="planar", columns=search.columns))[0])
 
     def _count_look_alikes(self, texts: pl.Series) -> None:
-        """Count the ids in a column that look like a record's id without being equal to it.
+        """Count the ids in a column that resemble a record's id without being equal to it.
 
         Args:
             texts: The column of ids.
@@ -329,7 +329,7 @@ class PositionProtector(RowProtector):
 
     @property
     def _spelling_notes(self) -> tuple[str, ...]:
-        """Notes on positions that are probably in another unit, and on ids that look like a record's id.
+        """Notes on positions that are probably in another unit, and on ids that resemble a record's id.
 
         The notes quote no cells.
         """
@@ -360,7 +360,7 @@ class PositionProtector(RowProtector):
         ]
 
     def _draw_reports(self, frame: nw.DataFrame[Any], first: int, rows: Ints | None = None) -> RowOutputs:
-        """Draw reports for the given rows, either for all positions in a row or for none.
+        """Draw reports for the given rows. In each row, either all positions get a report or none does.
 
         Args:
             frame: A part of the table.
@@ -416,7 +416,7 @@ class PositionProtector(RowProtector):
         )
 
         def read(row: int, start: int, count: int) -> bytes:
-            """Return ``count`` bytes of a row's stream of random bytes, starting at the index ``start``."""
+            """Return ``count`` bytes from a row's stream of random bytes, starting at index ``start``."""
             return coins.stream(purpose, names[row], name or "", secrets[row], start, count)
 
         return RowStreams(read, np.arange(len(names)))
@@ -446,7 +446,7 @@ class PositionProtector(RowProtector):
 
     @property
     def price(self) -> str | None:
-        """A sentence that states what a row costs its subject or, for traces, what a report and a segment cost."""
+        """A sentence that states what its subject is charged for a row or, for traces, for a report and a segment."""
         return super().price if self.tracer is None else self.tracer.price
 
     @property
@@ -485,7 +485,7 @@ def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: 
 
     Args:
         positions: The prefix and the columns of each position.
-        places: The records. Positions whose kind differs from that of the records are left out.
+        places: The records. Positions of another kind than the records are omitted.
     """
     if places is None or places.on_map is None:
         return ()
@@ -509,8 +509,8 @@ def _make_neighbour_finder(
         kind: The kind of secret (:class:`Secret`).
 
     Raises:
-        UsageError: The distance is not a number above 0 or is too small (see :meth:`.Snap.make_neighbour_finder`), or
-            is given although reports are not stored or the secret is an id.
+        UsageError: The distance is not a number above 0, or is too small (see :meth:`.Snap.make_neighbour_finder`). Or
+            it is given although reports are not stored, or although the secret is an id.
     """
     if options.charge is None or options.charge.within is None:
         return None
@@ -522,7 +522,7 @@ def _make_neighbour_finder(
 
 
 def _select_outputs(ids: list[str], space: Space) -> Space | None:
-    """Return a release's outputs with their coordinates, or None if they have no coordinates on a map.
+    """Return a release's outputs and their coordinates, or None if they have no coordinates on a map.
 
     Args:
         ids: The ids of the release's outputs, which are a subset of those in ``space``.

@@ -1,4 +1,4 @@
-"""Protect columns of sentences word by word: known words are replaced by reports, unknown words are dropped or masked.
+"""Protect columns of sentences word by word. Known words are replaced by reports; unknown words are dropped or masked.
 
 A protected sentence consists of the reports and masks in the order of the words, separated by single spaces.
 """
@@ -38,10 +38,10 @@ _APOSTROPHES: Final = dict.fromkeys(map(ord, "\u2019\u02bc\uff07"), "'")
 
 
 class _Separators(dict[int, str]):
-    """A table for ``str.translate`` that replaces characters between words with spaces."""
+    """A table for ``str.translate`` that replaces characters that cannot be part of a word with spaces."""
 
     def __missing__(self, code: int) -> str:
-        """Return the character with the given code point if it can be part of a word, or else a space.
+        """Return the character with the given code point if it can be part of a word, else a space.
 
         Letters, marks and digits (Unicode categories L, M, N), apostrophes and joiners can be part of a word.
         """
@@ -59,9 +59,8 @@ def split_words(text: str) -> list[str]:
     """Return the words of a text in any script, in order.
 
     A word is a maximal run of letters, marks and digits (Unicode categories L, M, N) in the text's normal form C. It
-    may contain apostrophes (typographic apostrophes become plain) and the joiners that some scripts use. All other
-    characters separate words. Text in scripts without spaces between words (Chinese, Japanese, Thai) must be segmented
-    first.
+    may contain apostrophes, which become plain ones, and the joiners used in some scripts. All other characters
+    separate words. Text in scripts without spaces between words (Chinese, Japanese, Thai) must be segmented first.
 
     >>> split_words("She's 30, said: 'a cat-owner'!")
     ["She's", '30', 'said', 'a', 'cat', 'owner']
@@ -71,10 +70,10 @@ def split_words(text: str) -> list[str]:
 
 
 def vocabulary(ids: Iterable[str]) -> dict[str, int]:
-    """Return a mapping from words to the indices of the records that they name.
+    """Return a mapping from words to the indices of the corresponding records.
 
-    The words are the ids in Unicode normal form C, and their case-folded forms. If a case-folded form is itself the id
-    of another record, it names that record.
+    The words are the ids in Unicode normal form C and their case-folded forms. If a case-folded form is the id of
+    another record, it is mapped to that record.
 
     Args:
         ids: The ids of the records, in order.
@@ -90,7 +89,7 @@ def vocabulary(ids: Iterable[str]) -> dict[str, int]:
 
 
 def word_number(numbers: Mapping[str, int], word: str) -> int:
-    """Return the index of the record that a word or its case-folded form names, or -1 if there is no such record.
+    """Return the index of the record for a word or its case-folded form, or -1 if there is no such record.
 
     Args:
         numbers: The result of :func:`vocabulary`.
@@ -107,16 +106,16 @@ _NO_TEXT, _NO_WORD = map(REASONS.index, ("no text", "no known word"))
 
 @frozen(kw_only=True, eq=False)
 class WordProtector(RowProtector):
-    """Draws a report for each known word in a sentence.
+    """A protector that draws a report for each known word in a sentence.
 
-    The charge for a row depends on its number of known words, which the protected table shows in any case. If unknown
-    words are masked, the table even shows the whole pattern of known and unknown words.
+    The charge for a row depends on its number of known words, but the protected table reveals this number in any case.
+    If unknown words are masked, it also reveals which words are known.
 
     Attributes:
         release: The matrix, whose records are words.
         record_numbers: The indices of the records, keyed by word.
         is_masking: Whether unknown words are masked rather than dropped.
-        word_counts: The numbers of words reported (``words``), dropped and masked so far.
+        word_counts: The numbers of words that have been reported (``words``), dropped and masked so far.
     """
 
     release: MatrixRelease
@@ -139,7 +138,7 @@ class WordProtector(RowProtector):
             release: The matrix to draw from, whose records are words.
             secret: The column of sentences.
             options: How the release is applied.
-            charger: Charges each row for its known words. It must be open before the first row is protected.
+            charger: The charger of the rows. It must be open before the first row is protected.
             coins: The source of the batch's random bytes. None if there is no batch.
 
         Raises:
@@ -173,15 +172,15 @@ class WordProtector(RowProtector):
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """The column that marks a seeded table. Empty if the table is not seeded.
+        """The name of the column that marks reports as seeded. Empty if reports are not seeded.
 
-        No column of reports is added, because protected sentences stay in their column.
+        No column of reports is added, because protected sentences stay in their own column.
         """
         return (SEEDED,) if self.is_seeded else ()
 
     @property
     def price(self) -> str | None:
-        """A sentence that states what a known word costs the row's subject, or None if nothing is charged."""
+        """A sentence that states what a subject is charged for a known word, or None if nothing is charged."""
         return None if self.charger is None else self.charger.price("known word")
 
     @property
@@ -191,7 +190,7 @@ class WordProtector(RowProtector):
 
     @property
     def counts(self) -> dict[str, int]:
-        """The numbers of reported and dropped words, and of masked words if words are masked, keyed by kind."""
+        """The numbers of reported, dropped and (if words are masked) masked words, keyed by kind."""
         return {name: count for name, count in self.word_counts.items() if name != "masked" or self.is_masking}
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
@@ -249,7 +248,7 @@ class WordProtector(RowProtector):
             coins, secrets = self.coins, secrets_of([self.release.records[records].tolist()])
 
             def read(number: int, start: int, count: int) -> bytes:
-                """Return random bytes that are derived from a known word, its row and its position in the sentence."""
+                """Return random bytes derived from a known word, its row and its position in the sentence."""
                 row, index = known_words[number]
                 row_name, position = (first + row).to_bytes(8, "big"), f"word {index}"
                 return coins.stream("output", row_name, position, secrets[number], start, count)
@@ -259,7 +258,7 @@ class WordProtector(RowProtector):
         return reports
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
-        """Return the base class's notes, and one on how the guarantee adds up over a sentence's words."""
+        """Return the base class's notes, and a note on how epsilons add up over the words of a sentence."""
         if self.is_masking:
             shared = "pattern of known and unknown words"
             public = "the words' number, their order and the masks stay visible"

@@ -1,7 +1,7 @@
-"""The base class of protectors, which replace the columns of a table that hold the secret with reports.
+"""The base class of protectors, which replace a table's secret columns with reports.
 
-The base class drops and adds columns, and makes notes and warnings for the table's owner and publisher. Its subclasses
-in :mod:`.by_position`, :mod:`.by_id`, :mod:`.by_word` and :mod:`.anywhere` draw the reports.
+The base class drops and adds columns, and creates notes and warnings for the table's owner and publisher. Its
+subclasses in :mod:`.by_position`, :mod:`.by_id`, :mod:`.by_word` and :mod:`.anywhere` draw the reports.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ SEEDED: Final = "seeded"
 
 @frozen(kw_only=True, eq=False)
 class RowProtector(ABC):
-    """Replaces the secret in tables with reports, and counts the rows without a report.
+    """The base class of protectors, which replace a table's secret with reports and count the rows without a report.
 
     Attributes:
         secret: The columns that hold or reveal the secret, which are dropped.
-        positions: The positions in each row. For each, the prefix of its report columns (None for no prefix) and the
-            columns that hold it.
+        positions: For each position in a row, the prefix of its report columns (None for no prefix), and the columns
+            that hold the position.
         source: The source of random bytes.
         is_seeded: Whether the source is seeded. Seeded reports are not private.
-        coins: The source of a batch's random bytes, with a separate stream for each draw. None means that ``source`` is
-            used.
-        charger: Charges each row to its subject before the secret is read. None if nothing is charged.
+        coins: The source of a batch's random bytes, with a separate stream for each draw. If None, ``source`` is used.
+        charger: The charger, which charges each row to its subject before the secret is read. None if nothing is
+            charged.
         refusals: The number of rows without a report so far, keyed by reason.
         first_malformed: The index of the first row with a malformed cell, keyed by reason.
-        leaks: The columns in which the secret was found. Those in ``secret.also`` are dropped, and the others remain.
-        leaky_columns: Finds remaining columns that reveal the secret by their values or field names.
-        column_hashes: The objects that replace cells with keyed hashes. An entry can be added to this list later,
-            because the ledger's key is known only once the ledger is open.
+        leaks: The columns in which the secret was found. Those in ``secret.also`` are dropped; all others remain.
+        leaky_columns: A search for remaining columns that reveal the secret by their values or field names.
+        column_hashes: The objects that replace cells with keyed hashes. The list can be extended after the ledger has
+            been opened, because the ledger's key is not known before.
     """
 
     secret: Secret
@@ -94,7 +94,7 @@ class RowProtector(ABC):
         """
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
-        """Return the secrets that other columns must not contain, with one entry per position in a row.
+        """Return the secrets that other columns must not contain, with one list item for each position in a row.
 
         The base class returns the ids or sentences in an evenly spaced sample of the rows.
         """
@@ -124,7 +124,7 @@ class RowProtector(ABC):
 
     @property
     def is_sticky(self) -> bool:
-        """Whether a subject's first report at a place is stored and repeated."""
+        """Whether a subject's first report at a place is stored, and repeated at later visits."""
         return self.charger is not None and self.charger.charge.sticky
 
     @property
