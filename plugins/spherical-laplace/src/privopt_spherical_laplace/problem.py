@@ -27,7 +27,10 @@ _SMALLEST_SIDE: Final = Fraction(1, 10**MAX_DIGITS)
 
 
 def check_epsilon(value: Fraction) -> str | None:
-    """Return None if draws are proved to be exact for this epsilon per km, else a description of the valid range."""
+    """Return a description of the valid range if epsilon (per km) is outside it, else None.
+
+    The range consists of the values for which draws are proved to be exact.
+    """
     in_range = SMALLEST_EPSILON <= value <= LARGEST_EPSILON
     return None if in_range else "a number of at least 0.000001 and at most 1000000"
 

@@ -427,6 +427,6 @@ class _SecretPart:
 
 
 def _limit_readings(readings: list[Reading]) -> list[Reading]:
-    """Return the readings of a cell or, if there are more than `MAX_READINGS`, half that number from each end."""
+    """Limit a cell's readings to `MAX_READINGS`, by keeping the first and last `MAX_READINGS` / 2."""
     half = MAX_READINGS // 2
     return readings if len(readings) <= MAX_READINGS else readings[:half] + readings[-half:]

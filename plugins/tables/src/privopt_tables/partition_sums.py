@@ -1,4 +1,4 @@
-"""Keyed sums over each subject's rows, used to check that the second pass over a table reads the charged rows.
+"""Keyed sums over each subject's rows, to check that the second pass over a table reads the rows that were charged.
 
 Source: docs/adr/0028-partitions.md.
 """

@@ -201,7 +201,9 @@ class Partitions:
         yield pa.Table.from_pylist(tallies, schema=schema)
 
     def _search_columns(self, frames: Sequence[nw.DataFrame[Any]], search: ColumnSearch) -> None:
-        """Search the columns of several batches for the secret. Batches are combined because engines pass small ones.
+        """Search the columns of several batches for the secret.
+
+        Batches are combined, because engines may pass very small ones.
 
         Args:
             frames: The batches.
@@ -308,7 +310,10 @@ class Partitions:
         )
 
     def _is_granted(self, frame: nw.DataFrame[Any]) -> pl.Series:
-        """Return a mask of the rows that get a report: each subject's first rows by id, up to the granted number."""
+        """Return a mask of the rows that get a report.
+
+        These are each subject's first rows in the order of their ids, up to the granted number.
+        """
         subjects, ids = self._subjects(frame), texts_of(frame[self._row_key_columns[1]])
         table = pl.DataFrame({"subject": subjects, "id": ids})
         # Ranks count from 1, so the first n rows are those with ranks up to n.

@@ -1,4 +1,4 @@
-"""Register the package's commands, Python names and conformance check, without importing their modules."""
+"""Register the package's commands, Python names and conformance check, without importing the modules they use."""
 
 from collections.abc import Sequence
 

@@ -260,7 +260,7 @@ def to_mercator(positions: Floats) -> Floats:
 
 
 def to_utm(positions: Floats, zone_shift: int) -> Floats:
-    """Convert positions to UTM northings and eastings (N, 2) in metres, in their own or a neighbouring zone.
+    """Convert positions to UTM northings and eastings (N, 2) in metres, in each position's zone or a neighbouring one.
 
     Args:
         positions: (N, 2) Latitudes and longitudes in degrees.

@@ -94,7 +94,7 @@ class UnitSearch:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A note for the owner on likely units. Empty if most positions fit the records' unit or if no unit fits."""
+        """A note for the owner on likely units, empty if most positions fit the records' unit or no other unit fits."""
         least = MIN_SHARE * max(1, self.position_count)
         if self.fitting_counts[""] >= least:
             return ()

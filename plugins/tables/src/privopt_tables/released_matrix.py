@@ -88,7 +88,7 @@ def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -
     report_of_output = rows.report_of_output.to_arrow().cast(report_type)
 
     def report(*columns: pa.Array) -> pa.Array:
-        """Return the reports for a batch as an array of Arrow structures, given the function's arguments as columns."""
+        """Return the reports for a batch of rows as an Arrow array of structures, given one array per argument."""
         columns_by_argument = zip(rows.arguments, columns, strict=True)
         batch = pl.DataFrame({argument: pl.from_arrow(column) for argument, column in columns_by_argument})
         if rows.draws_only:

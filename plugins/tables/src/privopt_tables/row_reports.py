@@ -146,7 +146,7 @@ class RowReports:
 
     @cached_property
     def report_of_output(self) -> pl.Series:
-        """The report for each of the K outputs, with the fields in :attr:`fields`, followed by null."""
+        """The reports for the K outputs, with the fields in :attr:`fields`. A final null stands for "no report"."""
         space = self.protector.outputs
         coordinates = () if space is None or space.coordinates is None else space.coordinates.T
         columns = (self.protector.release.outputs.tolist(), *coordinates)

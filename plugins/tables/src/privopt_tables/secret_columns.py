@@ -1,7 +1,7 @@
-"""The columns of a table that hold the secret (a record's id or a position), and others that reveal it.
+"""The columns of a table that hold the secret (a record's id or a position), and other columns that reveal it.
 
-:class:`Secret` names these columns. :class:`GeoSource` is a table with information on its geometry columns, which may
-hold or reveal the secret.
+:class:`Secret` contains the names of these columns. :class:`GeoSource` is a table with information on its geometry
+columns, which may hold or reveal the secret.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _BOX_FIELDS: Final = frozenset({"xmin", "ymin", "xmax", "ymax"})
 
 @frozen(kw_only=True)
 class Secret:
-    """The columns of a table that hold the secret, and others that are omitted with them.
+    """The columns of a table that hold the secret, and other columns to omit from the protected table.
 
     Attributes:
         kind: ``"id"`` for ids of records, ``"geographic"`` for positions in degrees, ``"planar"`` for positions in km.
         columns: One column of ids, two columns of coordinates (latitude and longitude, or x and y), or one column of
             geometries.
         also: Other columns that reveal the secret, such as the bounding box of each geometry. They are omitted too.
-        geometries: Other geometry columns, which remain so that a second ``apply`` can protect them.
+        geometries: Other geometry columns, which are kept so that a second ``apply`` can protect them.
         unwanted: The columns that the table's owner wants to omit. They may contain subjects or times, which are read
             before the columns are omitted.
     """
@@ -70,7 +70,7 @@ class Secret:
         y: str | None = None,
         geometry: str | None = None,
     ) -> Secret:
-        """Make a secret from one choice of columns: ``id``, ``lat`` and ``lon``, ``x`` and ``y``, or ``geometry``.
+        """Create a secret from one of the following: ``id``, ``lat`` and ``lon``, ``x`` and ``y``, or ``geometry``.
 
         Args:
             id: The column of record ids.
@@ -79,7 +79,7 @@ class Secret:
             geometry: The column of points, either strings or geometries.
 
         Raises:
-            UsageError: No choice or more than one choice is given, only one coordinate of a pair is named, or both
+            UsageError: None or more than one of these is given, only one coordinate of a pair is given, or both
                 coordinates have the same column.
         """
         choices: list[tuple[Kind, tuple[str | None, ...]]] = [
@@ -107,7 +107,7 @@ class Secret:
 
     @classmethod
     def at(cls, columns: Sequence[str], *, planar: bool) -> Secret:
-        """Make a secret from two columns of coordinates or one column of ids.
+        """Create a secret from two columns of coordinates or one column of ids.
 
         Args:
             columns: The names of the columns: latitude and longitude, x and y, or one column of ids.
@@ -130,22 +130,22 @@ class Secret:
 
     @property
     def omitted(self) -> tuple[str, ...]:
-        """The columns that are omitted in addition to those that reports replace."""
+        """The columns that are omitted in addition to those replaced by reports."""
         return (*self.also, *self.unwanted)
 
     def with_geometries(self, geometries: Mapping[str, Sequence[str]], *, active: str | None = None) -> Secret:
-        """Return this secret extended by other columns that reveal it, such as the bounding boxes of geometries.
+        """Add other columns that reveal the secret, such as the bounding boxes of geometries, and return the result.
 
-        If the secret is a geometry column, other geometry columns, such as a trip's other end, remain in the table.
-        Their bounding boxes do not.
+        If the secret is a geometry column, other geometry columns, such as the other end of a trip, remain in the
+        table, but their bounding boxes are omitted.
 
         Args:
             geometries: The table's geometry columns, each with the columns that hold its bounding boxes.
             active: The active geometry of a GeoDataFrame, which is always replaced.
 
         Raises:
-            InputError: The secret is an id or a pair of coordinates, but a geometry column that would remain may reveal
-                it exactly.
+            InputError: The secret is an id or a pair of coordinates, but may be revealed exactly by a geometry column
+                that would remain.
         """
         # A GeoDataFrame needs its active geometry, so that column is replaced by the positions of the reports. It is
         # listed after the columns of the secret.
@@ -160,7 +160,7 @@ class Secret:
         return evolve(self, also=tuple(also), geometries=remaining)
 
     def without(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
-        """Return ``frame`` without the columns that hold or reveal the secret and without unwanted columns.
+        """Return ``frame`` without unwanted columns and without the columns that hold or reveal the secret.
 
         Raises:
             InputError: A column of bounding boxes would remain, because the metadata do not assign it to a geometry.
@@ -214,7 +214,7 @@ class Secret:
         """Check that other required columns exist and do not hold or reveal the secret.
 
         Args:
-            meanings: The meanings of the required columns, such as "when each row was", keyed by column name.
+            meanings: What each required column contains, in words such as "when each row was", keyed by column name.
             names: The names of the table's columns.
             table: The table's name, for error messages.
 
@@ -253,9 +253,9 @@ def _read_numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
     """Read a column of B numbers, which may be stored as strings.
 
     Returns:
-        Two arrays of shape (B,). The first has the numbers, or NaN for a cell that is empty, is a word for a missing
-        value, or is not a number. The second has :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any
-        other string that is neither a number nor a word for a missing value, and 0 for all other cells.
+        Two arrays of shape (B,). The first contains the numbers, with NaN for every other cell. The second marks faulty
+        cells: :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any other string that is neither a
+        number nor a word for a missing value, and 0 for all other cells.
     """
     if column.dtype.is_numeric():
         values = column.cast(nw.Float64).to_numpy().astype(np.float64)
@@ -269,21 +269,21 @@ def _read_numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
 
 
 def _has_text(column: nw.Series[Any]) -> bool:
-    """Return whether the first non-None value in a column of Python objects is a string."""
+    """Return whether the first value other than None in a column of Python objects is a string."""
     return isinstance(next((value for value in column if value is not None), None), str)
 
 
 def positions_of(frame: nw.DataFrame[Any], secret: Secret) -> tuple[Floats, Floats]:
-    """Return the positions in rows of a table, as latitude and longitude in degrees or as x and y in km.
+    """Return the positions in a table's rows, as latitude and longitude in degrees or as x and y in km.
 
     Args:
         frame: B rows of the table.
         secret: The columns of the position: two with coordinates, or one with geometries.
 
     Returns:
-        Two arrays. The first, shape (B, 2), has the positions, latitude before longitude, or NaN for an empty cell. The
-        second, shape (B,), has :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any other cell that is
-        neither a number nor a point, and 0 for all other cells.
+        Two arrays. The first, of shape (B, 2), contains the positions, latitude before longitude, with NaN for empty
+        cells. The second, of shape (B,), marks faulty cells: :data:`DECIMAL_COMMA` for a number with a decimal comma,
+        1.0 for any other non-empty cell that is neither a number nor a point, and 0 for all other cells.
 
     Raises:
         InputError: A column cannot be read as text, numbers or geometries.
@@ -304,7 +304,7 @@ class GeoSource(TableSource):
     Attributes:
         place: The name of the table in messages that concern the whole table, such as the path of a file.
         geo: The GeoParquet metadata. None if the table has none.
-        geometries: The geometry columns, each with the columns that hold its bounding boxes.
+        geometries: A mapping from each geometry column to the columns that hold its bounding boxes.
         active: The name of the active geometry of a GeoDataFrame. None for other tables.
         index: The names of the levels of a pandas index, which are not columns.
     """
@@ -342,7 +342,7 @@ class GeoSource(TableSource):
 
     @classmethod
     def of_memory(cls, table: object) -> Self:
-        """Make the source for an in-memory table from any library that :mod:`narwhals` supports.
+        """Create the source for an in-memory table from any library that :mod:`narwhals` supports.
 
         Raises:
             UsageError: The table has GeoParquet metadata that cannot be read.
@@ -367,13 +367,13 @@ class GeoSource(TableSource):
         )
 
     def complete_secret(self, secret: Secret) -> Secret:
-        """Return ``secret`` extended by all columns that reveal it, such as the bounding boxes of geometries.
+        """Add all columns that reveal the secret, such as the bounding boxes of geometries, and return the result.
 
         Raises:
-            InputError: Geometries would remain next to ids or coordinates, or the metadata specify a reference system
-                other than longitude and latitude. The latter applies even to geometries that remain, because the
+            InputError: Geometries would remain next to ids or coordinates. Or the metadata specify a reference system
+                other than longitude and latitude. This is an error even for geometries that remain, because the
                 metadata are removed.
-            UsageError: A pandas index, which would remain in the table, has the same name as a column of the secret.
+            UsageError: A pandas index has the same name as a column of the secret, and would remain in the table.
         """
         with naming(self.name):
             completed = secret.with_geometries(self.geometries, active=self.active)

@@ -1,4 +1,4 @@
-"""Find columns whose cells contain the secret text of their row: an id, a name or a sentence."""
+"""Find columns whose cells contain their row's secret text: an id, a name or a sentence."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RowTexts:
 
     @classmethod
     def of(cls, row_texts: Sequence[str | None], rows: Ints | None) -> Self:
-        """Collect the texts of the rows, or those of an evenly spaced sample if too many rows have a text.
+        """Collect the rows' texts, or the texts of an evenly spaced sample if too many rows have one.
 
         Args:
             row_texts: The text of each row, or None for a row without one.
@@ -65,7 +65,7 @@ class RowTexts:
         return cls(numbers[indices], selected, counts, common)
 
     def search(self, column: ColumnPart, chance: float) -> Evidence | None:
-        """Return the evidence that the cells of a column contain their row's text as a separate word.
+        """Return the evidence that a column's cells contain the text of their own row as a separate word.
 
         Args:
             column: The column to search.

@@ -1,4 +1,4 @@
-"""Write tables to CSV and Parquet files batch by batch, so that only one batch at a time is in memory."""
+"""Write tables to CSV and Parquet files batch by batch, with only one batch in memory at a time."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from privopt.errors import StoppedError, UsageError
 
 @define
 class TableWriter:
-    """Writes a table that arrives in batches to a CSV or Parquet file.
+    """A writer of tables to CSV or Parquet files, one batch at a time.
 
-    A Parquet file is combined from parts in a folder next to it, so that only one batch is in memory.
+    The parts of a Parquet file are first written to a folder next to it, so that only one batch is in memory.
 
     Attributes:
-        path: The file to write. :meth:`finish` removes the parts next to it.
+        path: The file to write.
         ending: The format, ``".csv"`` or ``".parquet"``.
-        _parts: The files of the parts written so far, for Parquet.
-        _is_begun: Whether a batch was written, so that the next one needs no header.
+        _parts: The files with the parts written so far. Used only for Parquet.
+        _is_begun: Whether a batch has been written, so that the next one needs no header.
     """
 
     path: Path
@@ -43,7 +43,7 @@ class TableWriter:
             self._write_batch(batch)
 
     def _write_batch(self, batch: pl.DataFrame) -> None:
-        """Append a batch to the CSV file, or write it to a file as the next part of the Parquet file."""
+        """Append a batch to the CSV file, or write it to a separate file as the next part of the Parquet file."""
         if self.ending == ".csv":
             for name, column_type in batch.schema.items():
                 if column_type.is_nested() or column_type in (pl.Binary, pl.Object):
@@ -75,7 +75,7 @@ class TableWriter:
 
     @contextmanager
     def _report_errors(self) -> Iterator[None]:
-        """Convert polars errors, such as that for a full disk, to :class:`StoppedError`, and pass on other errors."""
+        """Convert polars errors, for example on a full disk, to :class:`StoppedError`. Other errors are passed on."""
         try:
             yield
         except pl.exceptions.PolarsError as error:

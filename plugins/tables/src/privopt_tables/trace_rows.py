@@ -2,8 +2,8 @@
 
 A subject's rows are processed in order of time, and a report is repeated while the subject stays near it.
 
-Charges depend only on which rows a subject has and on its earlier reports, and the published table shows both. A row
-without a position is charged like any other row, and its charge pays for the subject's next row.
+Charges depend only on which rows a subject has and on its earlier reports. Both are visible in the published table. A
+row without a position may trigger a charge like any other row. That charge then covers the subject's next row.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ MAX_HELD_STEPS: Final = 1 << 22
 
 
 def rank_times(column: nw.Series[Any]) -> Ints:
-    """Return the rank of each row's time, shape (B,). Equal times have equal ranks.
+    """Return the rank of each row's time, as an array of shape (B,). Equal times have equal ranks.
 
-    Strings are ordered by the times that they represent, not alphabetically. Different times have different ranks,
-    however close they are.
+    Strings are ordered by the times that they represent, not alphabetically. Times are compared exactly, so any two
+    different times have different ranks.
 
     Args:
         column: The times of B rows: numbers, dates, or strings in one format.
 
     Raises:
-        InputError: A row has no time, a string is not a time, or times have several formats and therefore no order.
+        InputError: A row has no time, a string is not a time, or times cannot be ordered because their formats differ.
     """
     texts = texts_of(column)
     if texts.null_count():
@@ -97,7 +97,7 @@ def _row_error(column: nw.Series[Any], row: int, actual: str, expectation: str) 
 
 
 def _read_time(text: str) -> tuple[str, Fraction] | None:
-    """Return a time's format and a number that orders times of this format, or None if ``text`` is not a time."""
+    """Return a time's format and a sort key for times in that format, or None if ``text`` is not a time."""
     if _WHOLE_NUMBER.fullmatch(text):
         return "number", Fraction(int(text))
     time = read_iso_time(text)
@@ -115,7 +115,7 @@ _BUDGET_SPENT, _NO_SUBJECT, _NO_TIME = map(REASONS.index, ("budget spent", "no s
 
 
 def check_subject(walker: Walker | None, subject: str | None, time: str | None, *, charged: bool, dashes: str) -> None:
-    """Check that the subject and time columns are given if and only if they are used.
+    """Check that the subject and time columns are given where they are required, and only where they are used.
 
     Only ledgers and releases that report traces use these columns.
 
@@ -144,25 +144,26 @@ def check_subject(walker: Walker | None, subject: str | None, time: str | None, 
 
 @define(kw_only=True, eq=False)
 class Tracer:
-    """Draws reports along subjects' traces, one part of the table at a time.
+    """The object that draws reports along subjects' traces, one part of the table at a time.
 
-    A trace is divided into segments, each from one fresh report to the next. With a calendar limit, every segment ends
-    with its period: each subject has a separate trace in each period, which begins with a fresh report. If two periods
-    shared a noisy threshold, it would reveal information about both although only one was charged for it.
+    A trace is divided into segments, each from one fresh report to the next. If the ledger has a calendar limit, each
+    subject has a separate trace in each period, which begins with a fresh report. No segment extends into the next
+    period, because a shared noisy threshold would reveal information about both periods although only one was charged
+    for it.
 
     Attributes:
-        walker: The walker of the release, which decides by a private test whether a report is repeated.
+        walker: The sampler of the release, which decides by a private test whether a report is repeated.
         subject: The subject column.
         time: The column that orders the rows of a subject. None if they are already in order.
         source: The source of random bytes.
         unit: The unit of distances.
         slack_mm: The number of millimetres that the guarantee adds to the distance between two different positions,
-            because tests measure distances in steps of a millimetre. 0 if traces pass through records only.
+            because tests measure distances in steps. 0 if traces consist of records only.
         charger: The charger that also charges each segment to a ledger. None means that segments are only counted in
             memory.
         forms: The formats of subjects and times.
-        limit: The budget that each subject has spent in this table, and the limit on it.
-        _state: The last report and the current segment of each trace, indexed by trace number.
+        limit: The epsilon that each subject has spent in this table, and the limit on it.
+        _state: The last report and the current segment of each trace, in the order of the trace numbers.
         _trace_numbers: The number of each trace, keyed by subject and period, in the order in which the traces first
             occurred.
     """
@@ -237,16 +238,16 @@ class Tracer:
 
         Args:
             frame: The part, with B rows.
-            records: (B,) For each row, the index of its record's matrix row. If the guarantee covers every point in a
-                region, a vertex that was drawn for the row takes the place of the record.
+            records: (B,) The index of each record's matrix row. If the guarantee covers every point in a region, the
+                record is a vertex that was drawn at random for the row.
             reason: (B,) The reason why a row has no position, as an index into :data:`REASONS`, or -1 for a row with a
                 position.
             measure_steps: A function that takes the indices (M,) of rows and returns the distances (M, K), in steps,
                 from their positions to the K outputs. None if tests measure distances from the rows' records.
 
         Returns:
-            The reports, as described in :data:`.charge_rows.RowOutputs`, and two masks of shape (B,): which reports
-            repeat the subject's previous report, and which are the first of their trace.
+            The reports, as described in :data:`.charge_rows.RowOutputs`, and two masks of shape (B,): the reports that
+            repeat the subject's previous report, and the reports that are the first of their trace.
 
         Raises:
             InputError: The times have no order (see :func:`rank_times`).
@@ -289,9 +290,9 @@ class Tracer:
         return (outputs[:, None], report_reason), is_repeated, is_first
 
     def _measure_part(self, part: Ints, has_position: Bools, measure_steps: Callable[[Ints], Ints]) -> Ints:
-        """Return the distances, in steps, from rows' positions to the outputs, shape (M, K).
+        """Return the distances, in steps, from M rows' positions to the K outputs, as an array of shape (M, K).
 
-        The distances are 0 for a row without a position.
+        They are 0 for a row without a position.
 
         Args:
             part: (M,) The indices of the rows.
@@ -303,7 +304,7 @@ class Tracer:
         return steps
 
     def _number_traces(self, frame: nw.DataFrame[Any]) -> Ints:
-        """Return the trace number of each row, shape (B,). A subject has one trace per calendar period.
+        """Return the trace number of each row, as an array of shape (B,). A subject has one trace per calendar period.
 
         The number is -1 for a row without a subject, and :data:`_NO_PERIOD` for a row without a usable time. Traces are
         numbered from 0 in the order in which they first occur in the table.
@@ -327,7 +328,7 @@ class Tracer:
     def _charge_segments(self, trace_numbers: Sequence[int], epsilon: Fraction) -> Sequence[bool]:
         """Charge one segment for each trace, first in memory and then durably in the ledger, if there is one.
 
-        A segment is granted only if both the limit in memory and the ledger's limit allow it.
+        A segment is granted only if it is permitted by both the limit in memory and the ledger's limit.
 
         Args:
             trace_numbers: The numbers of the traces.
@@ -350,7 +351,7 @@ class Tracer:
 
     @property
     def price(self) -> str | None:
-        """A sentence that states what a first report and each later segment cost, or None if nothing is charged."""
+        """A sentence on the cost of a first report and of each later segment, or None if nothing is charged."""
         if self.charger is None:
             return None
         terms, cost = self.walker.terms, self.charger.cost
@@ -359,7 +360,7 @@ class Tracer:
 
     @property
     def sequence(self) -> str:
-        """A sentence that states the guarantee for all of a subject's reports and what is charged for them."""
+        """A sentence that states the guarantee for all of a subject's reports, and what is charged for them."""
         terms = self.walker.terms
         first, segment, stay, total = (
             "" if epsilon is None else f"{exact_text(epsilon)} per {self.unit}"

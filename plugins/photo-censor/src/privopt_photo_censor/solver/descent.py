@@ -81,7 +81,8 @@ def _newton_step(diff: Floats, slope: Floats, distance: Floats, force: Floats, n
     Args:
         diff: (r, N) The advantages of the photos.
         slope: (r,) The gradient of the bound.
-        distance: (N,) The absolute value of each photo's term; infinite for photos whose terms always count.
+        distance: (N,) The absolute value of each photo's term before the maximum with 0; infinite for photos that must
+            stay.
         force: (r,) The multipliers.
         near_count: The number of photos, with terms nearest to 0, from which the second derivative is estimated.
     """

@@ -158,7 +158,7 @@ class Incumbent:
             pass
 
     def _exchange_photos(self, retained: Bools) -> bool:
-        """Exchange one retained photo for two deleted ones, or for one under a budget, if that yields a better set.
+        """Replace one retained photo with two deleted ones, or with one under a budget, if that yields a better set.
 
         All exchanges are tried until one improves the incumbent. None is tried if there are too many sums to compute.
 

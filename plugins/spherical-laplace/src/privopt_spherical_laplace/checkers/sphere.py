@@ -170,7 +170,7 @@ class Sphere:
         return f"{self.kind} {argument}".strip()
 
     def _check_remap(self) -> None:
-        """Check that the points have distinct ids and that remap.csv, if required, maps each point to a point.
+        """Check that points have distinct ids and that remap.csv, if required, maps each point to one of the points.
 
         Raises:
             RefusedError: An id is repeated, remap.csv does not list exactly the problem's points, or a point is mapped

@@ -93,7 +93,9 @@ def traces(trial: Trial) -> None:
 
 
 def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
-    """Check one release: the noise in its repetition tests, the probabilities of report sequences, and its draws.
+    """Check one release.
+
+    The noise in its repetition tests, the probabilities of its report sequences, and its draws are checked.
 
     Args:
         trial: The trial of a mechanism, which collects failures.

@@ -71,7 +71,9 @@ class Law:
         return probabilities
 
     def probability(self, trace: Sequence[int], reports: Sequence[tuple[bool, int]]) -> float:
-        """Return the probability of a sequence of reports along a trace, as a product over fresh reports and segments.
+        """Return the probability of a sequence of reports along a trace.
+
+        It is computed as a product over the sequence's fresh reports and segments.
 
         A segment consists of a report, the rows that repeat it, and the row that renews it.
 

@@ -80,7 +80,7 @@ class AnywhereProtector(RowProtector):
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """The names of the columns with reports and their coordinates, and of the column that marks a seeded table."""
+        """The names of the columns for reports and their coordinates, and of the one that marks reports as seeded."""
         names = [name for report in self.report_columns for name in (report, *self._coordinate_columns(report))]
         return (*names, *((SEEDED,) if self.is_seeded else ()))
 

@@ -169,13 +169,13 @@ class PositionProtector(RowProtector):
         return tuple(prefix_name(prefix, name) for name in names)
 
     def coordinate_columns(self, report: str) -> tuple[str, ...]:
-        """Return the names of the coordinate columns for the reports in column ``report``. Empty if there are none."""
+        """Return the names of the coordinate columns for the report column ``report``; empty if there are none."""
         axes = () if self.outputs is None else COORDINATES[self.outputs.kind]
         return tuple(f"{report}_{axis}" for axis in axes)
 
     @property
     def _trace_columns(self) -> tuple[str, ...]:
-        """The names of the columns that mark repeated reports and the first report of a trace. Empty without traces."""
+        """The names of the columns that mark repeated reports and first reports of traces; empty without traces."""
         return () if self.tracer is None else self._prefix_names(KEPT, FIRST)
 
     @property
@@ -341,11 +341,13 @@ class PositionProtector(RowProtector):
         return (*(note for search in self.unit_searches for note in search.notes), *look_alikes)
 
     def no_report_error(self, table: str) -> UsageError:
-        """Return the error for a table without any report, with hints on other units and on ids that look alike."""
+        """Return the error for a table without any report, with hints about other units and similar ids."""
         return UsageError("; ".join((str(super().no_report_error(table)), *self._spelling_notes)))
 
     def _record_ids(self, frame: nw.DataFrame[Any], columns: Secret) -> list[str | None]:
-        """Return the id of each row's record (for a position, the nearest one), or None if a row has no record.
+        """Return the id of each row's record, or None for a row without one.
+
+        The record of a position is the nearest one.
 
         Args:
             frame: The rows.
@@ -457,7 +459,7 @@ class PositionProtector(RowProtector):
         return None if counter is None else counter.sequence
 
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return warnings about distant positions, other units and look-alike ids, then the base class's warnings."""
+        """Return warnings about distant positions, other units and similar ids, and the base class's warnings."""
         return (*self.strays.notes, *self._spelling_notes, *super().warnings(names))
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:

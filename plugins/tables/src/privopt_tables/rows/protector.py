@@ -110,11 +110,11 @@ class RowProtector(ABC):
         ]
 
     def look_at_secrets(self, frame: nw.DataFrame[Any]) -> None:  # noqa: B027
-        """Count secrets that are written differently from the records, for warnings. The base class does nothing."""
+        """Count secrets that are written differently from the records, for later warnings. Does nothing by default."""
 
     @property
     def price(self) -> str | None:
-        """A sentence that states what a row costs and how many rows the limit allows, or None if nothing is charged."""
+        """A sentence on the cost of a row and the number of rows within the limit, or None if nothing is charged."""
         return None if self.charger is None else self.charger.price("place" if self.is_sticky else "row")
 
     @property
@@ -159,7 +159,7 @@ class RowProtector(ABC):
             raise InputError(faults)
 
     def add_rows(self, digest: Digest, frame: nw.DataFrame[Any], first: int) -> None:
-        """Add rows to a batch's digest: their indices, secrets, subjects and times.
+        """Add rows to a batch's digest, with their indices, secrets, subjects and times.
 
         Args:
             digest: The digest, which is modified in place.
@@ -180,7 +180,7 @@ class RowProtector(ABC):
         """Count rows without a report by reason, and record the first row with each kind of malformed cell.
 
         Args:
-            reason: (B,) The reason why a row has no report, as an index into :data:`REASONS`. -1 for a row with a
+            reason: (B,) The reason why each row has no report, as an index into :data:`REASONS`; -1 for a row with a
                 report.
             first: The index of the first of these rows in the whole table.
         """
@@ -195,7 +195,7 @@ class RowProtector(ABC):
     def replace_secret(self, frame: nw.DataFrame[Any], columns: Iterable[pl.Series]) -> nw.DataFrame[Any]:
         """Return the rows with new columns in place of the secret's columns.
 
-        Columns are hashed as requested, and the remaining columns are examined for copies of the secret.
+        Columns to hash are replaced by their hashes, and the remaining columns are examined for copies of the secret.
 
         Args:
             frame: Rows of the table.
@@ -229,7 +229,7 @@ class RowProtector(ABC):
         )
 
     def no_report_error(self, table: str) -> UsageError:
-        """Return the error for a table in which no row got a report. It also states how many rows were charged.
+        """Return the error for a table in which no row got a report. Its message states how many rows were charged.
 
         Args:
             table: The name of the table.
@@ -288,7 +288,7 @@ class RowProtector(ABC):
 
 
 def _describe_several_positions(count: int, guarantee: Guarantee) -> tuple[str, ...]:
-    """Return a note on how the guarantee adds up over a row's positions, or an empty tuple for a single position.
+    """Return a note on how epsilons add up over the positions in a row, or an empty tuple for a single position.
 
     Args:
         count: The number of positions.
@@ -307,7 +307,7 @@ def _leak_warning(leak: PositionColumn, *, is_dropped: bool) -> str:
     """Return a warning about a column in which the secret was found.
 
     Args:
-        leak: The column, with the form of the secret in it and the number of rows that contain the secret.
+        leak: The column, the form in which it contains the secret, and the number of rows that contain it.
         is_dropped: Whether the column was dropped rather than kept in the table.
     """
     rows = f"{leak.rows:,} of {number_of(leak.sampled, 'row')}"
@@ -321,7 +321,7 @@ def _exposed_columns_warning(names: Sequence[str], reason: str) -> tuple[str, ..
 
     Args:
         names: The names of the columns, of which the warning lists at most ten.
-        reason: Why the columns may reveal the secret, in words that follow "is" or "are".
+        reason: The reason why the columns may reveal the secret, phrased to follow "is" or "are".
     """
     if not names:
         return ()

@@ -1,7 +1,7 @@
 """The commands that prepare a release: init, curve and explore.
 
-This module only defines the options and refuses mutually exclusive ones. Other modules of the package do the work.
-They are imported only when a command runs.
+This module only defines the options and rejects mutually exclusive ones. The commands are implemented in other modules
+of the package, which are imported only when a command runs.
 """
 
 from __future__ import annotations
@@ -270,10 +270,10 @@ def explore(
 
 
 def _describe_stop(curves: Curves) -> str:
-    """Return a clause that states how many points were stopped by a limit or an interrupt."""
+    """Return a clause that says how many points were stopped by a limit or an interrupt."""
     return f"stopped early, {curves.stopped_count} of {number_of(len(curves.points), 'point')} missing or unfinished"
 
 
 def _split_names(text: str) -> list[str]:
-    """Split a comma-separated list of names, and drop surrounding blanks and empty names."""
+    """Split a comma-separated list of names, strip surrounding blanks, and drop empty names."""
     return [name.strip() for name in text.split(",") if name.strip()]

@@ -1,9 +1,9 @@
 """Compare mechanisms by their loss and proved bound as functions of epsilon.
 
-A release that is certified at one epsilon is private at every larger epsilon, and a lower bound that is proved for one
-epsilon is valid at every smaller epsilon. So if a mechanism minimises the loss, its loss and its bound decrease as
-epsilon increases. A bound is valid for all mechanisms with the same guarantee and loss. :func:`draw_curves` solves
-every point, and then improves points with the releases and bounds of other points.
+A release that is certified at one epsilon is private at every larger epsilon. A lower bound that is proved for one
+epsilon is valid at every smaller epsilon. If a mechanism minimises the loss, both its loss and its bound therefore
+decrease as epsilon increases. A bound is valid for all mechanisms with the same guarantee and loss. :func:`draw_curves`
+solves every point, and then improves each point with the releases and bounds of other points.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = ["Curves", "Point", "curve", "draw_curves"]
 
 @frozen(kw_only=True)
 class Curves:
-    """The points of all mechanisms, with notes for the reader.
+    """The points of all mechanisms, with notes for the user.
 
     Attributes:
         points: The points, ordered by mechanism and then by epsilon.
@@ -54,7 +54,7 @@ class Curves:
         refused: Notes on mechanisms that cannot solve the problem, with the reasons.
         unit: The unit of losses and bounds.
         distance_unit: The unit of distances between records and reports. Epsilon is stated per this unit.
-        setting: The attacker's knowledge before any report, computed from the first mechanism's problem.
+        setting: What an attacker knows before any report, computed from the first mechanism's problem.
         per_km: The cost of one km of loss in a familiar unit, such as minutes. None if the problem does not state it.
     """
 
@@ -68,7 +68,7 @@ class Curves:
 
     @property
     def stopped_count(self) -> int:
-        """The number of points that were stopped or never started because of a limit or an interrupt."""
+        """The number of points that were stopped, or not even started, because of a limit or an interrupt."""
         return sum(point.status == "stopped" for point in self.points)
 
     def table(self) -> CurveTable:
@@ -119,9 +119,9 @@ def draw_curves(
         epsilons: The epsilons, in ascending order.
         options: The options. Only gap (None for each method's default), solver, jobs, progress and time_limit are used.
             Points that are not solved within the time limit, or before an interrupt, are "stopped".
-        announce: Called with each note in :attr:`Curves.refused`. Notes on refusals that are known in advance are
-            announced before anything is solved. Notes on mechanisms that check the problem only while solving it are
-            announced at the end.
+        announce: Called with each note in :attr:`Curves.refused`. Refusals that are known in advance are announced
+            before anything is solved. Refusals by mechanisms that check the problem only while solving it are announced
+            at the end.
         stored: The file with the points from earlier runs, which are not solved again. New points are written to it
             immediately.
 
@@ -181,14 +181,14 @@ def draw_curves(
 
 
 def _hash_inputs(source: File, lines: Sequence[Line], options: Options) -> str:
-    """Return a SHA-256 digest of the inputs that determine the points: the problem with its files, gap and solver.
+    """Return a SHA-256 digest of the inputs that determine the points: the problem, its files, the gap and the solver.
 
     Points from an earlier run are reused only if they were computed from inputs with the same digest.
 
     Args:
         source: The problem file.
         lines: The lines of the curve, whose problems name further files.
-        options: The options, of which gap and solver are included.
+        options: The options, of which only gap and solver are used.
     """
     files = {file.name: file.contents for line in lines for file in files_of(line.problem.declared) if not file.absent}
     digest = sha256(repr((options.gap, options.solver)).encode())
@@ -206,13 +206,13 @@ def _solve_points(
     points: dict[Key, Point],
     stored: PointsFile | None,
 ) -> None:
-    """Solve points until an interrupt: first those that no earlier run has reached, then those that were stopped.
+    """Solve points until an interrupt. Points that no earlier run has reached come before points that were stopped.
 
     Args:
         lines: The lines of the curve.
-        refusals: The points that must not be solved. Points that turn out to be refused are added.
-        options: The options of the run, of which the solver and the progress function are used.
-        executor: Runs the mechanisms' tasks.
+        refusals: The points that must not be solved. Further points are added if they turn out to be refused.
+        options: The options of the run, of which only the solver and the progress function are used.
+        executor: The executor for the mechanisms' tasks.
         received_signals: The list of signal numbers received so far, to which a signal handler appends.
         points: The points from earlier runs, keyed by mechanism and epsilon. New points are added.
         stored: The file to which every point is written as soon as it is found. None if there is no file.
@@ -258,7 +258,7 @@ def _solve_point(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
     Args:
         line: The mechanism, with the problem.
         epsilon: The epsilon.
-        context: How to solve the problem: the method, solver, gap and executor.
+        context: The settings for solving: the method, solver, gap and executor.
 
     Returns:
         The point, without results if the time limit expired or there is no feasible release.
@@ -352,7 +352,7 @@ def _loses_less(point: Point, compared: Point | None) -> bool:
 
 
 def _reuse_release(smaller: Point, point: Point) -> Point:
-    """Return a point with the release from a smaller epsilon, which is private at this point's epsilon too.
+    """Replace a point's release with that of a smaller epsilon, which is private at this point's epsilon as well.
 
     Args:
         smaller: The point at the smaller epsilon.
@@ -365,7 +365,7 @@ def _reuse_release(smaller: Point, point: Point) -> Point:
 
 
 def _set_bound(point: Point, bound: float, gap: float) -> Point:
-    """Return a copy of a point with a proved bound, and with the gap and status that follow from the bound.
+    """Return a copy of a point with a proved bound, and with the resulting gap and status.
 
     Args:
         point: The point.

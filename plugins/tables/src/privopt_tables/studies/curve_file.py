@@ -1,7 +1,7 @@
 """The table of a curve's points: in memory, with a method to plot it, and as a file to which points are appended.
 
-An interrupted run can be continued from the file. Each point is written durably as soon as it is found, so only the
-line that was being written can be lost.
+An interrupted run can be continued from the file. Each point is written durably as soon as it is found, so an
+interruption can only affect the line that is being written.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SCHEMA: Final = {attribute.name: pl.String if attribute.name in _TEXTS else pl.F
 class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into polars
     """A table of points, with the attributes of :class:`Point` as columns. Epsilons are exact strings.
 
-    Selecting from the table may give a plain polars table, which has no units and no ``plot``.
+    Operations on the table may return a plain polars table, which has no units and no ``plot``.
 
     Attributes:
         unit: The unit of losses, bounds and the attacker's errors.
@@ -48,7 +48,7 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
 
     @classmethod
     def of(cls, points: Iterable[Point], unit: str = "", distance_unit: str = "") -> Self:
-        """Make a table from points.
+        """Create a table from points.
 
         Args:
             points: The points.
@@ -68,7 +68,7 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
         """The rows, converted to points.
 
         Raises:
-            ValueError: A row is not a point.
+            ValueError: A row cannot be converted to a point.
         """
         rows = self.to_dicts()
         if any(row["epsilon"] is None or row["mechanism"] is None for row in rows):
@@ -89,14 +89,14 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
 class PointsFile:
     """A CSV file to which each point is appended as soon as it is found, so that an interruption loses no points.
 
-    A hidden file next to the CSV file contains a digest of the inputs that determine the points. Repeating the same
-    command continues the CSV file. A command with a different problem is refused.
+    A hidden file next to the CSV file contains a digest of the inputs that determine the points. If the same command is
+    repeated, it continues the CSV file. A command with other inputs is refused.
 
     Attributes:
         path: The CSV file.
         force: Whether to replace an existing file instead of continuing it.
-        _digest: The digest to write with the first point. None if an existing file is continued, or after the digest
-            was written.
+        _digest: The digest to write with the first point. None if an existing file is continued, or if the digest has
+            been written.
     """
 
     path: Path
@@ -114,7 +114,7 @@ class PointsFile:
         return not self.force and self.path.is_file() and self.mark_path.is_file()
 
     def begin(self, digest: str, names: Sequence[str], epsilons: Sequence[Fraction]) -> dict[Key, Point]:
-        """Return the points from earlier runs, or prepare to start the file with the first new point.
+        """Return the points from earlier runs, or prepare a file that will begin with the first new point.
 
         Points that were stopped without a release are not returned.
 
@@ -172,7 +172,7 @@ class PointsFile:
     def replace_old_file(self) -> None:
         """Remove an old CSV file and write the new digest, unless the CSV file is being continued.
 
-        This is called only when there is a point to write, so a command that finds nothing leaves the old file in
+        This is called only when there is a point to write. If a command finds no point, the old file therefore stays in
         place.
         """
         if self._digest is not None:

@@ -1,6 +1,7 @@
 """Write the results of ``privopt curve`` and ``privopt explore``: an offline page with sliders, figures and tables.
 
-The page's script, curve_page.js, handles the sliders and fills in the table for one epsilon from data in the page.
+The page's script, curve_page.js, handles the sliders. For the chosen epsilon, it fills in a table from data in the
+page.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ EPSILONS_EXPLORED: Final = 9
 
 
 def _range_around_problem(source: File, mechanisms: Sequence[str]) -> tuple[str, str, int]:
-    """Return the default range of epsilons: the lowest, the highest and the number of values.
+    """Return the default range of epsilons as the lowest value, the highest value and the number of values.
 
     Args:
         source: The problem file, whose epsilon is at the middle of the range.
@@ -75,13 +76,15 @@ def write_curves(
     figures: Path | None = None,
     latex: Path | None = None,
 ) -> Curves:
-    """Solve all points and write the results: each point to the table as soon as it is found, other files at the end.
+    """Solve all points and write the results.
+
+    Each point is written to the table as soon as it is found. Other files are written at the end.
 
     Args:
         problem: The problem file.
         mechanisms: The names of mechanisms.
         epsilon: The range as LO:HI:N. None means a range around the problem's epsilon.
-        out: The CSV file for the table, which is continued if the same command has started it. None means no table.
+        out: The CSV file for the table. It is continued if it was started by the same command. None means no table.
         report: The file for the page on which to choose epsilon. None means no page.
         options: The options. Only gap, solver, jobs, progress and time_limit are used for solving. With ``force``,
             existing files are replaced.
@@ -199,7 +202,7 @@ def curve_page(curves: Curves, problem: str) -> str:
 def _epsilon_positions(figure: Figure, values: Sequence[float]) -> list[float]:
     """Return the horizontal positions of epsilons in a drawn figure, in points (1/72 inch) from the left edge.
 
-    These are the coordinates in the figure's SVG, in which the page's script moves a line.
+    The page's script uses these coordinates to move a line in the figure's SVG.
     """
     # An inch is 72 points, and the figure's size is in inches.
     pixels = figure.axes[0].transData.transform([(value, 1.0) for value in values])[:, 0]

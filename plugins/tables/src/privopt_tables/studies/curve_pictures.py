@@ -1,6 +1,6 @@
 """Draw the figures of a curve, and format its LaTeX table.
 
-The figures have the theme of all reports (:mod:`privopt.report.theme`), which suits both the page and papers.
+The figures use the theme of all reports (:mod:`privopt.report.theme`), which is suitable for both the page and papers.
 """
 
 from __future__ import annotations
@@ -108,12 +108,15 @@ def _draw_figure(
 
 
 def _shorten_name(name: str) -> str:
-    """Shorten a name to :data:`MAX_LABEL_CHARACTERS`, keeping its end, which distinguishes files in a path."""
+    """Shorten a name to :data:`MAX_LABEL_CHARACTERS`.
+
+    Its end is kept, because the end of a path distinguishes files.
+    """
     return name if len(name) <= MAX_LABEL_CHARACTERS else f"...{name[3 - MAX_LABEL_CHARACTERS :]}"
 
 
 def _positive_points(points: Sequence[Point], name: str) -> tuple[list[float], list[float]]:
-    """Return the epsilons and values of the points that a logarithmic axis can show: those with a value above 0.
+    """Return the epsilons and values of the points with values above 0, which a logarithmic axis can show.
 
     Args:
         points: The points.
@@ -124,7 +127,7 @@ def _positive_points(points: Sequence[Point], name: str) -> tuple[list[float], l
 
 
 def format_latex(points: Sequence[Point], unit: str, distance_unit: str) -> str:
-    """Return a LaTeX table of the points. It needs no LaTeX packages.
+    """Return a LaTeX table of the points, which requires no LaTeX packages.
 
     Args:
         points: The points, ordered by mechanism and then by epsilon.

@@ -1,8 +1,8 @@
-"""The lines and points of a figure that compares mechanisms over epsilon.
+"""The lines and points of a figure that compares mechanisms over a range of epsilons.
 
-A line is a mechanism, and a point is the result of one mechanism at one epsilon. :func:`read_lines` reads the problem
-and makes a :class:`Line` for each mechanism that can read it. :class:`Refusals` records the points that a mechanism
-cannot solve, with the reasons.
+Each line belongs to one mechanism, and each point is the result of one mechanism at one epsilon. :func:`read_lines`
+reads the problem and creates a :class:`Line` for each mechanism that can read it. :class:`Refusals` records the points
+that a mechanism cannot solve, and the reasons.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Point:
         loss: The loss of a certified release.
         lower_bound: A proved lower bound on the loss of every release with this guarantee.
         gap: The relative gap between loss and lower bound.
-        bayes_error: The probability, under the prior, that an attacker who sees one report makes a wrong guess at the
-            record, even if the guess is the best possible.
+        bayes_error: The probability, under the prior, that an attacker who sees one report and makes the best possible
+            guess at the record is wrong.
         error_p50, error_p95: The median and the 95 % quantile of the distance from a record to its report, under the
             prior.
         seconds: The time taken to solve the point, in seconds.
@@ -74,8 +74,8 @@ class Point:
             the problem.
         epsilon_achieved: The smallest epsilon that the release satisfies for all required pairs, computed exactly and
             rounded up.
-        adversary_error: The expected loss, in the loss's unit, when an attacker who knows the prior sees one report and
-            guesses the best output. None if the loss is not defined for single reports.
+        adversary_error: The expected loss of the best guess by an attacker who knows the prior and sees one report, in
+            the loss's unit. None if the loss is not defined for single reports.
     """
 
     mechanism: str
@@ -107,7 +107,7 @@ def make_point(
         epsilon: The point's epsilon.
         release: A certified release, for all or some of the problem's records.
         problem: The problem, with its prior and distances.
-        loss: The loss by which the release and an attacker's guesses are measured.
+        loss: The loss with which the release and an attacker's guesses are evaluated.
         achieved: The smallest epsilon that the release satisfies, or None if there is none.
     """
     rows, prior = release.probabilities, problem.data.prior
@@ -148,7 +148,7 @@ def _error_quantiles(data: MetricData, mass: Floats) -> Sequence[float | None]:
 
 
 def _quantiles_of(distances: Floats, mass: Floats) -> list[float]:
-    """Return the median and the 95 % quantile of distances, weighted by ``mass``, an array of the same shape."""
+    """Return the median and the 95 % quantile of distances, weighted by ``mass``, which has the same shape."""
     # A quantile is the smallest distance at which the cumulative mass reaches the quantile's share of the total mass.
     order = np.argsort(distances.ravel(), kind="stable")
     cumulated = np.cumsum(mass.ravel()[order])
@@ -158,18 +158,17 @@ def _quantiles_of(distances: Floats, mass: Floats) -> list[float]:
 
 
 def adversary_error(probabilities: Floats, weighted: Floats) -> float:
-    """Return the expected loss when an attacker makes the best guess from one report (Shokri et al., S&P 2011).
+    """Return the expected loss of an attacker's best guess from one report (Shokri et al., S&P 2011).
 
     Let p_i be the prior probability of record i, z_ik the probability of output k for record i, and c_iy the loss of
     output y at record i. Given output k, an attacker who knows p guesses the output y that minimises sum_i p_i z_ik
     c_iy. The result is at most the loss of the release, because the attacker could always guess k itself.
 
     Args:
-        probabilities: (N, K) The obfuscation matrix z, the probability of each output for each record.
+        probabilities: (N, K) The obfuscation matrix with the entries z_ik.
         weighted: (N, K) The losses multiplied by the prior, p_i c_ik.
 
-    Notes:
-        This takes N K^2 multiplications, in blocks.
+    Notes: The computation takes N K^2 multiplications, and is done in blocks.
     """
     # Outputs that are never reported add nothing to the expected loss, so they are left out.
     nonzero_columns = np.flatnonzero(probabilities.any(axis=0))
@@ -182,9 +181,9 @@ def adversary_error(probabilities: Floats, weighted: Floats) -> float:
 
 @frozen(kw_only=True)
 class Setting:
-    """An attacker's knowledge before any report, and the words with which the page describes records.
+    """What an attacker knows before any report, and the words used on the page to describe records.
 
-    The page compares the errors of this attacker with those of one who sees a report.
+    On the page, the errors of this attacker are compared with those of an attacker who sees a report.
 
     Attributes:
         noun: The noun that the page uses for a record, such as "place".
@@ -193,8 +192,8 @@ class Setting:
         adversary_error: The expected loss of the best guess under the prior, in the loss's unit. None if the loss is
             not defined for single reports.
         limits: Sentences on what the guarantee does not cover.
-        odds: Whether every mechanism guarantees metric DP, so that the page can state by how much one report changes
-            the odds between two records.
+        odds: Whether every mechanism guarantees metric DP. If so, the page can state by how much one report changes the
+            odds between two records.
     """
 
     noun: str = "record"
@@ -207,7 +206,7 @@ class Setting:
 
 @frozen(kw_only=True, eq=False)
 class Line:
-    """A mechanism with its problem, whose points form one line in the figure.
+    """A mechanism and its problem. Its points form one line in the figure.
 
     Attributes:
         name: The name of the mechanism.
@@ -230,7 +229,7 @@ class Line:
     def declare_at(self, epsilon: Fraction) -> MetricInstance[Any]:
         """Return the problem with another epsilon, for checks only.
 
-        A region keeps the edges that were made for the original epsilon.
+        If there is a region, its edges remain those made for the original epsilon.
         """
         # The problem's data are reused, because distances and losses do not depend on epsilon.
         privacy = evolve(self.problem.declared.privacy, epsilon=epsilon)
@@ -238,7 +237,7 @@ class Line:
         return evolve(self.problem, declared=declared, data=evolve(self.problem.whole, epsilon=epsilon))
 
     def problem_at(self, epsilon: Fraction) -> MetricInstance[Any]:
-        """Return the problem with another epsilon, for solving. A region is divided anew for this epsilon."""
+        """Return the problem with another epsilon, for solving. Any region is divided anew for this epsilon."""
         problem = self.declare_at(epsilon)
         # The constraints on a region's edges, and the points at which its streets are divided, depend on epsilon.
         if problem.data.region is not None:
@@ -248,7 +247,7 @@ class Line:
 
     @property
     def setting(self) -> Setting:
-        """The attacker's knowledge before any report, computed from this mechanism's problem."""
+        """What an attacker knows before any report, computed from this mechanism's problem."""
         data, loss = self.problem.data, self.mechanism.utility(self.problem, self.method)
         has_places = data.records.kind in ("geographic", "planar")
         guarantee = self.mechanism.privacy(self.problem, self.method).guarantee
@@ -269,8 +268,8 @@ class Line:
     def is_nested(self) -> bool:
         """Whether every release that is private at one epsilon is private at every larger epsilon.
 
-        If so, a lower bound for one epsilon is valid at every smaller epsilon. This fails for a region of streets,
-        because the vertices that replace positions depend on epsilon.
+        If so, a lower bound for one epsilon is valid at every smaller epsilon. For a region of streets, this is not the
+        case, because the vertices that replace positions depend on epsilon.
         """
         region = self.problem.data.region
         return region is None or region.steps == 0
@@ -302,7 +301,7 @@ class Line:
 
 @frozen(kw_only=True, eq=False)
 class LawLine(Line):
-    """A mechanism that provides its problem at other epsilons (:class:`VariesEpsilon`).
+    """The line of a mechanism that can change the epsilon of its problem (:class:`VariesEpsilon`).
 
     Attributes:
         problem: The problem, an instance of the mechanism's problem class.
@@ -319,12 +318,12 @@ class LawLine(Line):
         return self.mechanism.at_epsilon(self.problem, epsilon)
 
     def problem_at(self, epsilon: Fraction) -> Any:
-        """Return the problem with another epsilon, as :meth:`declare_at` does."""
+        """Return the same problem as :meth:`declare_at`."""
         return self.declare_at(epsilon)
 
     @property
     def setting(self) -> Setting:
-        """The attacker's knowledge about positions before any report: the channel's prior, if there is a channel."""
+        """What an attacker knows before any report: the channel's prior over positions, if there is a channel."""
         guarantee = self.mechanism.privacy(self.problem, self.method).guarantee
         setting = Setting(noun="position", limits=describe_limits(guarantee))
         release = self.mechanism.solve(self.problem, SolveContext(method=self.method, gap=self.gap)).release
@@ -355,7 +354,7 @@ class LawLine(Line):
     def make_point(
         self, epsilon: Fraction, release: Any, problem: Any, loss: UtilityLoss[Any], achieved: float | None
     ) -> Point:
-        """Return the point for a certified release: its loss and, if the release is a channel, an attacker's errors.
+        """Return the point for a certified release, with its loss and, for a channel, an attacker's errors.
 
         A channel is a matrix of output probabilities over finitely many inputs.
 
@@ -397,9 +396,9 @@ def _prior_of(channel: Channel) -> Floats:
 
 
 def _distances_of(channel: Channel) -> Floats | None:
-    """Return the distances (N, N) from a channel's inputs to its outputs.
+    """Return the distances from a channel's inputs to its outputs, as an array of shape (N, N).
 
-    The result is None if the outputs are not the inputs, or if the channel has no distances.
+    The result is None if the outputs differ from the inputs, or if the channel has no distances.
     """
     if channel.distances is None or list(channel.inputs) != list(channel.outputs):
         return None
@@ -423,11 +422,11 @@ class Refusals:
     _errors: dict[tuple[str, Fraction], PrivoptError] = field(factory=dict, init=False)
 
     def __contains__(self, key: tuple[str, Fraction]) -> bool:
-        """Return whether a point is refused. The key is the mechanism's name and the epsilon."""
+        """Return whether a point is refused, given its mechanism's name and its epsilon."""
         return key in self._errors
 
     def add(self, name: str, errors: Mapping[Fraction, PrivoptError]) -> None:
-        """Record why a mechanism refuses some epsilons, and add a sentence on its first refusal.
+        """Record the errors with which a mechanism refuses some epsilons, and add a sentence on its first refusal.
 
         Args:
             name: The name of the mechanism.
@@ -447,13 +446,13 @@ class Refusals:
         return all((name, epsilon) in self for epsilon in self.epsilons)
 
     def point(self, name: str, epsilon: Fraction) -> Point:
-        """Return a point without results, whose status is "refused" if the mechanism refuses it, else "stopped"."""
+        """Return a point without results. Its status is "refused" if the mechanism refuses it, else "stopped"."""
         is_refused = (name, epsilon) in self
         return Point(mechanism=name, epsilon=epsilon, status="refused" if is_refused else "stopped")
 
     @property
     def error(self) -> PrivoptError:
-        """The first error that is not an InputError or, if there is none, a single InputError with all faults."""
+        """The first error that is not an InputError, or else a single InputError that combines all faults."""
         errors = list(self._errors.values())
         usage_error = next((error for error in errors if not isinstance(error, InputError)), None)
         faults = [fault for error in errors if isinstance(error, InputError) for fault in error.faults]
@@ -468,7 +467,7 @@ def read_lines(names: Sequence[str], source: File, gap: float | None, refusals: 
         names: Distinct names of mechanisms.
         source: The problem file.
         gap: The requested relative gap. None means each method's default gap.
-        refusals: Collects the refusals.
+        refusals: The object to which refusals are added.
 
     Returns:
         The lines of the mechanisms that could read the problem, including those that refuse some or all epsilons.
@@ -496,7 +495,7 @@ def read_lines(names: Sequence[str], source: File, gap: float | None, refusals: 
 
 
 def _find_refusal(line: Line, epsilon: Fraction) -> InputError | None:
-    """Return the error with which a line's mechanism refuses the problem at an epsilon, or None if it accepts it."""
+    """Return the error with which a line's mechanism refuses an epsilon, or None if it accepts the problem."""
     try:
         check_problem(line.mechanism, line.declare_at(epsilon), line.method)
     except InputError as error:

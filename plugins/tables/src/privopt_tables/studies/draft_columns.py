@@ -1,7 +1,8 @@
 """Recognise the columns of a table for ``privopt init``: ids, coordinates, and columns that identify people.
 
-The decision that matters for privacy is whether rows are public places or belong to people or trips. The problem file
-publishes the positions of places. For a table of people, or a table without ids of places, it describes a grid instead.
+For privacy, it matters whether the rows are public places or belong to people or trips. The positions of places are
+published in the problem file. For a table of people, or a table without ids of places, the problem file describes a
+grid instead.
 """
 
 from __future__ import annotations
@@ -69,12 +70,12 @@ MAX_PLACES: Final = 5_000
 
 @frozen(kw_only=True, eq=False)
 class RecognisedTable:
-    """The parts of a problem file that follow from the columns recognised in a table.
+    """The parts of a problem file that are derived from the columns recognised in a table.
 
     Attributes:
         records: The keys and values of the ``[records]`` table.
         kind: The kind of distance, such as "haversine".
-        notes: Notes on how each column was interpreted, which the problem file repeats as comments.
+        notes: Notes on how each column was interpreted, which become comments in the problem file.
         owner_notes: Notes for the table's owner only, which must not appear in the public problem file.
     """
 
@@ -86,7 +87,7 @@ class RecognisedTable:
 
 @frozen(kw_only=True)
 class ColumnChoice:
-    """The columns that the table's owner named with options. None means that the column is recognised by its name.
+    """The columns that the table's owner selected with options. A column that is None is recognised by its name.
 
     Attributes:
         lat, lon: The columns of latitudes and longitudes.
@@ -100,16 +101,16 @@ class ColumnChoice:
     point: str | None = None
 
     def check(self, names: Sequence[str], file: str) -> None:
-        """Check that the table has the named columns, that no column is named twice, and that coordinates are complete.
+        """Check that the selected columns exist and are distinct, and that both coordinates are given or neither is.
 
         Args:
             names: The names of the table's columns.
             file: The name of the table, for error messages.
 
         Raises:
-            UsageError: The options are mutually exclusive, one column is named by two options, or only one of the two
-                coordinates is given.
-            InputError: A named column is missing from the table.
+            UsageError: The options are mutually exclusive, one column is selected by two options, or only one of the
+                two coordinates is given.
+            InputError: A selected column is missing from the table.
         """
         # Only one of the two is given.
         if (self.lat is None) != (self.lon is None):
@@ -128,9 +129,9 @@ class ColumnChoice:
 
 
 def convert_table(points: Path, choice: ColumnChoice) -> pl.DataFrame | None:
-    """Convert a table to one with columns lat and lon, if it has a foreign format or a single column of positions.
+    """Convert a table in a foreign format, or with a single column of positions, to one with columns lat and lon.
 
-    Foreign formats are GeoJSON, GPX, and others that :mod:`privopt_tables.foreign_tables` reads.
+    Foreign formats are GeoJSON, GPX, and the others supported by :mod:`privopt_tables.foreign_tables`.
 
     Args:
         points: The table's file.
@@ -170,7 +171,7 @@ def recognize_table(
         choice: The columns that the table's owner named. All other columns are recognised by name.
 
     Returns:
-        The parts of the problem file, which either name a list of public places or describe a grid over people's
+        The parts of the problem file, which either refer to a list of public places or describe a grid over people's
         positions.
 
     Raises:
@@ -181,7 +182,7 @@ def recognize_table(
     names_by_lower_case = {name.lower(): name for name in reversed(frame.columns)}
 
     def find_column(names: Sequence[str]) -> str | None:
-        """Return the first column whose name, ignoring case, is one of the given lower-case names, or None."""
+        """Return the first column whose name is one of the given lower-case names, ignoring case, or None."""
         return next((names_by_lower_case[name] for name in names if name in names_by_lower_case), None)
 
     choice = choice or ColumnChoice()
@@ -310,7 +311,7 @@ def _read_table(points: Path) -> tuple[pl.DataFrame, str | None, list[str]]:
 def _find_id_columns(
     frame: pl.DataFrame, names_by_lower_case: dict[str, str], used_columns: set[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Find the columns that identify rows: one column of ids, or a parent's id and an id unique within that parent.
+    """Find the columns that identify rows: one column of ids, or a pair of a parent's id and an id within that parent.
 
     Args:
         frame: The table.
@@ -318,7 +319,7 @@ def _find_id_columns(
         used_columns: The columns that are already used for something else.
 
     Returns:
-        The columns of ids, empty if there are none, and other single columns that could serve as ids.
+        Two tuples: the columns of ids, empty if there are none; and other single columns that could serve as ids.
     """
     candidates = [name for name in frame.columns if name not in used_columns and _may_be_ids(frame[name])]
     likely_columns: list[str] = []
@@ -341,7 +342,7 @@ def _find_id_columns(
 
 
 def _find_repeated_ids(frame: pl.DataFrame, names_by_lower_case: dict[str, str], used_columns: set[str]) -> str | None:
-    """Return a column whose name suggests place ids and whose values distinguish most but not all rows, or None.
+    """Return a column whose name suggests place ids but whose values are mostly, not entirely, unique; or None.
 
     Args:
         frame: The table.
@@ -378,7 +379,7 @@ def _repeated_fault(file: str, column: str, row: int) -> Fault:
 
 
 def _explain_missing_ids(frame: pl.DataFrame, used_columns: set[str]) -> str:
-    """Return a clause that explains why no column contains place ids, and suggests a column that may serve as ids."""
+    """Return a clause that explains why no column contains place ids, and suggests a column that could serve as ids."""
     for name in frame.columns:
         if name not in used_columns and _may_be_ids(frame[name]) and frame[name].n_unique() == frame.height:
             return f"column {name} has no name of ids: rename it to id if its rows are public places"
@@ -386,7 +387,7 @@ def _explain_missing_ids(frame: pl.DataFrame, used_columns: set[str]) -> str:
 
 
 def _find_people_column(names: Sequence[str], ids: Sequence[str]) -> str | None:
-    """Return a column whose name shows that rows belong to people or trips, or None if rows may be public places.
+    """Return a column whose name indicates that rows belong to people or trips, or None if rows may be public places.
 
     Args:
         names: The names of the table's columns.
@@ -401,7 +402,7 @@ def _find_people_column(names: Sequence[str], ids: Sequence[str]) -> str | None:
 
 
 def _may_be_ids(column: pl.Series) -> bool:
-    """Return whether a column may hold ids: strings or whole numbers, without missing or blank cells."""
+    """Return whether a column may hold ids: it contains strings or whole numbers, and no missing or blank cells."""
     is_text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
     is_complete_integers = column.dtype.is_integer() and not column.has_nulls()
     return is_complete_integers or (

@@ -1,7 +1,7 @@
 """Compute the grid of places that ``init`` proposes for a table of people.
 
-The problem file is public, but the positions may be secret. Therefore the grid depends only on the extent of the
-central 98 % of the positions, rounded to a coarse lattice. It reveals no more than this rounded extent.
+The problem file is public, but the positions may be secret. The grid therefore depends only on the extent of the
+central 98 % of the positions, rounded to a coarse lattice, and reveals no more than this rounded extent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _KM_PER_DEGREE: Final = EARTH_RADIUS_KM * math.pi / 180.0
 def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tuple[dict[str, object], str]:
     """Return a grid of square cells that covers the central 98 % of the positions on each axis.
 
-    The grid depends only on the positions' extent rounded to a coarse lattice, because the problem file is public.
+    Because the problem file is public, the grid depends only on the positions' extent, rounded to a coarse lattice.
 
     Args:
         frame: The table.
@@ -101,7 +101,7 @@ def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tupl
 def describe_skipped_cells(frame: pl.DataFrame, columns: Sequence[str], file: str) -> list[str]:
     """Return a note for the table's owner on each coordinate column with cells that are not numbers.
 
-    The notes quote no cell.
+    No cell is quoted.
 
     Args:
         frame: The table.
@@ -120,7 +120,7 @@ def describe_skipped_cells(frame: pl.DataFrame, columns: Sequence[str], file: st
 
 
 def _check_degrees(values: Floats, min_degrees: int, max_degrees: int, column: object, file: str) -> Floats:
-    """Return the numbers that are valid degrees. At most 1 % of all numbers may be invalid.
+    """Return the numbers that are valid degrees, after checking that at most 1 % of all numbers are invalid.
 
     Args:
         values: The numbers in a column.
@@ -156,6 +156,6 @@ def _finite_numbers(column: pl.Series) -> Floats:
 
 
 def round_to_digits(value: float, up: bool) -> float:
-    """Round a positive number to three significant digits, up if ``up`` is true and otherwise down."""
+    """Round a positive number up or down to three significant digits."""
     scale = 10.0 ** (math.floor(math.log10(value)) - 2)
     return float(f"{(math.ceil if up else math.floor)(value / scale) * scale:.3g}")

@@ -1,7 +1,7 @@
 """Draft a commented problem file from a table (``privopt init``). The command ``solve`` accepts the file unchanged.
 
-Comments in the file and notes on the terminal state how each column was interpreted, so that nothing is guessed
-silently. :mod:`.draft_columns` recognises the columns, and :mod:`.draft_text` formats the file.
+Comments in the file and notes on the terminal state how each column was interpreted, so that the user can notice wrong
+guesses. :mod:`.draft_columns` recognises the columns, and :mod:`.draft_text` formats the file.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Roads:
 
     Attributes:
         table: A CSV or Parquet table with the columns from, to and km.
-        one_way: Whether the loss is the error in travel distance along the directed roads.
+        one_way: Whether the roads are directed, and the loss is the error in travel distance along them.
     """
 
     table: Path
@@ -111,10 +111,10 @@ def init(
     force: bool = False,
     choice: ColumnChoice | None = None,
 ) -> Draft:
-    """Write a problem file for a table of public places, or for a grid over the positions in a table of people.
+    """Write a problem file for the places in a table, or for a grid if the table contains people's positions.
 
-    A table in a foreign format (GeoJSON, GPX, ...) is converted. If its rows are public places, the converted table is
-    written next to the problem file, as NAME-points.csv.
+    A table in a foreign format, such as GeoJSON or GPX, is converted. If its rows are public places, the converted
+    table is written next to the problem file, as NAME-points.csv.
 
     Args:
         mechanism: The name of the mechanism for which the problem is drafted.
@@ -177,7 +177,7 @@ def init(
 
 
 def write_together(contents_by_target: Mapping[Path, bytes | Path], *, force: bool) -> None:
-    """Write several files. No file gets its final name before all files are complete on disk.
+    """Write several files. No file gets its final name until all files are complete on disk.
 
     Args:
         contents_by_target: The contents of each file, or a file to copy.
@@ -200,7 +200,7 @@ def write_together(contents_by_target: Mapping[Path, bytes | Path], *, force: bo
 
 @contextmanager
 def _rename_faults(table: str, name: str) -> Iterator[None]:
-    """Make faults raised in the ``with`` block name the user's table instead of the converted table.
+    """Change faults raised in the ``with`` block to refer to the user's table instead of the converted table.
 
     Args:
         table: The name of the converted table.
@@ -280,16 +280,16 @@ def draft(
 
     Args:
         mechanism: The name of the mechanism for which the problem is drafted.
-        points: A CSV, Parquet or GeoParquet file that contains either a list of places with ids, or positions over
-            which a grid is laid.
+        points: A CSV, Parquet or GeoParquet file, with either a list of places with ids or positions to be covered by a
+            grid.
         folder: The folder in which the problem file will be.
         roads: The roads between the ids in ``points``. None if there are no roads.
-        within: The radius in km within which a person is hidden. If addresses are given instead, the radius is chosen
-            such that it includes enough of them. None means three times the median distance between neighbours.
+        within: The radius in km within which a person is hidden. If this is the places' addresses, the radius is chosen
+            so that it includes enough of them. None means three times the median distance between neighbours.
         factor: The maximum factor by which one report may change the odds between two places within this radius.
         choice: The columns of ``points`` that the user named. All other columns are recognised by their names.
-        stored_points: The file to which ``points`` will be moved, and which the problem file names. None if ``points``
-            is not moved.
+        stored_points: The file to which ``points`` will be moved, and to which the problem file refers. None if
+            ``points`` will not be moved.
 
     Raises:
         InputError: No places are recognised in the table, or ``solve`` would refuse the problem.
@@ -361,7 +361,7 @@ def draft(
 
 
 def _describe_assumptions(mechanism: str, place_count: int) -> Iterator[str]:
-    """Yield notes on the assumptions of the drafted problem, and on its solving time if that may be long."""
+    """Yield notes on the assumptions in the drafted problem and, if solving may take long, on the solving time."""
     yield f"all {place_count:,} places count as equally likely: give a prior for your own"
     if mechanism == "optimal-lp" and place_count > QUICK_PLACES:
         cure = "--gap 0.05 or --time-limit 60 gives a first look"
@@ -397,7 +397,8 @@ def load_drafted_problem(cls: type[Any], tables: dict[str, dict[str, object]], f
 def _median_spacing(data: MetricData) -> float:
     """Return the median distance from a record to the nearest record at another place.
 
-    The median is taken over at most `MAX_SEARCHED_RECORDS` records, and neighbours are searched for among all records.
+    The median is taken over at most `MAX_SEARCHED_RECORDS` records, but the nearest record is searched among all
+    records.
 
     Raises:
         InputError: All records are at the same place, or at infinite distances from one another.
@@ -422,8 +423,8 @@ def _median_spacing(data: MetricData) -> float:
 def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[float, str]:
     """Return a radius within which nearly all places have enough addresses, and a sentence that explains it.
 
-    A person is hidden among the people who live nearby, however many places there are. Addresses represent these
-    people.
+    A person is hidden among the people who live nearby, whatever the number of places. The number of addresses is used
+    as an estimate of the number of people.
 
     Args:
         data: The places and their distances.
@@ -455,7 +456,7 @@ def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[flo
 
 
 def suggest_tables(cls: type[MetricProblem], radius: float) -> dict[str, dict[str, object]]:
-    """Return the additional TOML tables that a mechanism's problem file needs, with values for their required keys.
+    """Return the additional TOML tables required in a mechanism's problem file, with values for their required keys.
 
     Args:
         cls: The mechanism's problem class.
@@ -476,7 +477,7 @@ def suggest_tables(cls: type[MetricProblem], radius: float) -> dict[str, dict[st
 def _suggest_keys(table: type[Any], radius: float) -> Iterator[tuple[str, object]]:
     """Yield each required key of a TOML table, with a suggested value.
 
-    The value is the radius for a distance, and "all" for a choice of records.
+    For a distance, the value is the radius. For a selection of records, it is "all".
 
     Args:
         table: The class of the table.
@@ -501,7 +502,7 @@ def _suggest_keys(table: type[Any], radius: float) -> Iterator[tuple[str, object
 
 
 def _format_up(value: float) -> str:
-    """Format a factor, rounded up to three significant digits so that it is never understated."""
+    """Format a factor, rounded up to three significant digits, so that it is never understated."""
     return f"{round_to_digits(value, up=True):g}"
 
 

@@ -1,6 +1,6 @@
-"""Format a drafted problem file: TOML tables, with comments on the recognised columns and on the meaning of epsilon.
+"""Format a drafted problem file as TOML tables, with comments on the recognised columns and the meaning of epsilon.
 
-Tables are formatted one by one, because comments precede each of them.
+Tables are formatted one by one, because each may be preceded by comments.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["format_problem", "relative_path"]
 
 
 def relative_path(path: Path, folder: Path) -> str:
-    """Return a path relative to a folder, in the form in which a problem file in that folder names it."""
+    """Return a path relative to a folder, as it is written in a problem file in that folder."""
     return os.path.relpath(path.absolute(), folder)
 
 
@@ -29,8 +29,8 @@ def format_problem(
         points: The table from which the problem was drafted.
         tables: The TOML tables of the problem, keyed by name.
         notes: Notes on the recognised columns, which become comments on ``[records]``.
-        meaning: Notes on the meaning of epsilon, which become comments on ``[privacy]``. The first one is prefixed with
-            the word "epsilon".
+        meaning: Notes on the meaning of epsilon, which become comments on ``[privacy]``. The word "epsilon" is put
+            before the first note.
     """
     comments_by_table = {"records": notes, "privacy": [f"epsilon {line}" for line in meaning[:1]] + list(meaning[1:])}
     hints_by_table = {

@@ -1,7 +1,7 @@
 """Write a problem file for words (``privopt init --vectors``), with an epsilon that hides each word among others.
 
-Distances between word vectors have no familiar unit. So epsilon is derived from the distances between words and their
-k-th nearest neighbours, for a few ranks k.
+Distances between word vectors have no familiar unit. Epsilon is therefore derived from the distances between words and
+their k-th nearest neighbours, for a few ranks k.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def neighbour_distances(data: MetricData) -> dict[int, Floats]:
         data: The words, with a metric between them.
 
     Returns:
-        The distances, keyed by k. Each value is an ascending array with an entry for each of at most 2,000 words. A k
-        that is not smaller than the number of words is omitted.
+        The distances, keyed by k. Each value is an array, in ascending order, with one entry per word for at most 2,000
+        words. Ranks k that are not smaller than the number of words are omitted.
     """
     count = len(data.records)
     ranks = [rank for rank in (1, *RANKS) if rank < count]
@@ -61,7 +61,7 @@ def neighbour_distances(data: MetricData) -> dict[int, Floats]:
 
 
 def _distance_quantile(distances: Floats, probability: float) -> float:
-    """Return the distance within which at least the given fraction of the words have their k-th nearest neighbour.
+    """Return the distance within which at least a given fraction of words have their k-th nearest neighbour.
 
     Args:
         distances: The distances from words to their k-th nearest neighbours, ascending.
@@ -148,16 +148,16 @@ def _draft_words(
     *,
     stored_files: tuple[Path, Path] | None = None,
 ) -> Draft:
-    """Return a drafted problem file for words and their vectors, after checking that ``solve`` will accept it.
+    """Draft a problem file for words and their vectors, and check that ``solve`` will accept it.
 
     Args:
-        mechanism: The name of the mechanism that the problem is for.
+        mechanism: The name of the mechanism for which the problem is drafted.
         problem_class: The mechanism's problem class.
         vectors: A ``.npy`` file of shape (N, dim) with one row per word.
         ids: A text file with one word per line. None means that the row indices are the words.
         folder: The folder in which the problem file will be.
-        stored_files: The files to which ``vectors`` and ``ids`` will be moved, and which the problem file names. None
-            if they are not moved.
+        stored_files: The files to which ``vectors`` and ``ids`` will be moved, and to which the problem file refers.
+            None if they will not be moved.
 
     Raises:
         InputError: ``solve`` would refuse the vectors or words, or there are fewer than 12 words.
@@ -193,7 +193,7 @@ def _draft_words(
 
 
 def _describe_epsilon(distances_by_rank: dict[int, Floats], epsilon: float) -> list[str]:
-    """Return notes on how many words epsilon hides a word among, and on the epsilons that hide it among more words.
+    """Return notes on the number of words among which epsilon hides a word, and on the epsilons for larger numbers.
 
     Args:
         distances_by_rank: The distances from :func:`neighbour_distances`.

@@ -1,6 +1,6 @@
 """Parse a range of epsilons ``LO:HI:N`` into N geometrically spaced values.
 
-The values are exact rationals with short decimal forms, so that a value copied from a table gives the same epsilon.
+The values are exact rationals with short decimal forms, so a value copied from a table yields exactly the same epsilon.
 """
 
 from __future__ import annotations

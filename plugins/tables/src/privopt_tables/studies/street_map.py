@@ -1,7 +1,8 @@
 """Read streets from OpenStreetMap (.osm, .osm.pbf) as a problem's places and roads (``privopt init --osm``).
 
-Nodes of ways tagged ``highway`` become places, and the stretches of street between them become roads. Only the largest
-connected component is kept. The result depends only on the map, not on the order of its elements in the file.
+Nodes of ways tagged ``highway`` become places, and the stretches of street between neighbouring places become roads.
+Only the largest connected component is kept. The result depends only on the map, not on the order of its elements in
+the file.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ Area = Callable[[Floats], Bools]
 
 @frozen(kw_only=True, eq=False)
 class Addresses:
-    """The number of addresses at each place on a map.
+    """The number of addresses at each place on a map, counted or estimated.
 
     Attributes:
         counts: (N,) The number of addresses at each place, in the order of the places.
-        is_counted: Whether addresses on the map were counted. If False, the numbers are estimates based on the length
-            of streets.
+        is_counted: Whether addresses on the map were counted. If False, the numbers are estimated from the lengths of
+            streets.
     """
 
     counts: Floats
@@ -70,11 +71,11 @@ class StreetMap:
 
     Attributes:
         places: The position (latitude, longitude) of each place in degrees, keyed by id.
-        km: The length in km of the shortest stretch between two places, keyed by (from, to), for each permitted
-            direction.
+        km: The length in km of the shortest stretch between two neighbouring places, with a key (from, to) for each
+            permitted direction.
         notes: Notes on the elements of the map that were used or omitted.
         one_way: Whether the loss is travel distance along the directed roads.
-        addresses: The positions, inside the area, of the addresses that have a house number.
+        addresses: The positions of the addresses in the area that have a house number.
     """
 
     places: dict[str, Position]
@@ -87,7 +88,7 @@ class StreetMap:
         """Return the number of addresses at each place.
 
         Each address is assigned to its nearest place. If the map has too few addresses, their number is estimated from
-        the length of streets, and half of a street's addresses are assigned to each of its ends.
+        the lengths of streets instead. Half of the addresses along a street are then assigned to each of its ends.
         """
         from scipy.spatial import cKDTree
 
@@ -112,7 +113,7 @@ class StreetMap:
 
         Args:
             points: The file for the places, with the columns id, lat and lon.
-            roads: The file for the roads, with the columns from, to and km and a row for each permitted direction.
+            roads: The file for the roads, with the columns from, to and km, and one row for each permitted direction.
         """
         positions = np.array(list(self.places.values()))
         pl.DataFrame({"id": list(self.places), "lat": positions[:, 0], "lon": positions[:, 1]}).write_csv(points)
@@ -121,10 +122,10 @@ class StreetMap:
 
 
 def box_area(text: str) -> Area:
-    """Parse a box ``S,W,N,E`` in degrees, and return a function that tests which positions are inside.
+    """Parse a box ``S,W,N,E`` in degrees, and return a function that tests whether positions are inside.
 
     Raises:
-        UsageError: ``text`` is not four numbers, or the numbers are out of order or out of range.
+        UsageError: ``text`` does not consist of four numbers, or the numbers are out of order or out of range.
     """
     try:
         south, west, north, east = map(float, text.split(","))
@@ -154,10 +155,11 @@ def read_streets(
         file: The file of OpenStreetMap data. Its ending determines the format.
         area: The area in which nodes are kept. None means that all nodes are kept.
         walk: Whether to include footways, and to use every way in both directions.
-        bends: Whether to keep nodes that merely bend a street.
+        bends: Whether to keep nodes at which a street merely bends.
         ferries: Whether to include ferry lines.
-        one_way: Whether to keep the largest strongly connected component, in which streets lead from every place to
-            every other place. If False, directions are ignored when connected components are determined.
+        one_way: Whether to respect one-way streets and keep the largest strongly connected component, in which every
+            place can be reached from every other place. If False, directions are ignored when connected components are
+            determined.
 
     Raises:
         InputError: The file cannot be read, or has no streets.
@@ -219,8 +221,8 @@ class _Extract:
 
     Attributes:
         ways: The streets and ferry lines to use, in the order of the file.
-        positions: The position (latitude, longitude) of each node on these ways, keyed and sorted by id. Nodes whose
-            positions are not in the file are missing.
+        positions: The position (latitude, longitude) of each node on these ways, keyed and sorted by id. Nodes without
+            a position in the file are omitted.
         notes: Notes on the ways and nodes that were used or omitted.
         addresses: The positions of nodes and buildings with a house number, in the order of the file.
     """
@@ -290,7 +292,7 @@ def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
 def _read_addresses(osmium: Any, file: Path) -> list[Position]:
     """Return the positions of nodes and buildings with a house number, in the order of the file.
 
-    A position is a latitude and a longitude in degrees. The position of a building is that of its first node with a
+    Positions are latitudes and longitudes in degrees. A building is located at the first of its nodes that has a
     position.
 
     Args:
@@ -310,14 +312,14 @@ def _read_addresses(osmium: Any, file: Path) -> list[Position]:
 def _takes_passengers(tags: Mapping[str, str], walk: bool) -> bool:
     """Return whether a ferry takes pedestrians (if ``walk`` is true) or cars (if it is false), according to its tags.
 
-    A ferry without such tags takes both.
+    A ferry without relevant tags is assumed to take both.
     """
     access = next((tags[key] for key in (FOOT_ACCESS if walk else CAR_ACCESS) if key in tags), "yes")
     return access != "no"
 
 
 def _directed_way(nodes: tuple[str, ...], tags: Mapping[str, str], walk: bool) -> _Way:
-    """Return a way with the directions in which it can be used. Pedestrians can use both directions.
+    """Return a way and the directions in which it can be used, which are always both for pedestrians.
 
     Args:
         nodes: The ids of the way's nodes, in order.
@@ -337,7 +339,7 @@ def _measure_stretches(ways: Sequence[_Way], places: Mapping[str, Position]) -> 
     There is an entry for each permitted direction.
 
     Args:
-        ways: The ways. Stretches that begin or end at a node that is not a place are left out.
+        ways: The ways. Stretches that begin or end at a node that is not a place are omitted.
         places: The position of each place, keyed by id.
     """
     pairs = {
@@ -359,7 +361,7 @@ def _measure_stretches(ways: Sequence[_Way], places: Mapping[str, Position]) -> 
 def _select_largest_part(streets: StreetMap) -> StreetMap:
     """Return the largest connected component or, for a one-way map, the largest strongly connected component.
 
-    In a strongly connected component, streets lead from every place to every other place.
+    In a strongly connected component, every place can be reached from every other place.
     """
     rank = _ranks(streets.places)
     pairs = np.array([(rank[a], rank[b]) for a, b in streets.km])
@@ -372,10 +374,10 @@ def _select_largest_part(streets: StreetMap) -> StreetMap:
 
 
 def _contract_bends(streets: StreetMap) -> StreetMap:
-    """Replace each chain of nodes that merely bend a street with a single road between its ends.
+    """Replace each chain of bends (see :func:`_is_bend`) with a single road between its ends.
 
-    Bends are determined before any node is removed, so that a junction remains a place even if its streets are
-    contracted into one another. A street that returns to the junction at which it begins keeps its middle node.
+    Bends are determined before any node is removed, so a junction remains a place even if its streets are merged by the
+    contraction. A street that returns to the junction at which it begins keeps its middle node.
     """
     neighbours = _neighbours(streets)
     bends = {name for name in streets.places if _is_bend(name, neighbours, streets)}
@@ -400,7 +402,7 @@ def _contract_bends(streets: StreetMap) -> StreetMap:
 
 
 def _neighbours(streets: StreetMap) -> dict[str, list[str]]:
-    """Return the neighbours of each place along streets in either direction, each list in the order of the places."""
+    """Map each place to its neighbours along streets in either direction, in the order of the places."""
     rank = _ranks(streets.places)
     sets: dict[str, set[str]] = {name: set() for name in streets.places}
     for a, b in streets.km:
@@ -411,9 +413,10 @@ def _neighbours(streets: StreetMap) -> dict[str, list[str]]:
 
 
 def _is_bend(name: str, neighbours: Mapping[str, Sequence[str]], streets: StreetMap) -> bool:
-    """Return whether a node merely bends a street.
+    """Return whether a street merely bends at a node.
 
-    A bend joins exactly two other nodes, by two streets that are both two-way or both one-way in the same direction.
+    Such a node joins exactly two other nodes, by two streets that are both two-way or both one-way in the same
+    direction.
 
     Args:
         name: The id of the node.
@@ -430,13 +433,13 @@ def _is_bend(name: str, neighbours: Mapping[str, Sequence[str]], streets: Street
 
 
 def _follow_chain(start: str, first: str, neighbours: Mapping[str, Sequence[str]], bends: Collection[str]) -> list[str]:
-    """Return the nodes along a street, from a place to the next node that is not a bend, both included.
+    """Return the nodes along a street, from a place up to and including the next node that is not a bend.
 
     Args:
         start: The id of the place.
         first: The id of the next node along the street.
         neighbours: The neighbours of each place, keyed by id.
-        bends: The ids of nodes that merely bend a street.
+        bends: The ids of the nodes at which a street merely bends.
     """
     chain = [start, first]
     while chain[-1] in bends:
@@ -448,12 +451,12 @@ def _follow_chain(start: str, first: str, neighbours: Mapping[str, Sequence[str]
 def _loop_middles(streets: StreetMap, neighbours: Mapping[str, Sequence[str]], bends: Collection[str]) -> set[str]:
     """Return the middle node of each street that returns to the junction at which it begins.
 
-    Without its middle node, this street would become a road from a place to itself, which has no effect.
+    Without its middle node, such a street would become a road from a place to itself, which would have no effect.
 
     Args:
         streets: The street map.
         neighbours: The neighbours of each place, keyed by id.
-        bends: The ids of nodes that merely bend a street.
+        bends: The ids of the nodes at which a street merely bends.
     """
     rank, middles = _ranks(streets.places), set()
     for start, first in streets.km:

@@ -1,9 +1,9 @@
 """Read word vectors from text files in the format of GloVe or word2vec.
 
-A word2vec file begins with a header line of two counts.
+A word2vec file begins with a header line that contains two counts.
 
-Only words that :func:`.by_word.split_words` can return for a sentence are kept, because no other word would ever be
-matched.
+A word is kept only if :func:`.by_word.split_words` could return it for some sentence, because other words would never
+be matched.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class WordVectors:
     Attributes:
         words: The N distinct words, each of which can occur in a sentence.
         vectors: (N, dim) The vectors of the words.
-        notes: Notes on the lines that were left out.
+        notes: Notes on the lines that were omitted.
     """
 
     words: list[str]
@@ -47,10 +47,10 @@ def is_vector_text(path: Path) -> bool:
 
 
 def read_word_vectors(path: Path) -> WordVectors:
-    """Read word vectors from a text file in which each line contains a word and the numbers of its vector.
+    """Read word vectors from a text file. Each line contains a word and the numbers of its vector.
 
     Words and numbers are separated by single spaces, and a word may contain spaces. Repeated words, and words that
-    cannot occur in a sentence, are left out.
+    cannot occur in a sentence, are omitted.
 
     Args:
         path: The file, in the format of GloVe or word2vec.
@@ -112,7 +112,7 @@ def read_word_vectors(path: Path) -> WordVectors:
 
 
 def _vector_size(line: str) -> int:
-    """Return how many numbers are at the end of a line. The first part of the line always counts as a word."""
+    """Return how many numbers there are at the end of a line. The first part of the line is never counted."""
     size = 0
     # The numbers are counted from the right, because the word may contain spaces.
     for part in reversed(line.split()[1:]):
