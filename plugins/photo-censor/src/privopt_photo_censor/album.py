@@ -27,7 +27,7 @@ def conjugate_carry(count: int) -> str:
 
 
 def shorten_list(names: Sequence[str], limit: int = 5) -> str:
-    """Join the first ``limit`` names of a list with commas, and append the number of further names.
+    """Join the first ``limit`` names with commas, and append the number of remaining names.
 
     >>> shorten_list(["a.jpg", "b.jpg", "c.jpg"], 2)
     'a.jpg, b.jpg and 1 more'

@@ -100,13 +100,13 @@ class PhotoInstance:
 
     @property
     def album(self) -> Album:
-        """The album with its scores. Only problems with scores have one (:attr:`PhotoProblem.is_scored`)."""
+        """The album with its scores. Defined only for problems with scores (:attr:`PhotoProblem.is_scored`)."""
         assert self._album is not None  # every caller checks is_scored first
         return self._album
 
     @property
     def folder(self) -> FolderContents:
-        """The contents of the folder apart from the scored pictures. Only problems that name a folder have them."""
+        """The contents of the folder apart from the scored pictures. Defined only for problems that name a folder."""
         assert self.folder_contents is not None  # every caller has checked that the problem names a folder
         return self.folder_contents
 

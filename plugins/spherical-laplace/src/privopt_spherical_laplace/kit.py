@@ -31,7 +31,7 @@ def great_circle_km(first: tuple[float, float], second: tuple[float, float]) -> 
 
 
 def _alike(problem: SphereInstance) -> Iterator[tuple[str, str, float]]:
-    """Yield pairs of positions, each with their distance in km. Positions are ids or strings of the form ``LAT,LON``.
+    """Yield pairs of positions, each with its distance in km. Positions are ids or strings of the form ``LAT,LON``.
 
     For most pairs, epsilon times the distance is near 1.
     """

@@ -88,7 +88,11 @@ class _Boxes:
         return cls(angles, np.tile(bearings, len(middles)), radii, ends, parts)
 
     def centres(self, place: Floats) -> Floats:
-        """Return the boxes' centres around a position, which is a unit vector, as (B, 3) unit vectors."""
+        """Return the centres of the boxes around a position, as (B, 3) unit vectors.
+
+        Args:
+            place: (3,) The position as a unit vector.
+        """
         east, north = basis(place)
         step = np.cos(self.bearings)[:, None] * north + np.sin(self.bearings)[:, None] * east
         return np.asarray(np.cos(self.angles)[:, None] * place + np.sin(self.angles)[:, None] * step)

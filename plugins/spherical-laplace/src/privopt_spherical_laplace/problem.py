@@ -27,7 +27,7 @@ _SMALLEST_SIDE: Final = Fraction(1, 10**MAX_DIGITS)
 
 
 def check_epsilon(value: Fraction) -> str | None:
-    """Return a description of the valid range if epsilon (per km) is outside it, else None.
+    """Return None if epsilon (per km) is in the valid range, or else a description of this range.
 
     The range consists of the values for which draws are proved to be exact.
     """
@@ -36,12 +36,12 @@ def check_epsilon(value: Fraction) -> str | None:
 
 
 def _check_digits(value: int) -> str | None:
-    """Return a description of the valid range if outputs cannot have this number of decimal digits, else None."""
+    """Return None if outputs can have this number of decimal digits, or else a description of the valid range."""
     return None if 0 <= value <= MAX_DIGITS else f"a whole number from 0 to {MAX_DIGITS}"
 
 
 def _check_side(value: Fraction) -> str | None:
-    """Return a description of valid values if a grid's cells cannot have this side in degrees, else None."""
+    """Return None if a grid's cells can have this side (in degrees), or else a description of valid values."""
     is_divisor = value >= _SMALLEST_SIDE and (90 / value).denominator == 1
     return None if is_divisor else "a number of degrees that divides 90, at least 1e-9"
 
@@ -149,7 +149,7 @@ class SphereInstance:
 
     @classmethod
     def of(cls, declared: SphereProblem, file: str) -> SphereInstance:
-        """Load a problem. The combination of its keys is checked, and the points and the prior are read.
+        """Load a problem: check that its keys are compatible, and read the points and the prior.
 
         Args:
             declared: The parsed problem file.

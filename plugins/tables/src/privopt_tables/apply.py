@@ -73,7 +73,7 @@ def apply(
         options: How the release is applied. None means the default options.
         force: Whether ``out`` may be replaced if it exists.
         progress: Called with the progress so far, such as the number of protected rows.
-        announce: Called, before anything is charged, with a sentence that states what a row costs its subject.
+        announce: Called before anything is charged, with a sentence that states what a subject is charged for a row.
 
     Returns:
         A summary with the number of rows, the number of reports, and notes and warnings for the table's owner.

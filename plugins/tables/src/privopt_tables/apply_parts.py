@@ -133,7 +133,7 @@ def apply_parts(
         dashes: The prefix of option names in messages, such as ``--``.
         batch: The batch, with which an interrupted run can be continued. None if there is no batch.
         progress: Called with the progress so far, such as the number of protected rows.
-        announce: Called, before anything is charged, with a sentence that states what a row costs its subject.
+        announce: Called before anything is charged, with a sentence that states what a subject is charged for a row.
 
     Raises:
         DoesNotHoldError: The ledger or the batch fails verification, or the table changed while it was being read.
@@ -396,7 +396,7 @@ def _digest_of_options(batch: Batch, sums: str, options: ApplyOptions, source: G
 
 
 def _iter_parts(source: GeoSource, protector: RowProtector, *, at_once: bool) -> Iterator[nw.DataFrame[Any]]:
-    """Iterate over the parts of a table, in sizes that suit the protector.
+    """Iterate over the parts of a table, in sizes suitable for the protector.
 
     Args:
         source: The table.

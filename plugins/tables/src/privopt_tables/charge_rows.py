@@ -173,7 +173,10 @@ class RowCharger:
 
     @property
     def skipped_rows(self) -> tuple[str, ...]:
-        """Notes on the first rows without a subject and without a usable time, which state the expected formats."""
+        """Notes on the first row without a subject and the first without a usable time, if there are any.
+
+        They state the expected formats.
+        """
         # Indices count from 0 and the header is row 1, so the first row of data is row 2.
         sentences = []
         if self.first_without_subject is not None:

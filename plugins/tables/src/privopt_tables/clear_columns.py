@@ -22,7 +22,7 @@ __all__ = ["ColumnHashes", "check_column_options", "describe_clear_ids", "descri
 
 @frozen(kw_only=True)
 class ColumnHashes:
-    """A replacement of the cells of given columns with keyed hashes.
+    """The columns to hash, and the key with which their cells are hashed.
 
     Unkeyed hashes would hide nothing, because anyone with a list of ids could hash them all and compare the results.
 
@@ -37,8 +37,8 @@ class ColumnHashes:
     def replace(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
         """Return ``frame`` with the cells of these columns replaced by their hashes.
 
-        Cells that are missing or have no visible characters become missing values. Columns that ``frame`` does not have
-        are skipped.
+        Cells that are missing or have no visible characters become missing values. Columns missing from ``frame`` are
+        skipped.
         """
         backend = frame.implementation
         # Some of the columns may already have been dropped because they contain the secret.
@@ -78,7 +78,7 @@ def check_column_options(
     Args:
         options: How the release is applied.
         names: The names of the table's columns.
-        secret_columns: The columns that hold the secret, which reports replace.
+        secret_columns: The columns that hold the secret, which are replaced by reports.
         dashes: The prefix of option names in messages, such as ``--``.
 
     Raises:

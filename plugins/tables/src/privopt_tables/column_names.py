@@ -1,4 +1,4 @@
-"""Find columns that reveal where somebody was, judging by their names and field names, and find copies of the secret.
+"""Find columns that reveal where somebody was, by their names or field names, and columns that copy the secret.
 
 Names are compared with the lists of words in column_words.toml, a file next to this module that also explains each
 list. :mod:`.find_positions` finds columns whose values contain the secret in another form.
@@ -146,7 +146,7 @@ _NESTED: Final = (nw.List, nw.Array)
 
 @define
 class LeakyColumns:
-    """A search, part by part, for remaining columns of a table that reveal the secret by their values or field names.
+    """A search, part by part, for columns outside the secret that reveal it by their values or field names.
 
     Attributes:
         positions: Structure fields whose names indicate coordinates, as ``column.field``.

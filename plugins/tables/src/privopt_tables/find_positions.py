@@ -65,7 +65,7 @@ _WORDS_NAME: Final = "three words of an address system"
 
 @frozen(kw_only=True)
 class PositionColumn:
-    """A column in which cells were found to contain the secrets of their own rows.
+    """A column whose cells contain the secrets of their own rows, according to a search.
 
     Attributes:
         name: The name of the column.
@@ -175,7 +175,7 @@ class ColumnSearch:
         ]
 
     def add_json(self, entries: Sequence[Sequence[Any]]) -> None:
-        """Add the evidence that another search found in other rows.
+        """Add the evidence found in other rows by another search.
 
         Args:
             entries: The result of the other search's :meth:`to_json`. Entries for a column that is not in `names`, and

@@ -220,7 +220,7 @@ class Snap:
         return self._snapper_for(secret).snap(positions_of(frame, secret)[0])
 
     def _snapper_for(self, secret: Secret) -> Snapper:
-        """Return the region's snapper, without its projection if positions are planar (in km)."""
+        """Return the region's snapper, with its projection removed if positions are planar (in km)."""
         assert self.region is not None  # callers have checked
         return self.region if secret.kind == "geographic" else evolve(self.region, projection=None)
 
@@ -229,10 +229,10 @@ class Snap:
 
         A report that is stored for one of these cells may be repeated at the position.
 
-        Cells are fixed and public. Each cell has a record or vertex as its centre, and consists of the points for which
-        this is the nearest one. A cell is near a position if its centre is within the radius. The distance is never
-        measured from a position that was reported before, because renewed reports at three known places would reveal
-        that position.
+        Cells are fixed and public. Each cell has a record or vertex as its centre, and consists of the points that are
+        nearer to it than to any other. A cell is near a position if its centre is within the radius. The distance is
+        never measured from a position that was reported before, because renewed reports at three known places would
+        reveal that position.
 
         Args:
             radius_km: The maximum distance in km between a position and the centre of a cell near it.
@@ -380,7 +380,7 @@ def _to_number(value: object) -> float:
 
 
 def unusable_reasons(positions: Floats, fault: Floats, *, geographic: bool) -> Ints:
-    """Return, for each position, -1 if it is usable, or else the reason as an index into :data:`REASONS`.
+    """Return -1 for each usable position, and the reason for each unusable one, as an index into :data:`REASONS`.
 
     Args:
         positions: (B, 2) The positions, NaN for an empty cell.

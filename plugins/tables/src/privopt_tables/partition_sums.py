@@ -113,5 +113,5 @@ class ChargedRows:
 
 
 def _hash_subject(key: bytes, subject: str) -> int:
-    """Return a keyed 64-bit hash of a subject's name, by which sums can be looked up without storing names."""
+    """Return a keyed 64-bit hash of a subject's name. It serves to look up sums without storing names."""
     return int.from_bytes(hashlib.blake2b(subject.encode("utf-8"), digest_size=8, key=key).digest(), "big")

@@ -203,7 +203,7 @@ class PartitionedBatch:
         return drop_columns(protector, search, names, ApplyOptions(keep=kept))
 
     def _charge_subjects(self, counts: Mapping[str, int], paid: Mapping[AccountKey, int]) -> dict[str, int]:
-        """Charge each subject for as many of its rows as the limit permits. Subjects already charged are skipped.
+        """Charge each subject for as many of its rows as the limit permits, unless an earlier run already did.
 
         Args:
             counts: The number of each subject's rows.

@@ -219,7 +219,7 @@ class Partitions:
         search.add_part(frame, self.protector.row_secrets(frame))
 
     def _reports(self, batches: Iterator[Any], key: bytes) -> Iterator[Table]:
-        """Draw reports batch by batch. Rows of subjects with fewer granted reports than rows come last.
+        """Draw reports batch by batch. Rows of subjects that are not granted a report for every row come last.
 
         Args:
             batches: The Arrow batches of a partition.
@@ -245,7 +245,7 @@ class Partitions:
 
         Args:
             frame: The rows.
-            digest: Computes HMACs under the batch's key.
+            digest: The object that computes HMACs under the batch's key.
         """
         secrets = [columns.bytes_of(frame) for _, columns in self.protector.positions]
         names = row_names(frame, self._row_key_columns)
@@ -280,7 +280,7 @@ class Partitions:
 
         Args:
             frames: All rows of a partition.
-            digest: Computes HMACs under the batch's key.
+            digest: The object that computes HMACs under the batch's key.
             subject: The subject.
             charged: The sums of the subject's charged rows.
         """
@@ -327,7 +327,7 @@ class Partitions:
             frame: The part.
             rows: The mask of the rows that get a report.
             schema: The Arrow schema of the original table.
-            without: The mask of the rows that are returned without a report. Rows in neither mask are left out.
+            without: The mask of the rows that are returned without a report. Rows in neither mask are omitted.
         """
         import pyarrow as pa
 
@@ -393,7 +393,7 @@ def _fits_arrow(column: Any) -> bool:
 
 
 def _to_columns(sums: RowSums) -> dict[str, Any]:
-    """Return a subject's sums as a row of the tally, in the form of a mapping from columns to values."""
+    """Return a subject's sums as a row of the tally, which maps columns to values."""
     return {"rows": sums.rows, "total": sums.total, "squares": sums.squares, "digest": None, "search": None}
 
 

@@ -1,4 +1,4 @@
-"""Register the package's commands, Python names and conformance check, without importing the modules they use."""
+"""Register the package's commands, Python names and conformance check. Modules are imported only when needed."""
 
 from collections.abc import Sequence
 

@@ -76,7 +76,7 @@ def _decode_bits(bits: str, size: float) -> tuple[float, float]:
 def _read_plus_code(text: str) -> Iterator[Reading]:
     """Yield the boxes encoded by the full plus codes in a string.
 
-    Characters after the tenth are ignored, although they would make the box smaller.
+    Characters after the tenth, which would only make the box smaller, are ignored.
     """
     for code in re.findall(rf"(?<![A-Z0-9])[{_PLUS}]{{8}}\+[{_PLUS}]{{0,5}}", text.upper()):
         south, west, size = -90.0, -180.0, 20.0

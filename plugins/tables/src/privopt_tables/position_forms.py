@@ -158,7 +158,7 @@ def _to_mgrs_square(zone_shift: int) -> Callable[[Floats], Floats]:
 
 
 def _code_transform(name: str) -> Callable[[Floats], Floats]:
-    """Return the function that converts positions to the same kind of numbers as the reader for ``name`` yields.
+    """Return the function that converts positions to the kind of numbers yielded by the reader of the code ``name``.
 
     For short plus codes, whole degrees are omitted. For binary coordinates, signs are omitted.
     """

@@ -53,7 +53,7 @@ _MAX_DEGREES: Final = np.array([[85.0, 180.0], [-85.0, -180.0]])
 
 @define(kw_only=True)
 class UnitSearch:
-    """A count, for each of several units, of how many of a table's positions would be among the records in that unit.
+    """For each of several units, a count of the positions that would be among the records if they were in that unit.
 
     A position is among the records if it is in their bounding box, widened on each side by the size of the box.
 

@@ -368,8 +368,8 @@ class ReleasedMatrix(ReleasedRows):
     ) -> Draw:
         """Return a function that draws a given number of reports for a position.
 
-        The position is replaced by its nearest record. If the guarantee covers every point of a region, it is replaced
-        by a vertex instead, which is drawn anew for each report.
+        The position is replaced by its nearest record. If the guarantee covers every point of a region, a vertex is
+        drawn instead, anew for each report.
 
         Args:
             position: Latitude and longitude, or x and y in km.

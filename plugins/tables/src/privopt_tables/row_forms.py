@@ -1,7 +1,7 @@
 """Read the subject and the time of each row, in commonly used formats.
 
-Subjects' names are normalised, so that all rows of a subject are charged to one account. If a time cannot be read, it
-is not guessed.
+Subjects' names are normalised, so that all rows of a subject are charged to one account. Times that cannot be read are
+never guessed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def is_null_word(texts: pl.Series) -> pl.Series:
 def _time_pattern(time_format: str) -> str:
     """Convert a format such as ``DD/MM/YYYY HH:MM`` to a pattern for :meth:`datetime.strptime`.
 
-    MM stands for minutes after HH, and otherwise for the month.
+    MM means minutes if it follows HH, and the month otherwise.
     """
     has_hour = False
 
@@ -63,7 +63,7 @@ def _check_time_format(instance: object, attribute: object, value: str | None) -
         value: The format.
 
     Raises:
-        UsageError: The date changes, for example because the format has no year.
+        UsageError: The date read back differs, for example because the format has no year.
     """
     if value is None or value in UNIX_UNITS:
         return

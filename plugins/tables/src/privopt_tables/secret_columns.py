@@ -134,13 +134,13 @@ class Secret:
         return (*self.also, *self.unwanted)
 
     def with_geometries(self, geometries: Mapping[str, Sequence[str]], *, active: str | None = None) -> Secret:
-        """Add other columns that reveal the secret, such as the bounding boxes of geometries, and return the result.
+        """Return a copy that also lists other columns that reveal the secret, such as the bounding boxes of geometries.
 
         If the secret is a geometry column, other geometry columns, such as the other end of a trip, remain in the
         table, but their bounding boxes are omitted.
 
         Args:
-            geometries: The table's geometry columns, each with the columns that hold its bounding boxes.
+            geometries: A mapping from each of the table's geometry columns to the columns that hold its bounding boxes.
             active: The active geometry of a GeoDataFrame, which is always replaced.
 
         Raises:
@@ -367,7 +367,7 @@ class GeoSource(TableSource):
         )
 
     def complete_secret(self, secret: Secret) -> Secret:
-        """Add all columns that reveal the secret, such as the bounding boxes of geometries, and return the result.
+        """Return a copy of ``secret`` that lists all columns that reveal it, such as the bounding boxes of geometries.
 
         Raises:
             InputError: Geometries would remain next to ids or coordinates. Or the metadata specify a reference system

@@ -3,7 +3,7 @@
 A subject's rows are processed in order of time, and a report is repeated while the subject stays near it.
 
 Charges depend only on which rows a subject has and on its earlier reports. Both are visible in the published table. A
-row without a position may trigger a charge like any other row. That charge then covers the subject's next row.
+charge may therefore be made for a row without a position. It then covers the subject's next row.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ _BUDGET_SPENT, _NO_SUBJECT, _NO_TIME = map(REASONS.index, ("budget spent", "no s
 
 
 def check_subject(walker: Walker | None, subject: str | None, time: str | None, *, charged: bool, dashes: str) -> None:
-    """Check that the subject and time columns are given where they are required, and only where they are used.
+    """Check that the subject and time columns are given if they are required, and only if they are used.
 
     Only ledgers and releases that report traces use these columns.
 
@@ -148,8 +148,8 @@ class Tracer:
 
     A trace is divided into segments, each from one fresh report to the next. If the ledger has a calendar limit, each
     subject has a separate trace in each period, which begins with a fresh report. No segment extends into the next
-    period, because a shared noisy threshold would reveal information about both periods although only one was charged
-    for it.
+    period. Otherwise, the same noisy threshold would reveal information about both periods, although only one was
+    charged for it.
 
     Attributes:
         walker: The sampler of the release, which decides by a private test whether a report is repeated.

@@ -156,7 +156,7 @@ class Roads:
 
     @property
     def doubt(self) -> float:
-        """Upper bound on the relative error of computed path lengths, compared with the declared ones."""
+        """Upper bound on the relative error of computed path lengths, with respect to the declared lengths."""
         # A path has fewer edges than there are nodes, and each addition has a relative error of at most 2^-53. Twice
         # that and the last factor leave a margin.
         rounding = 0.0 if self.exact else (len(self) + 2.0) * 2.0**-52
@@ -285,15 +285,16 @@ class Roads:
         return joined[shortest], path_lengths[shortest]
 
     def _direct_roads(self, places: Ints) -> tuple[tuple[Ints, Floats], Ints]:
-        """Return the roads between two places, and the places that also have a road to a node that is not a place.
+        """Return the roads that connect pairs of places, and the places with a road to a node that is not a place.
 
         Args:
             places: Array of shape (N,), distinct node indices.
 
         Returns:
-            Two items. The first describes the roads between places. It consists of an array of shape (P, 2), the pairs
-            i < j of indices into ``places`` in lexicographic order, and an array of shape (P,), the lengths in km. The
-            second is a sorted array of indices into ``places``, for the places adjacent to other nodes.
+            Two items. The first describes the roads that connect pairs of places. It consists of an array of shape (P,
+            2), the pairs i < j of indices into ``places`` in lexicographic order, and an array of shape (P,), the
+            lengths in km. The second is a sorted array of indices into ``places``, for the places with roads to other
+            nodes.
         """
         graph, number = self._graph, np.full(len(self), -1)
         number[places] = np.arange(len(places))
@@ -396,9 +397,9 @@ def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[
         directed: Whether edges lead from the first node to the second only.
 
     Returns:
-        Three values: a CSR matrix of shape (n, n) with the length of the shortest edge between each two adjacent nodes;
-        whether sums of its entries are exact; and the stretch, which is the largest ratio of an original length to the
-        rounded one.
+        Three values: a CSR matrix of shape (n, n) with the length of the shortest edge between each pair of adjacent
+        nodes; whether sums of its entries are exact; and the stretch, which is the largest ratio of an original length
+        to the rounded one.
     """
     # Lengths of directed roads are used only for losses, which need no exact sums.
     graph = edge_matrix(n, edges, lengths, both=not directed)

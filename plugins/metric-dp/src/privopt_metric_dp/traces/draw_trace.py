@@ -139,9 +139,8 @@ class Walker:
     ) -> TraceReports:
         """Draw a report for each row of a batch, in chronological order.
 
-        The charges and their timing depend only on which rows exist and on earlier reports, never on a position. A row
-        without a position may therefore trigger a charge like any other row. That charge then covers the subject's next
-        row.
+        The charges and their timing depend only on which rows exist and on earlier reports, never on a position. A
+        charge may therefore be made for a row without a position. It then covers the subject's next row.
 
         Args:
             rows: Array of shape (B,), the record index of each row, or -1 if the row has no position and therefore gets
@@ -251,8 +250,7 @@ class Walker:
             noise: Array of shape (R,), values of the threshold's noise in steps.
 
         Returns:
-            Array of shape (N, R), the probability for each record as the subject's position, and each value of the
-            noise.
+            Array of shape (N, R), the probability for each possible record of the subject and each value of the noise.
         """
         excess = self.prediction.level + noise[None, :] - self.prediction.steps[:, last][:, None]
         # If the distance to the previous report is at least the noisy level, the test always fails.

@@ -1,8 +1,8 @@
 """Compute distances, in integer steps, from points in a region to each output, for the private tests along traces.
 
 A fresh report is drawn from the matrix row of a vertex, which is chosen at random for each row. The test that decides
-whether to repeat the previous report does not use this vertex, but the position itself. If tests used the vertex, the
-rate of repeated reports would reveal which of two nearby points is the true position.
+whether to repeat the previous report uses the position itself instead. If tests used the vertex, the rate of repeated
+reports would reveal which of two nearby points is the true position.
 
 The error of a floating-point distance is at most :data:`MOST_OFF` mm. Rounding down to integer steps of :data:`STEP_MM`
 mm changes the difference between two distances by less than one step. If a path of d mm connects two positions, their

@@ -59,7 +59,7 @@ _DOUBTFUL_SHARE = 1.0 - 2.0**-40
 
 @frozen(kw_only=True)
 class Terms:
-    """The epsilons of predictive reports, per unit of distance, and the distance up to which a report is still good.
+    """The epsilons for predictive reporting, per unit of distance, and the distance up to which a report is still good.
 
     Attributes:
         report: Epsilon of one fresh report.
@@ -236,7 +236,7 @@ class Prediction:
 
     @staticmethod
     def _describe_names(names: list[str]) -> list[str]:
-        """Return a message for each named parameter, which says that the parameter does not follow from the problem."""
+        """Return, for each named parameter, a message that it does not follow from the problem."""
         return [f"{ARTEFACT}: {name}: not what the problem implies" for name in names]
 
     def _differing_names(self, prediction: Prediction) -> list[str]:
@@ -292,7 +292,7 @@ def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Ter
 
 
 def _refuse_rates(data: MetricData, terms: Terms) -> NoReturn:
-    """Raise an InputError that says that the distances and epsilons require noise outside the 64-bit range.
+    """Raise an InputError for distances and epsilons that would require noise outside the 64-bit range.
 
     Args:
         data, terms: The problem's data and epsilons, for the message.
@@ -347,7 +347,9 @@ def _max_step_difference(steps: Ints, pairs: Ints) -> Ints:
 
 
 def _max_steps_per_distance(steps: Ints, pairs: Ints, distances: Floats) -> Fraction:
-    """Return an upper bound, over all pairs, on the largest difference in steps divided by the pair's distance.
+    """Return the largest ratio of a pair's difference in steps to its distance, rounded up.
+
+    The difference in steps is that computed by :func:`_max_step_difference`.
 
     Args:
         steps: Array of shape (N, K), the distances to the outputs in steps.

@@ -27,7 +27,7 @@ SHOWN_CHARACTERS: Final = 160
 
 
 def _locate_photos(problem: PhotoInstance) -> dict[str, tuple[Point, bool]]:
-    """Return a mapping from photo names to known or guessed positions, each with a flag that is True if guessed."""
+    """Return the known and guessed positions, keyed by photo name, each with a flag that is True for a guess."""
     points_by_name = {photo.photo: (photo.point, False) for photo in problem.folder.metadata if photo.point is not None}
     return points_by_name | {name: (guess.point, True) for name, guess in guesses(problem.folder.metadata).items()}
 

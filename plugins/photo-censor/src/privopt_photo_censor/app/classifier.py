@@ -43,12 +43,12 @@ BATCH_PHOTOS: Final = 16
 
 
 def _check_three(value: tuple[float, ...]) -> str | None:
-    """Return a description of valid values unless there is one for each of the three colours, else None."""
+    """Return None if there is one value for each of the three colours, or else a description of valid values."""
     return None if len(value) == 3 else "three numbers: red, green, blue"
 
 
 def _check_three_positive(value: tuple[float, ...]) -> str | None:
-    """Return a description of valid values unless there are three positive ones, else None."""
+    """Return None if there are three positive values, one per colour, or else a description of valid values."""
     return None if len(value) == 3 and min(value) > 0 else "three numbers above 0: red, green, blue"
 
 
@@ -247,7 +247,7 @@ def _are_probabilities(raw: Floats) -> bool:
 
 
 def load_classifier(path: Path) -> Classifier:
-    """Load the classifier that a TOML file describes.
+    """Load the classifier described by a TOML file.
 
     Args:
         path: The path of the TOML file.

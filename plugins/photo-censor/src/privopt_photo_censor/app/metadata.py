@@ -1,4 +1,4 @@
-"""Read the information in photo files besides the pictures, such as position, time, camera, thumbnail and texts.
+"""Read the information in photo files other than the pictures: position, time, camera, thumbnail and texts.
 
 :class:`Metadata` holds this information for one photo, and is a row of metadata.csv. :class:`FolderContents` describes
 a folder of photos.

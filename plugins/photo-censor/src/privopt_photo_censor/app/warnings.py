@@ -34,7 +34,7 @@ def warnings_of(problem: PhotoInstance, release: Deletions) -> list[str]:
 def _warn_of_likely_place(release: Deletions) -> list[str]:
     """Return a warning if the true place remains one of the classifier's likely guesses.
 
-    The guarantee allows this: the true place may be the second guess, for example, with a probability of 46 %.
+    The guarantee permits this. For example, the true place may be the second guess, with a probability of 46 %.
     Somebody who tries the most likely places one by one would soon find it.
     """
     album = release.problem.album

@@ -1,4 +1,4 @@
-"""Check a proof by cases that no choice of photos is better than a stated bound.
+"""Check a proof by cases that no selection of photos is better than a stated bound.
 
 The format is described in docs/reference/proof.md, "Cases of a photo folder".
 """
@@ -46,7 +46,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class _Case:
-    """A case in the proof: assumptions about some places and photos, which are identified by index.
+    """A case in the proof, which makes assumptions about some places and photos (identified by index).
 
     Attributes:
         protected: The places that must be protected.
@@ -64,8 +64,8 @@ class _Case:
 def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None:
     """Check a proof that no choice keeps at least ``fewest`` photos and protects at least ``places`` places.
 
-    The file contains a binary tree of cases in preorder. For each leaf, multipliers prove that no such choice belongs
-    to that case.
+    The file contains a binary tree of cases in preorder. For each leaf, multipliers prove that there is no such choice
+    in that case.
 
     Args:
         path: The path of proof.npz.

@@ -130,7 +130,7 @@ def _read_csv(problem: Problem, file: object, table: ScoreTable) -> None:
 
 
 def _look_like_probabilities(scores: list[Row]) -> bool:
-    """Return whether the rows look like probabilities: all are non-negative and sum to about 1, or all to about 100."""
+    """Return whether all rows are non-negative and sum to about 1, or all to about 100, like probabilities."""
 
     def add_up(row: Row, expected_sum: int) -> bool:
         """Return whether a row has no negative entry, and a sum within 2 % of the expected one."""

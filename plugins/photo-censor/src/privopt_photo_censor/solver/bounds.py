@@ -143,7 +143,7 @@ def bound_extensions(data: Alternates, certificate: Certificate, rows: Ints, pho
 
 
 def _bound_block(data: Alternates, certificate: Certificate, rows: Ints, photos: Photos) -> tuple[Floats, Floats]:
-    """Evaluate :func:`bound_extensions` for a batch of locations that fits into memory.
+    """Compute :func:`bound_extensions` for a batch of locations that fits into memory.
 
     Args:
         data: The album.

@@ -122,9 +122,9 @@ def prove_weaker_bounds(search: Search) -> Iterator[tuple[int, Tree]]:
     """Prove successively smaller upper bounds on the optimal value, by bisection.
 
     Each step starts a new search for a proof of a target bound, which lies between the incumbent's value and the bound
-    proved so far. A higher target needs fewer cases. The search ends with a proof of the target, or with a better set
-    of photos, which becomes the incumbent. The bisection ends when a search takes too much time or its proof grows too
-    large.
+    proved so far. The higher the target, the fewer cases the search needs. The search ends with a proof of the target,
+    or with a better set of photos, which becomes the incumbent. The bisection ends when a search takes too much time or
+    its proof grows too large.
 
     Args:
         search: The search for the best set. Only its incumbent is modified.

@@ -146,8 +146,8 @@ class Search:
     def _fewer_photos(self) -> bool:
         """Return whether there are far fewer sets of photos to delete than sets of locations to protect.
 
-        Both numbers are estimated by binomial coefficients "n choose k". k is capped at n / 2, because smaller sets
-        count as well and the coefficients decrease beyond the middle.
+        Both numbers are estimated by binomial coefficients "n choose k". Here k is capped at n / 2, because smaller
+        sets count as well and the coefficients decrease beyond the middle.
         """
         goal = self.incumbent
         # Photos that may be deleted, and locations that can be protected while `need` photos stay.
@@ -245,7 +245,7 @@ class Search:
         """Round the solution of a case's linear program to sets of photos, and offer them to the incumbent.
 
         The program assigns each photo a value from 0 (deleted) to 1 (retained). The set of photos with value 1 is
-        offered first. Then each photo with a fractional value is added to this set in turn.
+        offered first. Then this set is offered with one additional photo, for each photo with a fractional value.
         """
         assert case.values is not None
         retained = case.values > 1.0 - WHOLE_TOLERANCE
@@ -404,7 +404,7 @@ class Search:
     def _branch_on_location(self, case: Case) -> None:
         """Branch on whether the candidate with the lowest bound is protected.
 
-        The candidate with the lowest bound is chosen because the child that protects it is likely to close soon.
+        This candidate is chosen because the child that protects it is likely to close soon.
         """
         j = min(case.candidates, key=lambda row: (case.candidates[row].bound, row))
         self._cases.append((PLACE, int(self.data.location[j])))

@@ -73,7 +73,7 @@ class Rounding(ABC):
 
     @abstractmethod
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the output of all positions in the disc, or None if they may have different outputs."""
+        """Return the output shared by all positions in the disc, or None if their outputs may differ."""
 
 
 def _degrees(angle: int, bits: int) -> int:
@@ -128,7 +128,7 @@ class Digits(Rounding):
     digits: int
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the rounded coordinates of all positions in the disc, or None if these may differ."""
+        """Return the rounded coordinates shared by all positions in the disc, or None if they may differ."""
         w, scale = disc.bits, 10**self.digits
         lower, upper, cosine = _bounds_of_latitude(disc)
         # floor(bound * scale + 1/2), for a bound in fixed point. Rounding preserves order, so if both bounds round to
@@ -189,7 +189,7 @@ class NearestPoint(Rounding):
     _vectors: dict[int, list[tuple[int, int, int]]] = field(factory=dict, eq=False, repr=False)
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """Return the index of the point nearest to every position in the disc, or None if this may vary."""
+        """Return the index of the point that is nearest to all positions in the disc, or None if there may be none."""
         w = disc.bits
         # The disc's axes depend on the longitude of x. Its centre is rotated into the fixed axes of `_unit_vector`.
         sine, cosine = _sine_cosine_of_degrees(disc.longitude, w)

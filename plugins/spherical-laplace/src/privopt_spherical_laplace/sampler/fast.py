@@ -121,7 +121,7 @@ def propose_scaled_distance(u: Floats, rate: float) -> Floats:
 
 
 def _enclose_distance(u: Floats, rate: float) -> tuple[Floats, Floats, Bools]:
-    """For each u, enclose in an interval the angle G^-1(u) between a place and the position drawn around it.
+    """Return, for each u, an interval that contains the angle G^-1(u) between a place and the position drawn around it.
 
     G(t) = (1 - S(t)) / (1 + exp(-pi lambda)) is the distribution function of the angle, where S(t) = exp(-s) (cos t +
     lambda sin t) and s = lambda t. The interval is proved with a margin of 2^-46 in u. This is possible only for u from

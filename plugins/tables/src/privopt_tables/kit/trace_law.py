@@ -73,9 +73,8 @@ class Law:
     def probability(self, trace: Sequence[int], reports: Sequence[tuple[bool, int]]) -> float:
         """Return the probability of a sequence of reports along a trace.
 
-        It is computed as a product over the sequence's fresh reports and segments.
-
-        A segment consists of a report, the rows that repeat it, and the row that renews it.
+        The probability is a product over the sequence's fresh reports and segments. A segment consists of a report, the
+        rows that repeat it, and the row that renews it.
 
         Args:
             trace: The indices of the places along the trace.
@@ -177,7 +176,7 @@ def max_log_ratio(terms: Terms, reports: Reports, distances: Floats) -> Fraction
     The first report contributes its epsilon times the distance at the first row. Each segment contributes its epsilon
     times the largest distance at any of its rows. The epsilon of a complete segment is the sum of the epsilons of a
     report, the threshold and two tests. For a segment that has not ended, it is the epsilon of the threshold alone. The
-    cost of a segment is derived here, not taken from ``terms``.
+    cost of a segment is derived from these parts; the total cost stated in ``terms`` is not used.
 
     Args:
         terms: The epsilons of the parts: the report, the threshold and a test.

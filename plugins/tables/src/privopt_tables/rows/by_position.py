@@ -448,7 +448,7 @@ class PositionProtector(RowProtector):
 
     @property
     def price(self) -> str | None:
-        """A sentence that states what its subject is charged for a row or, for traces, for a report and a segment."""
+        """A sentence that states the charge for a row or, for traces, the charges for a report and a segment."""
         return super().price if self.tracer is None else self.tracer.price
 
     @property
@@ -463,7 +463,7 @@ class PositionProtector(RowProtector):
         return (*self.strays.notes, *self._spelling_notes, *super().warnings(names))
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
-        """Return the base class's notes, and one on what the guarantee means for positions that are not records."""
+        """Return the base class's notes, and a note on what the guarantee means for positions that are not records."""
         base_notes = super().notes(guarantee)
         if self.positions[0][1].kind == "id" or guarantee.kind == NOTHING:
             return base_notes
@@ -483,7 +483,7 @@ class PositionProtector(RowProtector):
 
 
 def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: Space | None) -> tuple[UnitSearch, ...]:
-    """Return a search for the unit of measurement of each position that is given by two columns.
+    """Return a search for the unit of measurement, for each position that consists of two columns.
 
     Args:
         positions: The prefix and the columns of each position.

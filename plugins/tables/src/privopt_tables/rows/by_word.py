@@ -38,7 +38,7 @@ _APOSTROPHES: Final = dict.fromkeys(map(ord, "\u2019\u02bc\uff07"), "'")
 
 
 class _Separators(dict[int, str]):
-    """A table for ``str.translate`` that replaces characters that cannot be part of a word with spaces."""
+    """A table for ``str.translate`` that converts characters to spaces unless they can be part of a word."""
 
     def __missing__(self, code: int) -> str:
         """Return the character with the given code point if it can be part of a word, else a space.
@@ -59,8 +59,9 @@ def split_words(text: str) -> list[str]:
     """Return the words of a text in any script, in order.
 
     A word is a maximal run of letters, marks and digits (Unicode categories L, M, N) in the text's normal form C. It
-    may contain apostrophes, which become plain ones, and the joiners used in some scripts. All other characters
-    separate words. Text in scripts without spaces between words (Chinese, Japanese, Thai) must be segmented first.
+    may contain apostrophes, which are converted to plain ones, and the joiners used in some scripts. All other
+    characters separate words. Text in scripts without spaces between words (Chinese, Japanese, Thai) must be segmented
+    first.
 
     >>> split_words("She's 30, said: 'a cat-owner'!")
     ["She's", '30', 'said', 'a', 'cat', 'owner']

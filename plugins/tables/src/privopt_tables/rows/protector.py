@@ -43,7 +43,9 @@ SEEDED: Final = "seeded"
 
 @frozen(kw_only=True, eq=False)
 class RowProtector(ABC):
-    """The base class of protectors, which replace a table's secret with reports and count the rows without a report.
+    """The base class of protectors.
+
+    A protector replaces the secret in a table with reports, and counts the rows without a report.
 
     Attributes:
         secret: The columns that hold or reveal the secret, which are dropped.
@@ -94,7 +96,7 @@ class RowProtector(ABC):
         """
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
-        """Return the secrets that other columns must not contain, with one list item for each position in a row.
+        """Return the secrets that other columns must not contain. The list has one item for each position in a row.
 
         The base class returns the ids or sentences in an evenly spaced sample of the rows.
         """

@@ -347,7 +347,7 @@ def _share_bounds(lines: Sequence[Line], points_by_mechanism: dict[str, list[Poi
 
 
 def _loses_less(point: Point, compared: Point | None) -> bool:
-    """Return whether ``point`` has a loss, and ``compared`` has a larger loss or no loss."""
+    """Return whether ``point`` has a smaller loss than ``compared``. A missing loss or point counts as infinite."""
     return point.loss is not None and (compared is None or compared.loss is None or point.loss < compared.loss)
 
 

@@ -407,7 +407,7 @@ def _distances_of(channel: Channel) -> Floats | None:
 
 @frozen(eq=False)
 class Refusals:
-    """The points that mechanisms refuse, with the reasons.
+    """The points refused by mechanisms, and the reasons.
 
     A mechanism refuses a point if it cannot solve the problem at the point's epsilon.
 

@@ -342,7 +342,9 @@ def _find_id_columns(
 
 
 def _find_repeated_ids(frame: pl.DataFrame, names_by_lower_case: dict[str, str], used_columns: set[str]) -> str | None:
-    """Return a column whose name suggests place ids but whose values are mostly, not entirely, unique; or None.
+    """Return a column of place ids, judging by its name, in which some ids are repeated, or None.
+
+    It must have more than half as many distinct values as rows.
 
     Args:
         frame: The table.

@@ -284,8 +284,8 @@ def draft(
             grid.
         folder: The folder in which the problem file will be.
         roads: The roads between the ids in ``points``. None if there are no roads.
-        within: The radius in km within which a person is hidden. If this is the places' addresses, the radius is chosen
-            so that it includes enough of them. None means three times the median distance between neighbours.
+        within: The radius in km within which a person is hidden. If the places' addresses are given instead, the radius
+            is chosen so that it includes enough of them. None means three times the median distance between neighbours.
         factor: The maximum factor by which one report may change the odds between two places within this radius.
         choice: The columns of ``points`` that the user named. All other columns are recognised by their names.
         stored_points: The file to which ``points`` will be moved, and to which the problem file refers. None if
@@ -397,7 +397,7 @@ def load_drafted_problem(cls: type[Any], tables: dict[str, dict[str, object]], f
 def _median_spacing(data: MetricData) -> float:
     """Return the median distance from a record to the nearest record at another place.
 
-    The median is taken over at most `MAX_SEARCHED_RECORDS` records, but the nearest record is searched among all
+    The median is taken over at most `MAX_SEARCHED_RECORDS` records, but the nearest records are sought among all
     records.
 
     Raises:

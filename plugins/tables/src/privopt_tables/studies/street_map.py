@@ -157,9 +157,8 @@ def read_streets(
         walk: Whether to include footways, and to use every way in both directions.
         bends: Whether to keep nodes at which a street merely bends.
         ferries: Whether to include ferry lines.
-        one_way: Whether to respect one-way streets and keep the largest strongly connected component, in which every
-            place can be reached from every other place. If False, directions are ignored when connected components are
-            determined.
+        one_way: Whether to take one-way streets into account when determining connected components. If so, every place
+            in the result can be reached from every other place.
 
     Raises:
         InputError: The file cannot be read, or has no streets.
@@ -319,7 +318,7 @@ def _takes_passengers(tags: Mapping[str, str], walk: bool) -> bool:
 
 
 def _directed_way(nodes: tuple[str, ...], tags: Mapping[str, str], walk: bool) -> _Way:
-    """Return a way and the directions in which it can be used, which are always both for pedestrians.
+    """Return a way with the directions in which it can be used. Pedestrians can always use both.
 
     Args:
         nodes: The ids of the way's nodes, in order.

@@ -112,7 +112,7 @@ def read_word_vectors(path: Path) -> WordVectors:
 
 
 def _vector_size(line: str) -> int:
-    """Return how many numbers there are at the end of a line. The first part of the line is never counted."""
+    """Return how many numbers there are at the end of a line, not counting the first part, which is always a word."""
     size = 0
     # The numbers are counted from the right, because the word may contain spaces.
     for part in reversed(line.split()[1:]):
