@@ -124,8 +124,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         """Check that a method can solve the problem.
 
         Raises:
-            InputError: The method needs scores, but the problem has none. The method is ``positions``, but the problem
-                has scores. Or the method is ``top-1``, but the task is not ``top_k = 1``.
+            InputError: The method needs scores but the problem has none, the method is ``positions`` although the
+                problem has scores, or the method is ``top-1`` although the task is not ``top_k = 1``.
         """
         declared, file = problem.declared, problem.file
         if not declared.is_scored and method != POSITIONS:

@@ -105,7 +105,7 @@ def photo_figure(album: Album, retained: Bools) -> Figure:
 class AlbumReport(Reporting[PhotoInstance, Deletions]):
     """The report on a photo-censor release: the album, and the classifier's guesses before and after the deletions.
 
-    For a folder without a classifier, the report shows instead what the photos' files reveal.
+    For a folder without a classifier, the report instead shows what the photos' files reveal.
     """
 
     def figures(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Figure]:

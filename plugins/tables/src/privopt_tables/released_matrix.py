@@ -358,8 +358,8 @@ class ReleasedMatrix(ReleasedRows):
         Raises:
             InputError: A column is missing, or a row has no id.
             DoesNotHoldError: The rows differ from the charged ones. The error names the id of a row that differs.
-            UsageError: The plan is the batch's ``partitions``, for which nothing has been charged. Or the batch's
-                ``with`` block has ended, or the worker cannot read the folder of the ledger.
+            UsageError: Nothing has been charged for the plan (it is the batch's ``partitions``), the batch's ``with``
+                block has ended, or the worker cannot read the folder of the ledger.
         """
         return plan.reports(batches)
 

@@ -370,8 +370,8 @@ class GeoSource(TableSource):
         """Return a copy of ``secret`` that lists all columns that reveal it, such as the bounding boxes of geometries.
 
         Raises:
-            InputError: Geometries would remain next to ids or coordinates. Or the metadata specify a reference system
-                other than longitude and latitude. This is an error even for geometries that remain, because the
+            InputError: Geometries would remain next to ids or coordinates, or the metadata specify a reference system
+                other than longitude and latitude. The latter is an error even for geometries that remain, because the
                 metadata are removed.
             UsageError: A pandas index has the same name as a column of the secret, and would remain in the table.
         """

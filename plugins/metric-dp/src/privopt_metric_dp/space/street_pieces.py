@@ -37,8 +37,8 @@ class Inside:
             between 0 and 1. It is 0 for a priced record.
         rest: Array of shape (N,), 1 - share, rounded from the exact rational.
         chord: Array of shape (N,), rest times the record's distance to the tail plus share times its distance to the
-            head. This is the loss that linear interpolation between the tail and the head gives for reporting the
-            record itself, whose true loss is 0.
+            head. Linear interpolation between the losses of reporting the tail and the head yields this loss for
+            reporting the record itself. The true loss is 0.
     """
 
     tail: Ints

@@ -160,7 +160,7 @@ class Incumbent:
     def _exchange_photos(self, retained: Bools) -> bool:
         """Replace one retained photo with two deleted ones, or with one under a budget, if that yields a better set.
 
-        All exchanges are tried until one improves the incumbent. None is tried if there are too many sums to compute.
+        Exchanges are tried until one improves the incumbent. None is tried if there are too many sums to compute.
 
         Args:
             retained: (N,) mask of the incumbent's set.

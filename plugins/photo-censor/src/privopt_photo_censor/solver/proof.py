@@ -178,7 +178,7 @@ def _is_closed(
 
     Args:
         album: The scores, and the photos that must stay.
-        protected: The locations that the case protects, as rows of :class:`Alternates`.
+        protected: The locations that must be protected in the case, as rows of :class:`Alternates`.
         force: The multipliers of some of these locations, by row.
         retained, deleted: The photos that are fixed as retained or deleted in the case.
         fewest: The minimum number of retained photos in the claim.

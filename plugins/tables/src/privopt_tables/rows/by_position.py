@@ -511,8 +511,8 @@ def _make_neighbour_finder(
         kind: The kind of secret (:class:`Secret`).
 
     Raises:
-        UsageError: The distance is not a number above 0, or is too small (see :meth:`.Snap.make_neighbour_finder`). Or
-            it is given although reports are not stored, or although the secret is an id.
+        UsageError: The distance is not a number above 0, is too small (see :meth:`.Snap.make_neighbour_finder`), or is
+            given although reports are not stored or the secret is an id.
     """
     if options.charge is None or options.charge.within is None:
         return None

@@ -45,8 +45,8 @@ def neighbour_distances(data: MetricData) -> dict[int, Floats]:
         data: The words, with a metric between them.
 
     Returns:
-        The distances, keyed by k. Each value is an array, in ascending order, with one entry per word for at most 2,000
-        words. Ranks k that are not smaller than the number of words are omitted.
+        The distances, keyed by k. Each value is an ascending array with one entry for each of at most 2,000 words.
+        Ranks k that are not smaller than the number of words are omitted.
     """
     count = len(data.records)
     ranks = [rank for rank in (1, *RANKS) if rank < count]
