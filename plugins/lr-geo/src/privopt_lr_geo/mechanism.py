@@ -170,8 +170,8 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     def verify(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> list[str]:
         """Check that the release is consistent with the problem.
 
-        Records, outputs and pairs must be those of the problem. Rows must equal those in the users' matrices or, for
-        the ``exact`` method, those recomputed from the public numbers.
+        Records, outputs and pairs must be those of the problem. Each user's row must equal the row in the user's matrix
+        or, for the ``exact`` method, the row recomputed from the published numbers.
 
         Args:
             problem: The problem with its users.
@@ -262,11 +262,11 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return facts
 
     def meaning(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-        """Return sentences that explain the guarantee between neighbours, an attacker's best guess, and costs."""
+        """Return sentences that explain the guarantee for neighbouring records, an attacker's success, and costs."""
         return meaning(problem, release, result)
 
     def warnings(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-        """Return warnings about a weak guarantee, about records that it does not cover, and about suspicious inputs."""
+        """Return warnings about a weak guarantee, records without a guarantee, and suspicious inputs."""
         meaning = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users))
         return [*problem.data.warnings, *meaning.warnings]
 

@@ -34,8 +34,9 @@ class Terms:
         epsilon: The program's epsilon per unit of distance, slightly smaller than the promised one.
         within: gamma, the largest distance between the records of a required pair; None if all pairs are required.
         obfuscation_radius: r_obf, in the problem's unit of distance.
-        exponent: The factor f. Tied entries fall with the distance d to the output like exp(-epsilon f d). A tied entry
-            is a fixed multiple of a variable that all users share.
+        exponent: The factor f, which sets how fast tied entries fall with distance: a tied entry is proportional to
+            exp(-epsilon f d), where d is the distance from its record to its output. A tied entry is a fixed multiple
+            of a variable that all users share.
     """
 
     epsilon: float

@@ -25,9 +25,9 @@ PATH_TOLERANCE = 1e-9
 
 @frozen(kw_only=True)
 class RandomUsers:
-    """A form of the ``users`` key: a number of records to be drawn at random, with a public seed.
+    """A value of the ``users`` key that selects users at random, using a public seed.
 
-    Records are drawn without replacement.
+    Each user is a different record.
     """
 
     random: int = key(help="how many", check=at_least(1))

@@ -1,13 +1,17 @@
-"""The CLR-Geo linear program, built from the users' packages, as arrays and as a model.
+"""The CLR-Geo linear program, built from the users' packages.
+
+:func:`assemble` combines the packages into one block of arrays per user, from which :func:`central_model` builds a
+model in the modelling language.
 
 The program consists of Equations (20) to (22) of Qiu et al., PoPETs 2025. Entry (i, k) of a user's matrix is either
 free (a separate variable) or tied. A tied entry is the variable y_k, which all users share, times a coefficient. The
 coefficient falls exponentially with the distance between record i and output k, up to the distance r_obf (the
 obfuscation radius).
 
-The variables y occur in the sum of every row. Beyond r_obf, a column's coefficient is the same in all of a user's rows.
-Each column's smallest coefficient is therefore moved into one auxiliary variable per user, the user's far mass. A row
-then only has coefficients for outputs near its record, which makes the program's constraint matrix sparse.
+Every row must sum to one, so all variables y occur in every row's constraint. To keep the constraint matrix sparse, the
+part of the sum that is common to all of a user's rows becomes one auxiliary variable, the user's far mass. It contains
+each column's smallest coefficient, which is also the coefficient of all records farther than r_obf from the output.
+Each row then only needs coefficients for the outputs near its record.
 """
 
 from __future__ import annotations
@@ -71,7 +75,7 @@ class Piece:
 
 @frozen(kw_only=True, eq=False)
 class Central:
-    """The CLR-Geo program for all users, as arrays.
+    """The CLR-Geo program for all users, stored as one block of arrays per user.
 
     The variables y are scaled so that y_k equals the largest tied entry in column k over all users.
 
@@ -107,7 +111,10 @@ BYTES_A_NUMBER: Final = 1500.0
 
 
 def program_bytes(central: Central) -> float:
-    """Return an estimate of the peak memory, in bytes, for building and solving the program by either method."""
+    """Return an estimate of the peak memory, in bytes, for building and solving the program.
+
+    The estimate applies to solving the program as a whole and to Benders decomposition.
+    """
     total = 0.0
     for piece in central.pieces:
         entries, limits = len(piece.entries), np.isfinite(piece.upper).sum() + np.isfinite(piece.lower).sum()
@@ -124,7 +131,8 @@ def program_bytes(central: Central) -> float:
 def assemble(packages: Sequence[Package], terms: Terms) -> Central:
     """Combine the users' packages into one program.
 
-    The time per user is proportional to the number of pairs that imply all others, times the number of outputs.
+    The time per user is proportional to the number of outputs times the number of non-redundant pairs, those that the
+    triangle inequality does not imply.
 
     Args:
         packages: One package per user.
@@ -205,7 +213,7 @@ def _make_piece(package: Package, exponents: Floats, is_used: NDArray[np.bool_],
 
 
 def _implying_pairs(package: Package, terms: Terms) -> tuple[Ints, Floats]:
-    """Return required pairs of rows in a package that imply all others by the triangle inequality.
+    """Return a subset of the required pairs of rows in a package that implies the others by the triangle inequality.
 
     Args:
         package: A user's package.
@@ -230,7 +238,7 @@ def central_model(central: Central) -> Model:
     sum that is common to all of the user's rows (:meth:`Piece.split`).
 
     Args:
-        central: The program as arrays.
+        central: The program, as one block of arrays per user.
     """
     from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
 

@@ -1,10 +1,12 @@
 """The cost reference table of Qiu et al., PoPETs 2025, section 4.5, which the server stores and users query.
 
-The table contains the expected costs between the cells of a public grid. A cost is the expected difference between the
-distances travelled to the targets from a true place and from the reported one. The server alone knows the targets.
-Places are the map's records and outputs. A straight line joins the centre of a cell to its nearest place, and travel
-from the cell begins along this line. Travel distances therefore satisfy the triangle inequality, and Lemmas B.1 and B.2
-hold. The table only has rows for cells that are nearest to some place, because no other cells are looked up.
+The table contains the expected cost between any two cells of a public grid. If the true place is in one cell and the
+reported place is in the other, the cost is the difference between their travel distances to a random target. Only the
+server knows the targets.
+
+The places are the map's records and outputs. A straight line joins the centre of each cell to its nearest place, and
+travel from the cell begins along this line. Travel distances therefore satisfy the triangle inequality, and Lemmas B.1
+and B.2 hold. The table only has rows for cells that are nearest to some place, because no other cells are looked up.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ class Places:
         return np.asarray(haversine(a, b) if self.is_geographic else euclidean(a, b))
 
     def to_euclidean(self, points: Floats) -> Floats:
-        """Map points to a Euclidean space, in such a way that nearest neighbours stay the same.
+        """Map points to a Euclidean space, preserving nearest neighbours.
 
         Args:
             points: (n, 2) The points' coordinates. Degrees are converted to unit vectors.

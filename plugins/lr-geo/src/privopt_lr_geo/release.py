@@ -45,9 +45,9 @@ def private_file_name(user: str) -> str:
 
 @frozen(kw_only=True, eq=False, slots=False)
 class PublicNumbers:
-    """The numbers that the exact method publishes, and from which every user computes its row.
+    """The numbers that the exact method publishes: either column weights or a whole matrix.
 
-    They are either column weights or a whole matrix.
+    Each user computes a row from them.
 
     Attributes:
         columns: The column weights; None if the whole matrix is published.
@@ -62,7 +62,7 @@ class PublicNumbers:
 
     @cached_property
     def all_rows(self) -> Unsigned:
-        """(N, K) The rows for all records as integer weights, computed from the column weights if necessary."""
+        """The (N, K) rows for all records as integer weights, computed from the column weights if necessary."""
         if self.stored_rows is not None:
             return self.stored_rows
         assert self.columns is not None  # one of the two is there
@@ -123,7 +123,7 @@ class PublicNumbers:
 class MatricesOnDemand(Mapping[str, MatrixRelease]):
     """A mapping from user ids to the users' matrices, which are extracted from a common matrix on access.
 
-    All matrices together may not fit into memory.
+    They are not stored, because they might not all fit into memory at once.
 
     Attributes:
         data: The map.

@@ -1,4 +1,4 @@
-"""The report on an LR-Geo release: an explorer for the users' rows, figures and tables, and what the server saw."""
+"""The report on an LR-Geo release: an interactive map, figures, tables, and a section on what the server saw."""
 
 from __future__ import annotations
 
@@ -316,7 +316,10 @@ def _server_section(problem: LRGeoInstance, figure: Figure) -> Section:
 
 
 def _uncovered_sections(problem: LRGeoInstance, result: Result) -> list[Section]:
-    """Return sections on violations between users' rows and on the population's loss, if the result contains these.
+    """Return the sections on results that the guarantee does not cover.
+
+    These are the violations between different users' rows and the loss over all records. A section is omitted if the
+    result does not contain its values.
 
     Args:
         problem: The problem, for the unit of the loss.

@@ -1,10 +1,12 @@
 """The rows of the exact method, computed from published numbers and identical, to the last integer, on every machine.
 
-Row i is proportional to x_s exp(-min(rate D_is, cap)), with one column s and one weight x_s for each record. A column's
-probability is assigned to the output that the column serves. D_is is the path distance between records i and s, and
-d_ij is the distance between records i and j. The ``rate`` is slightly below epsilon, |D_is - D_js| <= d_ij, and rows
-sum to nearly one before they are scaled to 2**63. Rows i and j therefore differ by a factor below exp(epsilon d_ij).
-The certificate proves this for the integers.
+There is one column s for each record, with a weight x_s. Before columns are merged, entry s of row i is proportional to
+x_s exp(-min(rate D_is, cap)), where D_is is the path distance between records i and s. The probability of each column
+is then assigned to one output, which the column is said to serve.
+
+Let d_ij be the distance between records i and j. The ``rate`` is slightly below epsilon, |D_is - D_js| <= d_ij, and
+rows sum to nearly one before they are scaled to 2**63. Corresponding entries of rows i and j therefore differ by a
+factor below exp(epsilon d_ij). The certificate proves this for the integers.
 
 The code uses only additions, products and divisions of doubles, which IEEE 754 rounds correctly, and :func:`math.fsum`.
 It does not use a library's exp, whose last bit may depend on the processor.

@@ -68,8 +68,8 @@ def solve(
     """Solve CLR-Geo for the given packages by ``context.method``, which is ``benders`` or ``full``.
 
     The coefficients of Benders cuts are exponentials, which can exceed a solver's range. If ``benders`` fails for this
-    reason, the whole program is solved instead, because these exponentials are not evaluated there. The solution's
-    ``details`` then contain the reason.
+    reason, the program is solved as a whole, which does not require these exponentials. The solution's ``details`` then
+    contain the reason.
 
     Args:
         packages: One package per user.
@@ -108,8 +108,8 @@ def _solve_whole(central: Central, model: Model, context: SolveContext) -> Progr
     """Solve the whole program with one solver, and derive a lower bound from its dual solution.
 
     Args:
-        central: The program as arrays.
-        model: The program in the modelling language.
+        central: The program, as one block of arrays per user.
+        model: The same program in the modelling language.
         context: The solver, optimality gap and limits.
     """
     solution = model.solve(context.solver, time_limit=context.remaining, gap=context.gap)
@@ -131,13 +131,13 @@ def _solve_by_benders(
     Under a time limit, a warm start is required, because the iterations converge too slowly without one.
 
     Args:
-        central: The program as arrays.
-        form: The program in matrix form.
+        central: The program, as one block of arrays per user.
+        form: The same program with a single constraint matrix.
         context: The optimality gap, limits and checkpoint folder.
         start: The warm start. If None, the result of :func:`interior_start` is used.
 
     Raises:
-        StoppedError: There is a time limit, and no warm start was found in its share of the time.
+        StoppedError: No warm start was found within the part of the time limit set aside for that search.
     """
     from privopt.decompose.benders import Benders
     from privopt.decompose.checkpoint import NAME
@@ -215,8 +215,8 @@ def _make_solution(
     """Convert a point of the whole program to a solution with one matrix per user.
 
     Args:
-        central: The program as arrays.
-        form: The program in matrix form, which maps variables to positions in ``x``.
+        central: The program, as one block of arrays per user.
+        form: The same program with a single constraint matrix. It maps variables to positions in ``x``.
         x: The point, which has a value for each variable.
         bound: Proved lower bound on the objective with scaled costs; None if there is none.
         stopped: Whether a limit or an interrupt ended the solver.

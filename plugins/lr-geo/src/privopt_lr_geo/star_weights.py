@@ -100,7 +100,7 @@ def normalised_weights(data: MetricData, distances: Floats) -> ColumnWeights | N
     allowed = float(data.epsilon) * (1.0 - slack)
 
     def kernel_at(rate_share: float) -> Floats:
-        """Return the (N, N) kernel for a rate that is the given share of the largest allowed one."""
+        """Return the (N, N) kernel at the given share of the largest allowed rate."""
         return np.asarray(np.exp(-capped_products(distances, rate_share * allowed, cap)))
 
     best: tuple[float, Floats] | None = None
@@ -140,7 +140,8 @@ def _cap_of(weight: float, step: float) -> float:
 
     Args:
         weight: The smallest column weight, above 0.
-        step: The log-ratio that is left for rounding between the two closest records; 0 if it underflows.
+        step: The part of the log-ratio between the two closest records that is reserved for rounding; 0 if it
+            underflows.
     """
     ratio = float(TOTAL) * weight * step / ROUNDING_TIMES
     return min(math.log(ratio), MAX_EXPONENT) if ratio > 0.0 else 0.0

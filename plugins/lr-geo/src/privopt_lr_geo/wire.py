@@ -79,7 +79,7 @@ class UploadRound:
         records, outputs: The numbers of records and outputs on the public map. Packages must match them.
         users: The number of packages in the round.
         largest: The largest accepted size of a package in bytes, both as received and unpacked.
-        seconds: The time limit for receiving all packages. It applies again to fetching all answers.
+        seconds: The time limit for receiving all packages. The same limit then applies to sending all answers.
         _packages, _answers: The serialised packages and answers, by the client's random name.
         _fetched: The names of the clients that have fetched their answers.
         _ended: Set when no further package is accepted, whether or not there are answers.

@@ -1,9 +1,9 @@
 """A maximum-likelihood attack on many reports from one place.
 
-The attack runs on fresh reports, which are drawn independently, and on sticky reports, which repeat the first report.
-If the release can draw reports along a trace, the attack also runs on those. Along a trace, a random test decides
-whether to repeat the previous report. Reports are simulated from public data with a fixed seed, so the results for a
-release are always the same.
+The attack runs on up to three kinds of reports. Fresh reports are drawn independently. Sticky reports repeat the first
+report. Along a trace, a random test decides whether to repeat the previous report; this kind is only attacked if the
+release supports traces. Reports are simulated from public data with a fixed seed, so the results for a release are
+always the same.
 """
 
 from __future__ import annotations

@@ -201,8 +201,8 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 def _attack_by_samples(release: MatrixRelease) -> dict[str, Any] | None:
     """Return a lower bound on epsilon, estimated from sampled reports of two records, for the audit.
 
-    Up to about ``MAX_CHOSEN_PAIRS`` pairs of records are compared. The pair with the largest difference between its
-    rows, divided by its distance, is used. The result is None if no pair has a positive distance.
+    Among up to about ``MAX_CHOSEN_PAIRS`` pairs, the attack selects the pair of records whose rows differ most relative
+    to their distance. The result is None if no pair has a positive distance.
     """
     separate_pairs = np.flatnonzero(release.distances > 0)
     if not separate_pairs.size:

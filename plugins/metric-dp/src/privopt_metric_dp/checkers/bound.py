@@ -1,4 +1,4 @@
-"""Evaluation of the lower bound on the loss that proof.npz proves (docs/reference/proof.md).
+"""Evaluation of proof.npz, which proves a lower bound on the loss (docs/reference/proof.md).
 
 Let w_ik be the weight of output k for record i, and c_ik the cost of output k times the prior of record i. Let d_ij be
 the distance between records i and j, and g_ij = exp(epsilon d_ij). Let f_ijk >= 0 be any multipliers of the privacy
@@ -133,9 +133,9 @@ class _Growth:
     def _required_distances(self, i: int) -> dict[int, int]:
         """Return the distances from record i to the records in its required pairs.
 
-        Along roads, only nearby records are included. The limit is the distance to the farthest record that a path from
-        i reaches without passing another record. Most constraints in a proof connect records within this limit, so
-        searching the whole network is rarely necessary.
+        Along roads, only nearby records are included, because most constraints in a proof join records that are close
+        to each other. Call record j adjacent to record i if some path from i to j passes no other record. Records
+        farther away than the farthest adjacent record are omitted.
         """
         first_reached = self.metric.first(i)
         if first_reached is None:
@@ -195,7 +195,7 @@ class _Rows:
 
 
 class _Trees:
-    """Dual multipliers that follow from a price for each record and, for each output, a forest over the records.
+    """Dual multipliers determined by a price for each record and, for each output, a forest over the records.
 
     An edge of the forest joins a record to its parent through a tight privacy constraint, one that holds with equality.
     A record's difference is its cost minus its price. The multiplier of the constraint moves this difference to the
@@ -366,9 +366,10 @@ def _check_array(name: str, holds: bool, expectation: str) -> None:
 def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int]:
     """Return the smallest reduced cost of each record over all possible reports on the streets.
 
-    Priced records are treated as outputs. A record inside a piece of street between two priced records can be reported
-    as itself without loss, with multipliers interpolated between the ends of the piece. The reduced costs at all other
-    points are no smaller (docs/reference/proof.md, "Over all streets").
+    Two kinds of reports suffice, because no other point on the streets has a smaller reduced cost
+    (docs/reference/proof.md, "Over all streets"). First, every priced record is an output. Second, a record on a piece
+    of street between two priced records can itself be reported, without loss. The multipliers for this report are
+    interpolated between those of the two priced records.
 
     Args:
         metric: The metric along roads.

@@ -216,7 +216,7 @@ class Metric:
 
         @lru_cache(MAX_CACHED_ROWS)
         def row(name: str) -> list[int | None]:
-            """Return the shortest path length from each row's node to a node, or None if there is no path."""
+            """Return, for each row, the length of the shortest path to the node ``name``, or None if there is none."""
             assert self.roads is not None
             return self.roads(name, self.points)
 

@@ -185,10 +185,13 @@ class Plane:
         return math.log1p(excess)
 
     def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:
-        """Check that |grad z| <= epsilon min z on every triangle for every output, by comparing squared integers.
+        """Check that |grad z| <= epsilon min z on every triangle for every output.
+
+        Here z is the weight of the output, interpolated linearly between the triangle's corners. Squared integers are
+        compared, so that the check is exact.
 
         Args:
-            rows: The weights z, indexed by vertex and then by output.
+            rows: The weights at the vertices, indexed by vertex and then by output.
             epsilon: Epsilon per km.
 
         Returns:

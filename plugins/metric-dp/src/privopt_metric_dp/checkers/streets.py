@@ -107,12 +107,10 @@ class Streets:
         return [(a, b, float(km), low(factor)) for a, b, km, factor in self.pieces]
 
     def rate(self, excess: float) -> float:
-        """Return the smallest product of epsilon and length for which the factor 1 + ``excess`` is allowed.
+        """Return the smallest epsilon, times a piece's length, that allows the ratio 1 + ``excess`` along the piece.
 
-        The factor is the ratio between the weights in the rows of a piece's two ends.
-
-        The result is 2 n t, where t solves ``excess`` = 2 ((1 + t)^n - 1) and n is :data:`STEPS_PER_HALF`
-        (docs/guide/everywhere.md).
+        The ratio is that between an output's weights in the rows of the piece's two ends. The result is 2 n t, where t
+        solves ``excess`` = 2 ((1 + t)^n - 1) and n is :data:`STEPS_PER_HALF` (docs/guide/everywhere.md).
         """
         return 2 * STEPS_PER_HALF * math.expm1(math.log1p(excess / 2) / STEPS_PER_HALF)
 
@@ -156,7 +154,7 @@ class Streets:
         return replace(losses, prior=[1] * count, whole=total_mass, column=column)
 
     def _place_people(self) -> list[tuple[Piece, int, int]]:
-        """Return the Gauss points on all pieces, which represent people.
+        """Return weighted quadrature points (Gauss points) that represent people spread evenly over the streets.
 
         Returns:
             For each point, its piece, its position as a fraction of the piece, and its weight. The weight is the

@@ -224,9 +224,8 @@ def _squared_gradients(sides: list[tuple[float, float]], lengths: list[float], a
 
     Let m be the smallest weight, at corner i, and let (1 + p) m and (1 + q) m be the weights at the corners j and k.
     Weights differ by at most the factor 1 + ``along`` along each side, so the allowed points (p, q) form a polygon. The
-    value is a convex function of (p, q), so it is largest at a corner of the polygon (docs/guide/everywhere.md,
-    "Triangles").
-    The list contains 0 and the values at these corners, for every choice of i.
+    expression is a convex function of (p, q), so it is largest at a corner of the polygon (docs/guide/everywhere.md,
+    "Triangles"). The returned list contains 0 and the values at the corners of the polygon, for every choice of i.
 
     Args:
         sides: The vector along the side opposite each corner.

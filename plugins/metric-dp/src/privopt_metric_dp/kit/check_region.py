@@ -412,7 +412,7 @@ def _takes_regions(subject: Subject) -> str | None:
 
 @check("every-point", of={"matrix", "odds"}, needs=_takes_regions, min_examples=20)
 def every_point(trial: Trial) -> None:
-    """Check a guarantee for every point in a region on random pairs of points.
+    """Check a guarantee that covers every point in a region, by comparing random pairs of points.
 
     Between two points at distance d, the probability of each output may change by at most the factor exp(epsilon d).
     The check applies if a release for a problem with ``privacy.everywhere`` claims this guarantee.
