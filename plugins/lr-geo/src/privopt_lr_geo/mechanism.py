@@ -176,7 +176,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         Args:
             problem: The problem with its users.
             release: The release as it was read from its folder.
-            result: The stated result. Its method determines what is compared.
+            result: The contents of result.json. The method determines what is compared.
 
         Returns:
             One line for each fault, up to about twenty lines.
@@ -227,7 +227,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         Args:
             problem: The problem with its users.
             release: The release with the users' rows.
-            result: The stated result. Its method determines whether there are uploads to attack.
+            result: The contents of result.json. The method determines whether there are uploads to attack.
 
         Returns:
             The entries ``epsilon`` (claimed and achieved), ``bayes_error``, ``expected_loss``, ``entropy_bits`` and

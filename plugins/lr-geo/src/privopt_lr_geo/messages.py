@@ -49,8 +49,8 @@ class Terms:
 class Package:
     """A user's upload: the coefficients of the user's part of the program.
 
-    The n rows belong to the records in the user's LR set, in random order. The K columns belong to the outputs, in
-    their public order.
+    The n rows belong to the records in the user's LR set, the records near the user, in random order. The K columns
+    belong to the outputs, in their public order.
 
     Attributes:
         distances: (n, n) The distances between the records.

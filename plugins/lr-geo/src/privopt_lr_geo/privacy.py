@@ -97,7 +97,7 @@ class OwnMatrices(MetricDP):
 
 @frozen(kw_only=True)
 class EveryRow(MetricDP):
-    """Metric DP between all records on the map, with or without users: the guarantee of the ``exact`` method."""
+    """Metric DP between all records on the map, including those without users: the guarantee of ``exact``."""
 
     @classmethod
     def over(cls, data: MetricData) -> EveryRow:

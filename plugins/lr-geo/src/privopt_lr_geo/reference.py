@@ -119,7 +119,8 @@ class Cells:
         node: (C,) The index of the place to which each centre is joined by a straight line.
         access: (C,) The length of this line in km.
         nearest: (P,) The index of the cell that is nearest to each place.
-        shift: (P,) The travel distance in km between each place and its nearest cell, in the longer direction.
+        shift: (P,) The travel distance in km between each place and its nearest cell, taking the longer of the two
+            directions.
     """
 
     coordinates: Floats
@@ -215,7 +216,7 @@ class ReferenceTable:
             )
 
     def circle(self, request: Request) -> Extract:
-        """Return the extract of the table for the cells nearest to the places inside a circle.
+        """Return the part of the table for the cells that are nearest to the places inside a circle.
 
         Args:
             request: The circle. Its centre is a record, and its radius is in the problem's unit of distance.
@@ -231,7 +232,7 @@ class ReferenceTable:
         return self.rows(np.unique(self.cells.nearest[is_inside]))
 
     def rows(self, cell_numbers: Ints) -> Extract:
-        """Return the extract of the table for the given cells: the expected costs between them.
+        """Return the part of the table for the given cells: the expected costs between them.
 
         Args:
             cell_numbers: (B,) The indices of the cells, ascending.

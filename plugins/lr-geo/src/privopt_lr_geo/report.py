@@ -86,7 +86,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         Args:
             problem: The problem with its users.
             release: The release with the users' rows.
-            result: The stated result, with its method, loss and trajectory.
+            result: The contents of result.json, which include the method, the loss and the trajectory.
 
         Returns:
             The figures by name. Figures that do not apply to the problem or the method are omitted.
@@ -323,7 +323,7 @@ def _uncovered_sections(problem: LRGeoInstance, result: Result) -> list[Section]
 
     Args:
         problem: The problem, for the unit of the loss.
-        result: The stated result with its details.
+        result: The contents of result.json, which include the details.
     """
     details, sections = result.details.facts, []
 

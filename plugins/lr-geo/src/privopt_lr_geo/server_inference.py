@@ -1,4 +1,4 @@
-"""Attacks with which a curious server locates users from their uploads (docs/papers/lr-geo.md, "What is corrected").
+"""Attacks by which a curious server can locate users from uploads (docs/papers/lr-geo.md, "What is corrected").
 
 They often succeed, although sections 4.2 and 4.7 of Qiu et al., PoPETs 2025, claim that the server cannot do this.
 """

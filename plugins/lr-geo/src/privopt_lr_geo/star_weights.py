@@ -45,7 +45,7 @@ def star_weights(data: MetricData, distances: Floats, slack: float) -> ColumnWei
     Args:
         data: The map, epsilon and the prior.
         distances: (N, N) The path distances between all records.
-        slack: The share of epsilon that is left for rounding.
+        slack: The fraction of epsilon that is reserved for rounding errors.
 
     Raises:
         SolverError: Some weight is not positive, or the weights are not accurate enough.

@@ -105,8 +105,8 @@ class UploadRound:
             raw: The package as it was received.
 
         Returns:
-            The status and body of the response. The status is ACCEPTED, BAD_REQUEST for a malformed package, CONFLICT
-            if the client has sent a different package, or FORBIDDEN if the round takes no further packages.
+            The status and body of the response. The status is ACCEPTED on success, BAD_REQUEST for a malformed package,
+            CONFLICT if the client already sent a different package, and FORBIDDEN if the round accepts no more packages.
         """
         try:
             # Packages are parsed before the lock is taken. A large package takes long, and others would have to wait.
@@ -139,8 +139,8 @@ class UploadRound:
             name: The client's random name.
 
         Returns:
-            The status and body of the response. The status is OK with an answer, ACCEPTED if the client has to wait,
-            GONE if the round has ended without an answer, or NOT_FOUND if the client has sent no package.
+            The status and body of the response. The status is OK if the body is the answer, ACCEPTED if there is no
+            answer yet, GONE if the round ended without one, and NOT_FOUND if the client has sent no package.
         """
         with self._changed:
             if name in self._answers:
@@ -268,7 +268,7 @@ class _Server(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve a connection within the time limit, and then let another connection take its place.
+        """Serve a connection within the time limit, and then free its slot for another connection.
 
         This method runs in the thread that :meth:`process_request` starts, with the same arguments.
         """

@@ -127,8 +127,9 @@ def over_time(release: MatrixRelease, data: MetricData, *, max_reports: int = MA
         max_reports: The maximum number of reports from one place. The attack also runs for each smaller power of ten.
 
     Returns:
-        A mapping with the unit of distance, the number of places, the numbers of reports and, for each kind of report,
-        the medians and the 95th percentiles of the errors. None unless the release has exactly one row per record.
+        A mapping, or None unless the release has exactly one row per record. It contains the unit of distance, the
+        number of places and the numbers of reports. For each kind of report, it also contains the median and the 95th
+        percentile of the errors for each number of reports.
     """
     if len(release.records) != data.shape[0]:
         return None

@@ -152,10 +152,11 @@ class Metric:
         self._measure_pairs(ready, lambda a, b: root(_squared_distance(a, b)))
 
     def _measure_on_sphere(self) -> None:
-        """Define distances as great-circle distances 2 R asin(chord / 2), with the chord between two unit vectors.
+        """Define distances as great-circle distances 2 R asin(chord / 2).
 
-        The largest possible error in the series for the arcsine is subtracted, so that no computed distance exceeds the
-        true one.
+        R is the radius of the earth, and ``chord`` is the straight-line distance between the two places as points on
+        the unit sphere. The largest possible error in the series for the arcsine is subtracted, so that no computed
+        distance exceeds the true one.
         """
 
         def ready(place: Sequence[int]) -> tuple[int, ...]:

@@ -31,7 +31,7 @@ def scalar(a: Point, b: Point, c: Point) -> int:
 
 
 def is_flat(a: Point, b: Point, c: Point) -> bool:
-    """Return whether the angle at b is above 150 degrees, that is, whether its cosine is below -sqrt(3) / 2."""
+    """Return whether the angle at b in triangle abc exceeds 150 degrees (its cosine is below -sqrt(3) / 2)."""
     cosine = scalar(a, b, c)
     return cosine < 0 and 4 * cosine**2 > 3 * scalar(a, b, a) * scalar(c, b, c)
 
@@ -61,7 +61,7 @@ def triangulates(points: list[Point], triangles: list[Corners]) -> bool:
     """Return whether triangles form a Delaunay triangulation of the points' convex hull, except for flat notches.
 
     Flat notches are missing parts of the hull that nearly flat triangles would fill. Once they are filled, the boundary
-    must be a single ring that turns left everywhere and winds around once, so that no point lies in two triangles.
+    must be a single ring that turns left everywhere and winds around once. This ensures that triangles do not overlap.
 
     Args:
         points: All vertices, in integer millimetres.
@@ -121,10 +121,11 @@ def _trace_boundary(points: list[Point], apex: dict[Side, int]) -> list[int] | N
 
 
 def _fills_hull(points: list[Point], rim: list[int], apex: dict[Side, int]) -> bool:
-    """Return whether triangles fill the convex hull of their vertices, except for pockets of nearly flat triangles.
+    """Return whether triangles fill the convex hull of their vertices, except for flat notches.
 
-    Each pocket is filled with triangles from the hull inwards. The third corner of the triangle at a side is unique: it
-    is the corner for which the circumcircle contains no other corner.
+    Flat notches (pockets) are missing parts of the hull that nearly flat triangles would fill. To check a notch, the
+    function fills it with triangles, from the hull inwards. The third corner of the triangle at a side is unique: it is
+    the corner for which the circumcircle contains no other corner.
 
     Args:
         points: All vertices, in integer millimetres.

@@ -71,9 +71,9 @@ KEYS: Final = {"distance": "distance.kind", "loss": "utility.kind", "notion": "p
 def _kind_problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem]]:
     """Return strategies for problems that use a given kind, in the order in which to try them.
 
-    If the kind defines a strategy, only that strategy is returned. If not, one strategy draws problems of the kit that
-    already use the kind, and another changes problems so that they use it. A changed problem may be invalid for the
-    kind. For a notion, only the second strategy is returned.
+    If the kind defines a strategy, only that strategy is returned. If not, the first strategy draws those problems of
+    the kit that already use the kind. The second strategy changes other problems so that they use it; a changed problem
+    may be invalid for the kind. For a notion, only the second strategy is returned.
 
     Args:
         role: "distance", "loss" or "notion".
@@ -322,7 +322,7 @@ def _move_to_line(problem: GeneratedProblem) -> GeneratedProblem:
 
 
 def _describe_line(tried: GeneratedProblem, original: GeneratedProblem) -> str:
-    """Return a description of the problem on a line if ``tried`` is that problem, or "" if it is the original one."""
+    """Return "" if ``tried`` is the original problem, or else a description of the variant with places on a line."""
     return "" if tried is original else f"\nfour places on a line instead:\n{tried.toml}"
 
 

@@ -17,10 +17,10 @@ __all__: list[str] = []
 
 @check("expected-loss", of={"matrix"}, min_examples=12)
 def expected_loss(trial: Trial) -> None:
-    """Check that the stated expected loss is the sum of prior times cost times probability over all matrix entries.
+    """Check that the reported expected loss is the sum of prior times cost times probability over all matrix entries.
 
-    The sum is computed in exact rationals. The check does not apply to mechanisms that state their loss in a different
-    unit from the problem's.
+    The sum is computed in exact rationals. The check does not apply to mechanisms that report their loss in a unit
+    other than the problem's.
 
     Args:
         trial: The trial, which draws problems, runs the mechanism under test on them, and records faults.

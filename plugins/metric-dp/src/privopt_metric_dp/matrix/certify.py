@@ -103,7 +103,9 @@ class Measurements:
 
 
 def max_ratios(weights: Floats | Unsigned, pairs: Ints) -> Floats:
-    """Return, for each pair of rows, the largest ratio between their entries in any column, in either direction.
+    """Return, for each pair of rows, the largest ratio between their entries in the same column.
+
+    The larger entry is always divided by the smaller one.
 
     Args:
         weights: Array of shape (N, K), the weights or probabilities. Zeros are replaced by a tiny number (`ZERO`).

@@ -104,8 +104,8 @@ def _certify_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> t
         epsilon: Exact epsilon per km.
 
     Returns:
-        The first few failures, the number of streets that fail, the number of inequalities that were decided with exact
-        integers, and the largest epsilon that any street requires, with the street's ends.
+        Four values: the first few failures; the number of failing streets; the number of inequalities decided with
+        exact integers; and the largest epsilon required by any street, with the street's ends.
     """
     ratios = max_ratios(weights, region.simplices)
     factors = [1 + street_growth(epsilon, km, region.steps) for km in region.km.tolist()]
@@ -185,13 +185,13 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
 
 
 def max_snapping_epsilon(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
-    """Return the epsilon that a release over a region satisfies if positions are snapped for the claimed epsilon.
+    """Return the epsilon that a release over a region satisfies with the snapping curve of the claimed epsilon.
 
     On a plane, this is the certificate's ``worst``. On streets, positions are snapped according to the curve given by
     :func:`privopt_metric_dp.region.snap_to_region.far_share`, which depends only on the claimed epsilon. The result is
     then the largest |dz_k / dx| / min z_k over the pieces of all streets, rounded up, where z_k is the probability of
-    output k at distance x from one end of a street. It may be much larger than the certificate's ``worst``, which is
-    computed for the curve that fits the weights best.
+    output k at distance x from one end of a street. It may be much larger than the certificate's ``worst``, which
+    assumes the curve that fits the weights best.
 
     Args:
         weights: Array of shape (N, K) and type uint64, with one row per vertex.
@@ -211,7 +211,7 @@ def max_snapping_epsilon(weights: Unsigned, region: Region, epsilon: Fraction) -
 
 
 def find_steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int]) -> int:
-    """Return the index of the output whose probability changes most, in relative terms, around a pair of vertices.
+    """Return the index of the output whose probability has the largest relative change near a pair of vertices.
 
     On a plane, the relative change is the largest |grad z_k| / min z_k over all triangles that contain both vertices,
     where z_k is the probability of output k. On streets, it is the ratio between the weights at the two vertices.
@@ -242,11 +242,11 @@ def find_steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int
 def _max_street_slope(growth: Fraction, km: float, steps: int, epsilon: Fraction) -> Fraction:
     """Return the largest |dz / dx| / z on a street, where z is the probability of an output at distance x from one end.
 
-    Each half of the street is divided into ``steps`` pieces, on which z is linear. Let x be 0 at the end where z is
-    smaller, and scale z so that it is 1 there. Number the pieces of the first half from 0. Let t = epsilon km / (2 n),
-    and let a be the value of :func:`street_growth`. On piece j, z starts at 1 + growth ((1 + t)^j - 1) / a and rises at
-    the rate growth (1 + t)^j epsilon / a. The ratio of rate to value is largest on the last piece if growth <= a, and
-    on the first piece if growth > a. In the second half of the street, the ratio is smaller.
+    Each half of the street is divided into n pieces, on which z is linear. Let x be 0 at the end where z is smaller,
+    and scale z so that it is 1 there. Number the pieces of the first half from 0. Let t = epsilon km / (2 n), and let a
+    be the value of :func:`street_growth`. On piece j, z starts at 1 + growth ((1 + t)^j - 1) / a and rises at the rate
+    growth (1 + t)^j epsilon / a. The ratio of rate to value is largest on the last piece if growth <= a, and on the
+    first piece if growth > a. In the second half of the street, the ratio is smaller.
 
     Args:
         growth: The larger of the two probabilities divided by the smaller one, minus 1.
@@ -305,8 +305,8 @@ def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple
         epsilon: Exact epsilon per km.
 
     Returns:
-        The first few failures, the number of triangles that fail, the number of inequalities that were decided with
-        exact integers, and the largest epsilon that any triangle requires, with two of the triangle's corners.
+        Four values: the first few failures; the number of failing triangles; the number of inequalities decided with
+        exact integers; and the largest epsilon required by any triangle, with two of the triangle's corners.
     """
     corners = region.vertices[region.simplices]
     sides = np.ascontiguousarray(corners[:, 1:] - corners[:, :1])  # AB and AC

@@ -31,10 +31,10 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
     Attributes:
         weighted: Array of shape (N, K), the prior times the cost, p_i c_ik, in ``unit``.
         unit: Unit of the loss, e.g. ``"km"``.
-        doubt: Function that returns bounds on the errors of ``weighted``, or None if no bounds are known. An entry's
-            exact value is the prior times the exact cost in the files. The function returns two arrays. The first, of
-            shape (N,), bounds how far the entries of each row exceed their exact values. The second, of shape (N, K)
-            or (N, 1), bounds how far entries fall short of their exact values.
+        doubt: Function that bounds the errors of ``weighted``, or None if no bounds are known. An entry's exact value
+            is the prior times the exact cost in the files. The function returns two arrays: upper bounds on how far the
+            entries of each row exceed their exact values, shape (N,), and upper bounds on how far entries fall short of
+            them, shape (N, K) or (N, 1).
     """
 
     weighted: Floats

@@ -1,10 +1,10 @@
 """Optimal remapping of outputs, which is post-processing and costs no privacy (Chatzikokolakis et al., PoPETs 2017).
 
-A recipient who sees output k and knows the prior p minimises the expected loss by replacing k with another output y.
-This y minimises the sum over records i of p_i z_ik c_iy, where z_ik is the probability of output k for record i, and
-c_iy is the cost of output y for record i. Since y depends only on k, releasing y directly costs no
-privacy. The columns of all outputs that are replaced by y are added as integer weights, so every inequality between two
-rows still holds. Outputs that are no longer released remain as columns of zeros.
+Let p_i be the prior of record i, z_ik the probability of output k for record i, and c_iy the cost of output y for
+record i. A recipient who sees output k and knows the prior minimises the expected loss by replacing k with the output y
+for which the sum over i of p_i z_ik c_iy is smallest. Since y depends only on k, releasing y directly costs no privacy.
+The columns of all outputs that are replaced by y are added as integer weights, so every inequality between two rows
+still holds. Outputs that are no longer released remain as columns of zeros.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     def over_time(
         self, problem: MetricInstance[D], release: MatrixRelease, result: Result, reports: int
     ) -> Mapping[str, Any] | None:
-        """Return how accurately an attacker can locate a person from up to ``reports`` reports about one place.
+        """Return quantiles of an attacker's error after observing up to ``reports`` reports about one place.
 
         The attacker guesses the record with the largest likelihood given all reports. The result contains quantiles of
         the distance from the guess to the true place. Returns None unless the release has exactly one row per record.
@@ -230,8 +230,8 @@ class MetricMechanism(MatrixWords[D]):
         """Load the records, distances, costs and prior of a problem.
 
         Raises:
-            InputError: The files contain faults, or the problem asks for chosen outputs but the mechanism cannot choose
-                them.
+            InputError: The files contain faults, or the problem requests a choice of outputs that the mechanism does
+                not support.
         """
         outputs = getattr(declared, "outputs", None)
         if outputs is not None and outputs.choose is not None and not self.chooses:
@@ -310,7 +310,7 @@ class MetricMechanism(MatrixWords[D]):
         return None
 
     def privacy(self, problem: MetricInstance[D], method: str) -> MatrixConstraint:
-        """Return the privacy notion that the problem names, for its required pairs."""
+        """Return the problem's privacy notion, applied to its required pairs."""
         keys = cast("MetricProblem", problem.declared).privacy
         constraint: MatrixConstraint = registry().kind("notion", keys.kind).load().from_keys(keys, problem.whole)
         return constraint

@@ -143,7 +143,7 @@ class TraceDP(MetricDP):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return sentences that say which parts of the guarantee ``verify`` checks, and which parts it does not.
+        """Return sentences that explain what ``verify`` checks about the guarantee, and what it does not check.
 
         The sentences for metric DP come first. They are followed by sentences about the noise in tests, and about the
         number and times of reports, which are public.

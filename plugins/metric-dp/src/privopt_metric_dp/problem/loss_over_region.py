@@ -82,11 +82,11 @@ class Spread:
     def sum_costs(self, size: int, cost: Callable[[slice], Floats]) -> Floats:
         """Return, for each vertex and output, the mean of the snapping probability times the cost; shape (N, K).
 
-        Entry (c, k) is E[lambda_c(X) c(X, k)] for a random position X, where lambda_c(X) is the probability that X is
-        snapped to vertex c, and c(X, k) is the cost of reporting output k at X.
+        C_ck is the mean of lambda_c(X) c(X, k) over the position X of a random person. Here lambda_c(X) is the
+        probability that X is snapped to vertex c, and c(X, k) is the cost of reporting output k at X.
 
         Args:
-            size: The number of vertices N.
+            size: The number of vertices N. The returned array has the shape (N, K).
             cost: A function that takes a slice of B points and returns an array of shape (B, K) with the cost of each
                 output at these points.
         """
@@ -156,8 +156,8 @@ def _length_shares(lengths: Floats) -> Floats:
 def _spread_over_plane(region: Plane, *, geographic: bool) -> Spread:
     """Return the uniform distribution over a triangulated plane, by area.
 
-    If the plane is a map projection, areas are measured on the earth.
-    Radon's seven-point rule is applied to each triangle, or to equal parts of it if there are few triangles.
+    If the plane is a map projection, areas are measured on the earth. Radon's seven-point rule is applied to each
+    triangle, or to equal parts of it if there are few triangles.
 
     Args:
         region: The triangulated plane, with vertices in millimetres.

@@ -189,7 +189,7 @@ def _read_geojson(points: File, texts: Sequence[str]) -> tuple[pl.DataFrame, Flo
 
     Returns:
         A frame with a text column for each property, and an array of shape (N, 2) with latitudes and longitudes in
-        degrees, which are NaN for geometries that are not points.
+        degrees. Geometries other than points have NaN coordinates.
 
     Raises:
         InputError: The file is not a FeatureCollection of points in degrees.
