@@ -28,7 +28,7 @@ LARGEST_BYTES: Final = 2**31
 
 @frozen(kw_only=True)
 class Terms:
-    """The public parameters of a round, which the server announces.
+    """The public parameters that the server announces for a round.
 
     Attributes:
         epsilon: The program's epsilon per unit of distance, slightly smaller than the promised one.

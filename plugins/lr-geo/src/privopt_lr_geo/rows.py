@@ -66,7 +66,7 @@ def steady_exp(x: Floats) -> Floats:
 
 @frozen(kw_only=True, eq=False)
 class ColumnWeights:
-    """The column weights that the server publishes in the exact method, from which users compute their rows.
+    """The column weights that the server publishes in the exact method. Users compute their rows from them.
 
     Attributes:
         weights: (N,) The non-negative weight x of each column.

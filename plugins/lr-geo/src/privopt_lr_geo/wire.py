@@ -106,7 +106,7 @@ class UploadRound:
 
         Returns:
             The status and body of the response. The status is ACCEPTED on success, BAD_REQUEST for a malformed package,
-            CONFLICT if the client already sent a different package, and FORBIDDEN if the round accepts no more packages.
+            CONFLICT if the client already sent a different package, and FORBIDDEN once the round accepts no more.
         """
         try:
             # Packages are parsed before the lock is taken. A large package takes long, and others would have to wait.
@@ -336,7 +336,7 @@ def _make_handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHa
                 self._receive_package(name, int(length))
 
         def _receive_package(self, name: str, size: int) -> None:
-            """Receive a package of the stated size and respond, if the limit on bytes being received allows it.
+            """Receive a package and respond, or refuse it if too many bytes are being received.
 
             Args:
                 name: The client's random name.

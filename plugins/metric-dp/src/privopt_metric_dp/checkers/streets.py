@@ -107,7 +107,7 @@ class Streets:
         return [(a, b, float(km), low(factor)) for a, b, km, factor in self.pieces]
 
     def rate(self, excess: float) -> float:
-        """Return the smallest epsilon, times a piece's length, that allows the ratio 1 + ``excess`` along the piece.
+        """Return the smallest value of epsilon times length for which a piece allows the ratio 1 + ``excess``.
 
         The ratio is that between an output's weights in the rows of the piece's two ends. The result is 2 n t, where t
         solves ``excess`` = 2 ((1 + t)^n - 1) and n is :data:`STEPS_PER_HALF` (docs/guide/everywhere.md).

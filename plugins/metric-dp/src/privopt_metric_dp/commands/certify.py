@@ -1,4 +1,4 @@
-"""The ``privopt certify`` command, which computes the least epsilon that any given probability matrix satisfies."""
+"""The ``privopt certify`` command, which computes the smallest epsilon that a given probability matrix satisfies."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ def _is_at_most(large: int, small: int, exponent: Fraction) -> bool:
 
 
 def _decide_pair(row_a: Unsigned, row_b: Unsigned, exponent: Fraction, lower: float) -> tuple[list[int], int]:
-    """Decide the inequalities between two rows of weights in all columns.
+    """Decide, for every column, whether the privacy inequalities between two rows of weights hold.
 
     Args:
         row_a, row_b: Arrays of shape (K,), the weights in the two rows.

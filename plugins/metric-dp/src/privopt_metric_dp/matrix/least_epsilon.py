@@ -43,7 +43,7 @@ further candidates."""
 
 @frozen(kw_only=True)
 class ExactDistances:
-    """Exact distances of pairs of records, for distances that no double represents exactly.
+    """The exact distances of pairs of records, which may not be representable as doubles.
 
     Attributes:
         above: Array of shape (P,), upper bounds on the distances of the P pairs as doubles.

@@ -212,7 +212,7 @@ class MetricMechanism(MatrixWords[D]):
     """
 
     def takes(self, role: str, name: str) -> bool:
-        """Return whether the mechanism supports a registered kind.
+        """Return whether the mechanism supports a registered kind of distance, loss or privacy notion.
 
         All kinds of distance and loss are supported. Privacy notions other than metric DP are supported if the
         mechanism has a method that works for any notion.

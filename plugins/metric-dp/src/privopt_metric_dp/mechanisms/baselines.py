@@ -139,9 +139,9 @@ class PlanarLaplace(_ClosedForm):
     kit = "privopt_metric_dp.kit.profiles:PLANAR"
 
     def takes(self, role: str, name: str) -> bool:
-        """Return whether the mechanism supports a registered kind.
+        """Return whether the mechanism supports a registered kind of distance, loss or privacy notion.
 
-        The only kinds of distance that it supports are straight-line and great-circle distances.
+        The only supported kinds of distance are straight-line and great-circle distances.
 
         Args:
             role: "distance", "loss" or "notion".

@@ -107,7 +107,7 @@ class RegionVertices:
 
 @frozen(kw_only=True)
 class DistanceKind(ABC):
-    """A kind of distance between records, which a problem file selects by the key ``kind`` in ``[distance]``.
+    """A kind of distance between records, selected by the key ``kind`` in ``[distance]``.
 
     Attributes:
         kind: The name of the kind in problem files.
@@ -199,7 +199,7 @@ class PerKm:
 
 @frozen(kw_only=True)
 class LossKind(ABC):
-    """A kind of loss, which a problem file selects by the key ``kind`` in ``[utility]``.
+    """A kind of loss, selected by the key ``kind`` in ``[utility]``.
 
     All kinds have the keys ``prior``, ``remap`` and ``per_km``.
 
@@ -288,7 +288,7 @@ def _check_epsilon(value: Fraction) -> str | None:
 
 @frozen(kw_only=True)
 class MetricNotion:
-    """A privacy notion for records in a metric space, which a problem file selects by ``kind`` in ``[privacy]``.
+    """A privacy notion for records in a metric space, selected by the key ``kind`` in ``[privacy]``.
 
     Attributes:
         kind: The name of the notion in problem files.
