@@ -239,7 +239,7 @@ def _explorer_data(problem: LRGeoInstance, release: LRGeoRelease, central: bool)
     Args:
         problem: The problem with its users.
         release: The release with the users' rows.
-        central: Whether users have individual matrices, in which case their LR sets are marked.
+        central: Whether users have individual matrices. If so, their LR sets are marked.
     """
     data, users = problem.data, problem.users
     placed, loss = _place_layouts(data), "average loss"

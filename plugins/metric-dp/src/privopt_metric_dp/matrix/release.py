@@ -418,7 +418,8 @@ class MatrixRelease(Release):
             Array of shape (K,), the record indices in ascending order.
 
         Raises:
-            DoesNotHoldError: The outputs are not the declared number of distinct records, in the order of the records.
+            DoesNotHoldError: The number of outputs differs from the declared one, or the outputs are not distinct
+                records in the order of the records.
         """
         # Only the declared records can be outputs, and they come first. With a region, further vertices follow them.
         row_by_id = {name: row for row, name in enumerate(whole.records.ids[: len(whole.outputs)])}

@@ -351,7 +351,7 @@ def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floa
         tau: The slack, as a fraction of epsilon.
 
     Returns:
-        Array of shape (N, K), the new rows; and the largest fraction of a new row that is added mass.
+        Array of shape (N, K), the new rows; and the largest fraction of any new row that is added mass.
     """
     # Coarse rounds raise entries to the closure and normalise rows, until all sums are within 1 % of 1.
     for remaining_rounds in reversed(range(_COARSE_ROUNDS)):
@@ -410,7 +410,7 @@ def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[
         tau: The slack, as a fraction of epsilon.
 
     Returns:
-        Array of shape (N, K), the new rows; and the largest fraction of a new row that is added mass.
+        Array of shape (N, K), the new rows; and the largest fraction of any new row that is added mass.
     """
     sums = z.sum(axis=1)
     if _max_drift(sums, graph) <= tau / 4:

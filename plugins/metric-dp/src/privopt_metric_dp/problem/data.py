@@ -191,7 +191,7 @@ def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space
         None. In a region, losses are computed for all vertices, beginning with the declared records.
 
     Raises:
-        InputError: Faults have been recorded that prevent the next step from running.
+        InputError: Recorded faults prevent the next step from running. The error reports all of them.
     """
     distance, listed, file = problem.distance, problem.outputs, gather.file
     # Whether the outputs are the records, as they are until outputs have been chosen among the records.
