@@ -41,7 +41,7 @@ class Effort:
     def settings(self) -> hypothesis.settings:
         """Return the Hypothesis settings for this effort.
 
-        They set no deadline, because the kit has its own clock. They also set no database of earlier failures.
+        Deadlines are turned off, because the kit has its own time limit. So is the database of earlier failures.
         """
         # Health checks are off, because solving a problem takes longer than Hypothesis expects an example to take.
         return hypothesis.settings(

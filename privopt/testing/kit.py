@@ -89,7 +89,7 @@ def conformance(
 
 
 def _xfail_marks(method: str, check: str, failures: Mapping[str, str]) -> list[Any]:
-    """Return a test's pytest marks: a strict xfail mark if the test is expected to fail, or no marks if it is not.
+    """Return a test's pytest marks: a strict xfail mark if the test is expected to fail, and none otherwise.
 
     Args:
         method: The method under trial.
@@ -110,10 +110,10 @@ def _xfail_marks(method: str, check: str, failures: Mapping[str, str]) -> list[A
 
 
 def _end_test(result: CheckResult, subject_name: str) -> None:
-    """End a pytest test with its check's outcome: fail or skip with the check's reason, or return if the check passed.
+    """Fail or skip the current pytest test with the check's reason, or return if the check passed.
 
     If the check is not applicable, the test is skipped with a message that says so, because pytest and JUnit XML have
-    no separate status for that.
+    no separate status for inapplicable tests.
 
     Args:
         result: The result of the check.

@@ -1,8 +1,8 @@
-"""A recorder for calls to :mod:`privopt.numbers.noise` during a test, which can also replace the noise.
+"""Record calls to :mod:`privopt.numbers.noise` during a test, and optionally replace the noise.
 
-A check can have the noise drawn as usual or at another scale. It can also answer each call, that is, choose the noisy
-values that the call returns. The release is then a deterministic function of its input, so a check can see whether
-anything other than the noisy values depends on the secret.
+A check can have the noise drawn as usual, or at another scale. It can also supply the noisy values that each call
+returns. The release is then a deterministic function of its input, so any further difference between two inputs' runs
+shows that something other than the noisy values depends on the secret.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def watch_noise(answer: Answer | None = None, factor: Fraction = Fraction(1)) ->
 
 
 def answer_truthfully(calls: Sequence[Call], query: Query) -> Sequence[Any]:
-    """Return the query's true values, without noise, whatever the earlier ``calls`` were."""
+    """Return the query's true values, without noise. The earlier ``calls`` are ignored."""
     return list(query.values.tolist())
 
 
@@ -173,8 +173,8 @@ def shift_one_call(call: int, signs: tuple[int, int], *, scales: int, more: int)
         signs: The directions of the shift, +1 or -1, for values with even indices and for values with odd indices.
         scales: The size of the shift, as a multiple of the call's noise scale. For Gaussian noise, the standard
             deviation is used instead of the scale.
-        more: An absolute amount by which the shift is larger. If it is not 0, the shift also grows by twice the call's
-            largest absolute value.
+        more: An amount that is added to the size of the shift. If it is not 0, twice the call's largest absolute value is
+            added as well.
     """
 
     def answer(calls: Sequence[Call], query: Query) -> Sequence[Any]:

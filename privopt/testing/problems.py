@@ -1,6 +1,6 @@
 """Generated problems, each with a problem file, the files that it names, and the secrets that must not leak.
 
-A problem consists of text and bytes, as a user would supply them, so that tests run the same code as the command line.
+A problem is stored as the text and bytes that a user would supply, so that tests run the same code as the command line.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class GeneratedProblem:
 
     Attributes:
         toml: The text of the problem file.
-        files: The contents of the files that the problem file names, by file name.
+        files: The contents of the files to which the problem file refers, by file name.
         secrets: Byte strings from the secret inputs that the mechanism must not publish, that is, write to a file
             outside ``private/``. Each must be too long to occur by chance, for example seven digits or letters.
         facts: Further data about the problem that the profile's functions need, by name.
@@ -89,7 +89,7 @@ class GeneratedProblem:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """A hashable key that is the same for equal problems."""
+        """A hashable key. Equal problems have equal keys."""
         return self.toml, tuple(sorted(self.files.items()))
 
     def tables(self) -> dict[str, Any]:

@@ -34,12 +34,12 @@ def _flatten(values: ArrayLike) -> NDArray[Any]:
 
 @frozen(kw_only=True, eq=False)
 class Query:
-    """The quantities to which a mechanism adds noise in one call.
+    """The values to which a mechanism adds noise in one call.
 
     Attributes:
         name: A description for messages, such as ``"counts of level 2"``.
-        values: The true quantities before noise, of any shape.
-        scale: The exact scale of the noise that is added to each quantity: the scale of Laplace or double geometric
+        values: The true values before noise is added, of any shape.
+        scale: The exact scale of the noise that is added to each value: the scale of Laplace or double geometric
             (discrete Laplace) noise, or the variance of Gaussian noise.
         sensitivity: The L1 sensitivity that the mechanism assumes or, for Gaussian noise, the squared L2 sensitivity.
             None if the mechanism does not state it for this call alone.
@@ -69,8 +69,8 @@ class Profile:
     mechanism loaded it.
 
     Attributes:
-        problems: A Hypothesis strategy for small, valid problems, nearly all of which are feasible. In every choice the
-            simplest alternative must come first, so that failures shrink.
+        problems: A Hypothesis strategy for small, valid problems, nearly all of which are feasible. Every choice must
+            list its simplest alternative first, so that Hypothesis can shrink failures.
         examples: Problems that are solved at every effort in addition to those drawn, such as the project's
             ``example.toml`` (:func:`privopt.testing.examples_near`) and problems for which an iterative method needs
             several rounds.
@@ -97,8 +97,8 @@ class Profile:
             such problem. The stricter problem's loss must not be lower.
         variants: Functions, by the variant's name: ``"relabelling"``, ``"reordering"`` or ``"units"``. Each takes a
             problem and a random generator, and returns an equivalent problem, or None if there is none.
-        nothing_near: A function that returns a similar problem without required pairs of secrets, or None if there is
-            no such problem. The mechanism must refuse it, or the certificate must not hold.
+        nothing_near: A function that returns a similar problem in which no pair of secrets is protected, or None if
+            there is no such problem. The mechanism must reject it, or its certificate must not hold.
         best_known: ``(problem, result) -> objective``: the objective of some release that satisfies the guarantee and
             was found by other means, such as brute force. It is compared with the stated bound. ``result`` states the
             method and the unit.
@@ -126,7 +126,7 @@ class Profile:
 
     @variants.validator
     def _check_variant_names(self, _: object, variants: Mapping[str, object]) -> None:
-        """Raise a UsageError for an unknown variant name, because its check would otherwise be skipped silently."""
+        """Raise a UsageError for an unknown variant name, for which no check would run."""
         if unknown := sorted(variants.keys() - VARIANTS):
             raise UsageError(f"Profile.variants: names must be among {', '.join(sorted(VARIANTS))}, got {unknown[0]!r}")
 

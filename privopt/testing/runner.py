@@ -87,7 +87,7 @@ class CheckResult:
 
 
 class _TimeOverError(BaseException):
-    """Raised when a check's time is up. It is not a subclass of Exception, so that Hypothesis does not catch it."""
+    """Raised when a check has no time left. It is not a subclass of Exception, so that Hypothesis does not catch it."""
 
 
 def _run_example(

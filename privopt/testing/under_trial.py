@@ -128,7 +128,7 @@ class Run:
 
 @frozen(kw_only=True)
 class _Recorder(Registered):
-    """A registry entry for a mechanism whose ``solve`` records its problem and its release.
+    """A registry entry that loads a mechanism whose ``solve`` records its problem and its release.
 
     Attributes:
         mechanism_class: The class under trial.
@@ -323,10 +323,10 @@ class Subject:
 
         Args:
             problem: The problem to solve.
-            fresh: A part of the cache key. Another value gives a new run on the same problem.
-            written: Whether to write the release and read it back. If False, the run ends after certification, takes
-                half the time and may have no folder. This suits checks that use only the release and its result, and
-                that discard failed runs.
+            fresh: A part of the cache key. Pass a new value to force a new run on the same problem.
+            written: Whether to write the release and read it back. If False, the run ends after certification. It then
+                takes half the time, and may have no folder. Checks can pass False if they use only the release and its
+                result, and discard failed runs.
             compared: Whether to compare the problem after the solve with a copy made before it (:attr:`Run.changed`).
             options: Options for :class:`privopt.run.task.Options`.
         """
@@ -345,7 +345,7 @@ class Subject:
         return earlier_run
 
     def _forget_oldest(self) -> None:
-        """Remove the least recently used quarter of the cached runs, together with their folders."""
+        """Remove the least recently used quarter of the cached runs, and delete their folders."""
         # The runs are in order of use, the oldest first (see run). Each run's folder lies alone in its parent folder.
         for key in list(self._runs)[: MAX_KEPT_RUNS // 4]:
             shutil.rmtree(self._runs.pop(key).folder.parent, ignore_errors=True)

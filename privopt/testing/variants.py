@@ -116,10 +116,10 @@ def secret_files(declared: AttrsInstance) -> list[str]:
 def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chance: random.Random) -> Iterator[Variant]:
     """Yield variants of a problem in which the secret tables are written in another order or format.
 
-    The first is the profile's ``"reordering"`` variant, if that changes only secret files. The second has the rows
-    sorted by size. It is omitted if the profile's variant returns None, because the order then matters. It is also
-    omitted if the problem has arrays, which might have to be reordered too. The third has the same rows in another CSV
-    format.
+    1. The profile's ``"reordering"`` variant. It is omitted if it changes files that are not secret.
+    2. The rows sorted by size. This variant is omitted if the profile's variant returns None, because the order then
+       matters. It is also omitted if the problem has arrays, which might have to be reordered too.
+    3. The same rows in another CSV format.
 
     Args:
         profile: The mechanism's profile.

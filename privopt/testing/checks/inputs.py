@@ -56,10 +56,9 @@ class FaultyProblem:
 
 @check("bad-input", needs=default_method_only)
 def bad_input(trial: Trial) -> None:
-    """Check that bad input raises a PrivoptError that names the key or the file, and that nothing is written.
+    """Check that bad input raises a PrivoptError naming the faulty key or file, and that nothing is written.
 
-    Each bad input differs from a valid problem by one change. Unless the effort is full, a random selection of changes
-    is tried.
+    Each bad input is a valid problem with one change. Below full effort, only a random selection of changes is tried.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -91,7 +90,7 @@ def _select_cases(cases: Sequence[FaultyProblem]) -> list[FaultyProblem]:
 
 
 def _check_refused(trial: Trial, case: FaultyProblem) -> None:
-    """Fail if a faulty problem is solved, or is refused with an unhelpful error.
+    """Fail if a faulty problem is solved, or is rejected with an unhelpful error.
 
     Args:
         trial: One example of the check.
@@ -142,10 +141,10 @@ def make_faulty_problems(
 
 
 def _break_file(name: str, contents: bytes, secret: bool) -> Iterator[tuple[str, bytes, bool]]:
-    """Yield corruptions of a file as triples: a description, the new contents, and whether they are certainly invalid.
+    """Yield corruptions of a file as triples: a description, the new contents, and whether they must be rejected.
 
-    An empty ``.txt`` file can be valid. A secret table without rows can be valid too, because refusing it would reveal
-    that the table is empty.
+    Some corrupted contents can be valid: an empty ``.txt`` file, and a secret table without rows. Rejecting the latter
+    would reveal that the table is empty.
 
     Args:
         name: The name of the file.
@@ -247,7 +246,7 @@ def _is_numeric(members: tuple[Any, ...]) -> bool:
 
 
 def _wrong_values(members: tuple[Any, ...]) -> Iterator[Any]:
-    """Yield values that are not valid for any of the types that a key accepts (``members``)."""
+    """Yield values that are invalid for all of the types that a key accepts (``members``)."""
     # Literal[...] and tuple[...] count as Literal and tuple, whatever their arguments are.
     kinds = {get_origin(member) or member for member in members}
     tables = any(attrs.has(member) and member is not File for member in members)

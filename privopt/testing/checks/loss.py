@@ -19,7 +19,7 @@ SUM_TOLERANCE: Final = 1e-9
 
 
 def is_same_sum(first: float, second: float) -> bool:
-    """Return whether two numbers agree up to the rounding errors of summation in different orders."""
+    """Return whether two sums agree up to the rounding errors caused by different orders of summation."""
     return abs(first - second) <= SUM_TOLERANCE * max(1.0, abs(first), abs(second))
 
 
@@ -55,9 +55,10 @@ def objective_reported(trial: Trial) -> None:
 
 @check("lower-bound")
 def lower_bound(trial: Trial) -> None:
-    """Check the stated bound against the objective of a private release found by the profile's ``best_known``.
+    """Check that the stated bound is consistent with the objective that the profile's ``best_known`` attains.
 
-    A lower bound above this objective is false. If the objective is maximised, an upper bound below it is false.
+    ``best_known`` returns the objective of a private release that was found by other means. A lower bound above this
+    objective is wrong. If the objective is maximised, an upper bound below it is wrong.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -96,7 +97,7 @@ def loss_tolerance(subject: Subject, *values: float) -> float:
 
 
 def _has_stricter(subject: Subject) -> str | None:
-    """Return why a problem's loss cannot be compared with that of a stricter problem; None if it can."""
+    """Return the reason why no stricter problem's loss can be compared, or None if one can be."""
     if subject.noisy:
         return Elsewhere("the loss depends on the noise drawn")
     return require_field("stricter")(subject)
@@ -133,7 +134,7 @@ def loss_monotone(trial: Trial) -> None:
 
 
 def _quiet_loss(trial: Trial, problem: GeneratedProblem, **options: Any) -> float:
-    """Solve a problem with all noise set to 0, so that the result is not random, and return the loss.
+    """Solve a problem with all noise set to 0, which makes the result deterministic, and return its loss.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -192,11 +193,11 @@ def _check_variant(name: str, summary: str, min_examples: int = 15) -> None:
     Args:
         name: The name of the variant in ``Profile.variants``, which is also the check's name.
         summary: The check's docstring.
-        min_examples: The number of problems to draw even if the check's time is up.
+        min_examples: The minimum number of problems to draw, even if the check runs out of time.
     """
 
     def find_reason(subject: Subject) -> str | None:
-        """Return why the check cannot run on the method under trial; None if it can."""
+        """Return the reason why the check cannot run on the method under trial, or None if it can."""
         return None if name in subject.profile.variants else f"the profile has no variant {name!r}"
 
     def check_variant(trial: Trial) -> None:

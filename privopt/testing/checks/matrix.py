@@ -141,7 +141,7 @@ def epsilon_achieved(trial: Trial) -> None:
 
 @check("sampler", version=2, of={"matrix", "sampler"}, share=0.3)
 def sampler(trial: Trial) -> None:
-    """Check that samples follow the certified weights, and that their order reveals nothing.
+    """Check that samples occur as often as the certified weights state, and in an order that looks random.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -207,7 +207,7 @@ def channel_of_weights(trial: Trial) -> None:
 
 @check("verify-catches-rows", of={"matrix"}, share=0.3)
 def verify_catches_rows(trial: Trial) -> None:
-    """Check that verify rejects a matrix in which one record's row was changed to give one output with certainty.
+    """Check that ``privopt verify`` rejects a matrix in which one record's row was changed to give a certain output.
 
     The other row of a required pair is unchanged, so the pair violates the privacy constraint.
 

@@ -70,7 +70,7 @@ def neighbours_of(trial: Trial, problem: GeneratedProblem, limit: int = MAX_NEIG
 
 
 def format_changes(problem: GeneratedProblem, neighbour: GeneratedProblem) -> str:
-    """Return the first six lines in which a neighbour differs from its problem, for messages.
+    """Return the first six lines in which a neighbour differs from its problem, for use in messages.
 
     If no corresponding lines differ, for instance because lines were only added, the whole neighbour is returned.
     """
@@ -106,7 +106,7 @@ def _record_calls(subject: Subject, problem: object, answer: Answer = answer_tru
 
 
 def _adds_noise(subject: Subject) -> str | None:
-    """Return why the sensitivity cannot be checked for the method under trial; None if it can."""
+    """Return the reason why the method's sensitivity cannot be checked, or None if it can be."""
     if subject.profile.probabilities is not None:
         return Elsewhere("it chooses an outcome, whose distribution is known: see the check exact-epsilon")
     return has_neighbours(subject)
@@ -203,15 +203,17 @@ def _check_budget(
     answer: Answer | None = None,
     remark: str = "",
 ) -> bool:
-    """Fail if the privacy loss for a neighbour exceeds the budget; return whether any neighbour has different values.
+    """Fail if the privacy loss for any neighbour exceeds the budget.
+
+    Return whether any neighbour's noise calls can be told apart from the problem's.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
         problem: The problem.
         calls: The noise calls for the problem, with their true values.
         neighbours: The problem's neighbours.
-        answer: A function that returns the noisy values for the neighbours' calls; None to get the neighbours' queries
-            as usual (:func:`queries_of`).
+        answer: A function that returns the noisy values for the neighbours' calls; None to use the neighbours'
+            ordinary queries (:func:`queries_of`).
         remark: A prefix for the failure message, such as a note on how the noise was shifted; may be empty.
     """
     subject = trial.subject
@@ -291,8 +293,9 @@ def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificat
     The own-scale check needs this fraction, because a mechanism that spends less than its budget can still be private
     at half the noise scale.
 
-    If the certificate states that more than half was used, the result is 1. If it states less, the result is the
-    greater of two fractions of the budget: the certified one, and the largest privacy loss for a few neighbours.
+    If the certificate states that more than half was used, the result is 1. Otherwise, it is the larger of two
+    fractions of the budget: the one that the certificate states, and the largest privacy loss found for a few
+    neighbours.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

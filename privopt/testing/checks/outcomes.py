@@ -38,7 +38,7 @@ If an outcome is more likely than this, draws reveal too little."""
 
 
 def _can_draw(subject: Subject) -> str | None:
-    """Return why the method's outcomes cannot be drawn and compared with a stated distribution; None if they can.
+    """Return the reason why outcomes cannot be compared with a stated distribution, or None if they can be.
 
     The reason's type is ``Elsewhere`` if the check does not apply to the method under trial at all.
     """
@@ -53,9 +53,9 @@ def _can_draw(subject: Subject) -> str | None:
 def drawn_as_stated(trial: Trial) -> None:
     """Check that outcomes occur as often as the profile's distribution states, using a binomial test for each outcome.
 
-    A problem counts only if the test would detect draws made at some multiple of its epsilon. For some problems, no
-    multiple would be detected: if one outcome is nearly certain, or all are equally likely, the distribution hardly
-    depends on epsilon.
+    The example is skipped if the test has no power, that is, if it would not detect outcomes drawn at any of several
+    multiples of epsilon. This happens if the distribution hardly depends on epsilon, because one outcome is nearly
+    certain or all outcomes are equally likely.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -136,7 +136,7 @@ def _distribution_at(subject: Subject, problem: GeneratedProblem, factor: float)
 
 
 def _visible_multiple(trial: Trial, problem: GeneratedProblem, probabilities: NDArray[np.float64]) -> float:
-    """Return the smallest multiple of epsilon that the test would detect in nine of ten cases.
+    """Return the smallest multiple of epsilon that the test would detect with probability 0.9.
 
     Only the multiples in :data:`FACTORS` are considered. If the test would detect none of them, the result is infinity.
 

@@ -1,8 +1,8 @@
 """A check on the noise that a release of counts states in its ``channel()``.
 
-The reach for a probability is the absolute value that the noise exceeds with at most that probability. Estimates derive
-the widths of their intervals from the stated reach. If it were too small, the intervals would miss the true value too
-often.
+The reach for a probability p is a bound that the noise's absolute value exceeds with probability at most p. The
+confidence intervals of estimates are computed from the stated reach. If it were too small, they would miss the true
+value too often.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ times.
 def reach(trial: Trial) -> None:
     """Check that drawn noise exceeds the stated reach no more often than the stated probability.
 
-    The reach for a probability p is the number that the absolute noise in a count exceeds with probability at most p.
-    The check uses epsilon 1, because with a large epsilon almost all noise is 0, and even half of the true reach would
-    pass.
+    The reach for a probability p is a bound that the absolute noise in a count exceeds with probability at most p. The
+    check uses an epsilon of 1. With a large epsilon, almost all noise would be 0, so even a stated reach of half the
+    true one would pass.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

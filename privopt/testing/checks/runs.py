@@ -38,9 +38,9 @@ CHILD_TIMEOUT_SECONDS: Final = 600.0
 
 @check("solves", version=4)
 def solves(trial: Trial) -> None:
-    """Check that every valid problem is solved or reported as infeasible, and that no ability is misspelt.
+    """Check that every valid problem is solved or reported as infeasible, and that no optional method is misspelt.
 
-    An ability is an optional method of a mechanism that privopt looks up by name. In the first example, the profile's
+    privopt looks up a mechanism's optional methods (abilities) by name. In the first example, the profile's
     ``examples`` are solved too.
 
     Args:
@@ -61,7 +61,7 @@ def solves(trial: Trial) -> None:
 
 
 def _check_solved(trial: Trial, problem: GeneratedProblem) -> bool:
-    """Return whether a valid problem was solved; fail on any error except infeasibility and refused certification.
+    """Return whether a valid problem was solved. Fail on any error except infeasibility and refused certification.
 
     Args:
         trial: One example of the check.
@@ -108,7 +108,7 @@ def certificate_holds(trial: Trial) -> None:
 
 @check("guarantee-stated", private=True)
 def guarantee_stated(trial: Trial) -> None:
-    """Check that the guarantee in result.json contains the registered kind, the requested epsilon and a statement.
+    """Check that the guarantee in result.json states the registered kind, the requested epsilon and a description.
 
     The epsilon must be exact and have a unit. A run without ``--seed`` must not be marked as seeded.
 
@@ -363,12 +363,13 @@ def evidence(trial: Trial) -> None:
 
 @check("vacuous-guarantee", private=True)
 def vacuous_guarantee(trial: Trial) -> None:
-    """Check that a certificate holds only if some checked condition makes two different inputs hard to distinguish.
+    """Check that no certificate holds without having checked a condition on two different inputs.
 
-    Problems in which no two inputs differ, because all inputs are at distance 0 or there are no neighbours, are exempt.
-    The profile's ``nothing_near`` returns a problem whose inputs differ, but whose guarantee requires nothing of any
-    pair, for example because all inputs are too far apart. Such a problem must be refused, or its certificate must not
-    hold.
+    The check also tries the problem that the profile's ``nothing_near`` returns. Its inputs differ, but its guarantee
+    requires nothing of any pair, for example because all inputs are too far apart. The mechanism must reject such a
+    problem, or its certificate must not hold.
+
+    A problem is exempt if it has no two different inputs: all inputs are at distance 0, or there are no neighbours.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -388,10 +389,10 @@ def vacuous_guarantee(trial: Trial) -> None:
 
 
 def _check_not_vacuous(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
-    """Fail if a run's certificate holds although no checked condition concerns two different inputs.
+    """Fail if a run's certificate holds although no condition on two different inputs was checked.
 
-    A condition on two inputs at distance 0 does not count, because it only says that equal inputs have equally
-    distributed reports.
+    A condition on two inputs at distance 0 does not count. It only says that both inputs' reports have the same
+    distribution.
 
     Args:
         trial: One example of the check.

@@ -36,10 +36,12 @@ class Alike(NamedTuple):
 def required_pairs(subject: Subject, run: Run) -> Alike:
     """Return the pairs of secrets that a run's guarantee must make hard to distinguish, with their distances.
 
-    The pairs come from the first of these that states any: the profile, the problem, the release. If no pairs are
-    stated, a symmetric notion requires all pairs of secrets, at distance 1. A notion that is not symmetric requires no
-    pairs in this case, because it is unknown which secret in a pair is protected. If each user has their own matrix
-    (scope "own-matrix"), the problem's pairs do not apply; a profile can check these matrices with its ``oracle``.
+    The pairs come from the profile, the problem or the release, whichever states pairs first in this order. If none
+    does, a symmetric notion requires all pairs of secrets, at distance 1. A notion that is not symmetric then requires
+    no pairs, because it is unknown which secret in a pair is protected.
+
+    If each user has their own matrix (scope "own-matrix"), the problem's pairs do not apply. A profile can check such
+    matrices with its ``oracle``.
     """
     # Metric problems have ``alike``, which returns pairs and distances. Releases with records may have ``pairs``.
     release, problem_pairs = run.release, getattr(run.problem, "alike", None)
@@ -62,14 +64,14 @@ def required_pairs(subject: Subject, run: Run) -> Alike:
 
 
 def states_direction(subject: Subject) -> str | None:
-    """Return why it is unknown which secret of a pair is protected; None if it is known or the notion is symmetric."""
+    """Return the reason why the protected secret of each pair is unknown, or None if it is known or does not matter."""
     if subject.notion.symmetric or subject.profile.alike is not None:
         return None
     return "its notion is not symmetric, and the profile has no `alike`, which says which secret of a pair is protected"
 
 
 def find_odd_frequency(outcomes: Sequence[T], probabilities: Mapping[T, float]) -> str | None:
-    """Return a sentence about an outcome that is too frequent or too rare; None if there is no such outcome.
+    """Return a sentence about an outcome that is too frequent or too rare, or None if there is no such outcome.
 
     Args:
         outcomes: The outcomes of independent draws.

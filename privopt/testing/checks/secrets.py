@@ -95,7 +95,7 @@ def _find_in_public_files(secret: bytes, folder: Path) -> str | None:
 
 
 def _has_secrets(subject: Subject) -> str | None:
-    """Return why problems for the method under trial have no secret that could leak; None if they have one.
+    """Return the reason why the method's problems have no secret that could leak, or None if they have one.
 
     Problems have secrets if the release contains noise for privacy, or if the profile lists neighbouring inputs.
     """
@@ -140,8 +140,8 @@ def no_secret_leak(trial: Trial) -> None:
 def public_report(trial: Trial) -> None:
     """Check that a report page can be made from a release's folder, and that it does not depend on ``private/``.
 
-    The publisher of a release withholds the ``private/`` folder, so readers make the page without it. If the release
-    has no such folder, there is nothing to compare.
+    The publisher of a release withholds its ``private/`` folder, so readers must be able to make the page without it.
+    If the release has no such folder, the comparison is skipped.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -216,9 +216,9 @@ def unread_columns(trial: Trial) -> None:
 def order_leak(trial: Trial) -> None:
     """Check that public files reveal nothing about the order or format of the secret files.
 
-    The problem is also solved with the rows of its secret files in another order or format. The check fails if a public
-    part is constant for each form of the problem but differs between the forms. The comparison is made twice: with
-    noise drawn as usual, and with all noisy values equal. The runs have no seed, because with a seed the noise may
+    The problem is also solved with the rows of its secret files in another order, or the files in another format. The
+    check fails if a public part is the same in all runs on each form of the problem, but differs between the forms. The
+    comparison is made twice: with noise drawn as usual, and with all noisy values equal. The runs have no seed, because with a seed the noise may
     legitimately be assigned to other rows.
 
     Args:
@@ -409,11 +409,11 @@ def _distant_neighbour(trial: Trial, problem: GeneratedProblem) -> GeneratedProb
 
 
 def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: GeneratedProblem) -> bool:
-    """Compare two inputs' public parts when all noise calls return equal values, and fail if the parts differ.
+    """Fail if two inputs' public parts differ even though all noise calls return the same values for both.
 
     A second run on each input shows whether anything else is random. A difference counts only if it persists over
-    :data:`CONSTANT_RUNS` runs, in which a random difference would disappear. Runs on the two inputs alternate, so that
-    the time of day changes for both.
+    :data:`CONSTANT_RUNS` runs, because a random difference would not. Runs on the two inputs alternate, so that the
+    time of day changes for both.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -464,11 +464,11 @@ def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: Gene
 
 
 def _check_equal_releases(trial: Trial, problem: GeneratedProblem, neighbour: GeneratedProblem) -> None:
-    """Run the pipeline on two neighbours many times, and fail if public parts always differ for equal releases.
+    """Run the pipeline on two neighbours many times, and fail if equal releases always have different public parts.
 
-    A difference between runs with the same release is suspicious. It counts as a finding once each input has
-    :data:`MIN_EQUAL_RELEASES` runs with that release. The runs end early if there is a finding, or if after several
-    runs nothing is suspicious.
+    A difference between two runs with the same release is suspicious. It counts as a finding once each input has
+    :data:`MIN_EQUAL_RELEASES` runs with that release. The runs end early if there is a finding, or if there is no
+    suspicious difference after several runs.
 
     Args:
         trial: One example of the check.
@@ -517,7 +517,7 @@ def _differing_parts(
 
 
 def _first_difference(first: bytes, second: bytes) -> str:
-    """Return a clause for messages that states the first byte at which two files differ, with excerpts of both."""
+    """Return a clause, for use in messages, that states where two files first differ, with excerpts of both."""
     # If one file is the beginning of the other, they differ where the shorter one ends.
     offset = next(
         (n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))

@@ -1,4 +1,4 @@
-"""The choice of events that are most likely to refute a claim on fresh draws, based on draws for two inputs.
+"""Functions that choose, from draws for two inputs, the events most likely to refute a claim on fresh draws.
 
 An event consists of the histogram cells with the greatest likelihood ratios, as in the Neyman-Pearson lemma. The
 histogram can also be over a classifier's scores. DP-Auditorium's testers likewise choose a function on some samples and
@@ -29,7 +29,7 @@ MAX_SHOWN_CELLS: Final = 4
 
 @frozen(kw_only=True, eq=False)
 class Test:
-    """An event to be tested on fresh draws.
+    """A statistical test: an event whose frequency is to be counted in fresh draws.
 
     Attributes:
         view: The partition of all possible outputs into cells, as in a histogram.
@@ -61,7 +61,7 @@ class Test:
 
 
 def propose_tests(first: Table, second: Table, odds: float, delta: float, *, symmetric: bool = True) -> list[Test]:
-    """Return tests whose events probably distinguish two inputs, for all views and directions, best first.
+    """Return tests that are likely to distinguish two inputs, best first, for all views and both directions.
 
     A view is a partition of the outputs into cells, and an event is a set of cells. The first half of the draws
     determines the views and the order of their cells. The second half determines the number of cells in each event.

@@ -134,7 +134,7 @@ class _Candidate:
 
     @property
     def score(self) -> float:
-        """The score of the best test (:class:`Test`), or -inf before a search."""
+        """The score of the best test (:attr:`Test.score`), or -inf if the pair has not been searched yet."""
         return self.tests[0].score if self.tests else -math.inf
 
 
@@ -251,7 +251,7 @@ def _check_numbers(epsilon: float, delta: float, confidence: float, draws: int, 
 
 
 class _SearchRound(NamedTuple):
-    """The numbers of pairs and draws in a planned round.
+    """The planned size of a round: its numbers of pairs and draws.
 
     Attributes:
         pairs: The number of pairs to search.

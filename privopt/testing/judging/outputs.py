@@ -88,7 +88,7 @@ class ErrorOutput:
 
     @classmethod
     def of(cls, error: BaseException) -> ErrorOutput:
-        """Convert an error to an output. Object addresses are removed, because they differ from run to run."""
+        """Convert an error to an output. Memory addresses are removed, because they differ from run to run."""
         return cls(type(error).__name__, re.sub(r"0x[0-9a-fA-F]+", "0x", str(error)))
 
 
@@ -387,9 +387,9 @@ def has_fine_bits(values: Floats) -> bool:
 def _sizes_and_last_bits(column: int, table: Table) -> list[Hashable]:
     """Return the :class:`BitPattern` of each kind's number in a column: its magnitude and its last bit's position.
 
-    A double near 0 has finer bits than one far from 0. Let an output near 0 be the sum of an input x and noise in
-    doubles. If x is small, the sum can have fine bits. If x is large, it cannot, because the noise that cancels x is
-    coarse (Mironov 2012).
+    A double near 0 has finer bits than one far from 0. Suppose that an output near 0 is the sum of an input x and noise,
+    both doubles. If x is small, the sum can have fine bits. If x is large, it cannot, because the noise that cancels x
+    is coarse (Mironov 2012).
     """
     numbers = table.kind_numbers[:, column]
     exponents, places = np.frexp(numbers)[1], last_bit_places(numbers).astype(np.int64)
@@ -411,7 +411,7 @@ def _transform_column(column: int, change: Callable[[Floats], Floats], numbers: 
 
 
 def uncompared_share(first: Table, second: Table) -> float:
-    """Return the share of outputs in two samples, taken together, that occur only once and have no numbers.
+    """Return the share of outputs that occur only once in two samples combined and contain no numbers.
 
     Such outputs cannot be compared, because a count of 1 says nothing about a probability. Unique outputs with an
     unusual count of numbers (oddity 1) are included, because their numbers are in no column.
@@ -447,7 +447,7 @@ def _frequent_values_view(first: Table, second: Table, words: str, keys_of: Call
         return kind_cells[table.index]
 
     def describe(cell_numbers: list[int]) -> list[str]:
-        """Return a string for the output in each cell."""
+        """Describe each cell by the output that it contains."""
         return ["any other" if cell == rest_cell else _format_key(frequent_keys[cell]) for cell in cell_numbers]
 
     return View(words=words, cells=cells, count=rest_cell + 1, describe=describe, ordered=False)
@@ -464,7 +464,7 @@ def _format_key(name: Hashable) -> str:
 
 
 def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Floats], words: str) -> View:
-    """Return a view whose cells are intervals between quantiles of a number that is computed for each output.
+    """Compute a number for each output, and return a view whose cells are intervals between those numbers' quantiles.
 
     Each frequent value has its own cell. The last cells are for the odd outputs, one for each in :data:`ODD_OUTPUTS`.
 

@@ -32,8 +32,8 @@ class BDmDP(Optimal[BDmDPProblem]):
 
         Args:
             problem: The loaded problem.
-            incumbent: The object that receives matrices and multipliers, certifies the best matrix and proves the best
-                bound.
+            incumbent: The object that receives matrices and multipliers. It certifies the best matrix, and proves the best
+                bound that it can.
             context: The method, solver, optimality gap and limits of the run.
         """
         # Imported here because solvers are slow to import and many commands only read the registration.
@@ -54,8 +54,8 @@ class BDmDP(Optimal[BDmDPProblem]):
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return the solver's summary and the solver's details for result.json.
 
-        After a decomposition, the details are the answer's details and its trajectory, that is, the values and bounds
-        over time. The report reads each part's statistics from them (:func:`privopt_bd_mdp.report.sections`).
+        After a decomposition, the details also contain the trajectory, that is, the values and bounds over time. The
+        report reads each part's statistics from the details (:func:`privopt_bd_mdp.report.sections`).
         """
         solver, details = super().describe_solver(answer)
         if "parts" in answer.details:

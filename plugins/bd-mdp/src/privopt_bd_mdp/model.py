@@ -46,7 +46,7 @@ class PMO:
 
         The variables are the entries z_ik of the (N, K) obfuscation matrix. The ``mass`` constraints require each
         record's probabilities to sum to 1. The ``geo-ind`` constraints are ``z_ik <= exp(d_ij) z_jk`` for every pair in
-        both directions, where ``d_ij`` is the log-ratio that the pair allows.
+        both directions, where ``d_ij`` is the log-ratio allowed for the pair.
         """
         n, count = instance.records, instance.outputs
         lengths = instance.lengths  # (P,) the log-ratio d_ij that each pair allows
@@ -55,7 +55,7 @@ class PMO:
         keys = (instance.pairs[:, 0] * n + instance.pairs[:, 1])[order]
 
         def length(a: Ints, b: Ints) -> Floats:
-            """Return the log-ratio that each required pair allows, given the indices of each pair's two records."""
+            """Return the log-ratio that is allowed for each required pair, given the indices of its two records."""
             # A pair is stored once, with the smaller record first.
             low, high = np.minimum(a, b), np.maximum(a, b)
             pair_lengths: Floats = lengths[order[np.searchsorted(keys, low * n + high)]]
@@ -93,7 +93,7 @@ class PMO:
         return np.asarray(z / z.sum(axis=1, keepdims=True))
 
     def to_duals(self, multipliers: Multipliers) -> Floats:
-        """Return a dual feasible solution with the given multipliers: an array with one dual value per program row.
+        """Return a feasible dual solution with the given multipliers: an array with one value per row of the program.
 
         The dual values of the ``geo-ind`` rows are the negated multipliers. Those of the ``mass`` rows are as large as
         dual feasibility allows, which yields the best bound.

@@ -1,8 +1,8 @@
 """Partitions of a graph's nodes into boundary nodes and blocks of internal nodes.
 
-A partitioner first divides the nodes into subsets. The boundary then contains either both ends of every edge between
-two subsets (Qiu, IJCAI 2024, Definition 3.2), or at least one end. In the second case, the boundary is smaller: a
-vertex cover of these edges. A block is a connected component of the remaining, internal nodes. In Benders
+A partitioner first divides the nodes into subsets. The boundary then contains either both ends of every edge
+between two subsets (Qiu, IJCAI 2024, Definition 3.2), or at least one end. The second boundary is a vertex cover of
+these edges, and is smaller. A block is a connected component of the remaining, internal nodes. In Benders
 decomposition, boundary nodes belong to the master problem and each block is a subproblem.
 """
 

@@ -1,4 +1,4 @@
-"""The solvers for a problem: methods of optimal-lp, then Benders decomposition warm-started from their best result.
+"""The solvers for a problem: first methods of optimal-lp, then Benders decomposition, starting from their best result.
 
 :class:`Parts` chooses the solvers for each connected component of the required pairs. :func:`decompose` runs them in
 floating point, without certifying the result or making a release.
@@ -79,8 +79,8 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
         context: The optimality gap, the limits and the method.
 
     Returns:
-        The solution. Its details contain ``parts``, statistics on each decomposed component, and ``path``, the solvers
-        that ran.
+        The solution. Its details contain ``parts`` (statistics on each decomposed component) and ``path`` (the solvers
+        that ran).
 
     Raises:
         SolverError: A solver failed.
@@ -150,9 +150,9 @@ class Parts:
 def _count_figures(instance: Instance, division: Partition) -> dict[str, Any]:
     """Return statistics on a connected component and its partition, for result.json and the report.
 
-    ``boundary`` counts the records in the master problem, and ``boundary_both_sides`` counts the records that form a
-    required pair with a record of another subset. All records outside the boundary form the blocks, each of which is a
-    subproblem.
+    ``boundary`` is the number of records in the master problem. ``boundary_both_sides`` is the number of records that
+    form a required pair with a record of another subset. The records outside the boundary form the blocks, each of
+    which is a subproblem.
 
     ``_Rounds.solve`` later updates ``rounds`` and adds statistics reported by the decomposer.
 
@@ -199,8 +199,9 @@ class _Rounds:
     def peak_bytes(self, part: Part) -> float:
         """Return an estimate of the additional memory, in bytes, that Benders decomposition needs at its peak.
 
-        The estimate covers the program, its split into master and blocks, and the cuts. For each output, a block's cut
-        has an entry for each boundary record that forms a required pair with a record in the block. The result is 0 for
+        The estimate covers the program, its split into master and blocks, and the cuts. A block's cut has
+        one entry for each combination of an output and a boundary record that forms a required pair with a record in
+        the block. The result is 0 for
         a registered decomposer, because its memory use is unknown.
         """
         if self.name != OWN:

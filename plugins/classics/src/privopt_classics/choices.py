@@ -105,8 +105,7 @@ class ChoiceNotion(PureDP[Winner]):
 
     Attributes:
         epsilon: The exact budget per person.
-        shift: The largest amount by which the difference between two scores can change between neighbouring inputs. It
-            is 1 for monotone scores, and 2 for all others.
+        shift: The largest change in the difference between two scores when one person's data changes. It is 1 for monotone scores, and 2 for all others.
     """
 
     epsilon: Fraction
@@ -149,7 +148,7 @@ class ChoiceMechanism(Mechanism[Choices, Winner]):
     @classmethod
     @abstractmethod
     def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
-        """Return the probability that each choice is published, for comparison with draws."""
+        """Return each choice's probability of being published. Tests compare draws with it."""
 
     @abstractmethod
     def choose(self, scores: Sequence[int], rate: Fraction, seed: int | None) -> tuple[int, Fraction]:

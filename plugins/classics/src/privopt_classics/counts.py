@@ -22,7 +22,7 @@ FLOOR: Final = 1e-300
 
 
 def check_largest(value: int) -> str | None:
-    """Return None if ``value`` is a valid upper end n of a problem's range, else a description of valid values."""
+    """Return a description of valid values if ``value`` is not a valid upper limit n, or None if it is."""
     return None if 1 <= value <= 100_000 else "a whole number from 1 to 100000"
 
 

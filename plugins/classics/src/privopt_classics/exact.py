@@ -25,9 +25,9 @@ _BITS: Final = 64
 
 
 def check_epsilon(value: Fraction) -> str | None:
-    """Return None if ``value`` is an epsilon that the classics accept, else a description of the accepted range.
+    """Return a description of valid values if ``value`` is not a valid epsilon, or None if it is.
 
-    The range extends from :data:`MIN_EPSILON` to :data:`MAX_EPSILON`, both included.
+    The valid range extends from :data:`MIN_EPSILON` to :data:`MAX_EPSILON`, both included.
     """
     if MIN_EPSILON <= value <= MAX_EPSILON:
         return None

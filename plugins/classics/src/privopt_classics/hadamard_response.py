@@ -29,8 +29,8 @@ from privopt_classics.questions import AnswerLaw, Question
 def find_sign(index: int, report: int, order: int) -> int:
     """Return the sign of a report for the secret answer x.
 
-    The sign is 1 if the report is in the set C_x of likely reports, -1 if it is elsewhere in the block of x, and 0 if
-    it is in another block.
+    The sign is 1 if the report is in the set C_x of reports that are likely for x. It is -1 if the report is elsewhere
+    in the block of x, and 0 if it is in another block.
 
     Args:
         index: The index x of the secret answer.
@@ -54,7 +54,7 @@ def compute_order(size: int, blocks: int) -> int:
 def compute_loss(size: int, blocks: int, odds: Fraction) -> Fraction:
     """Return the variance of the estimated share of a rare answer, multiplied by the number of reports.
 
-    The variance depends on the senders' answers, so it is averaged over all answers except the rare one.
+    The variance depends on the senders' true answers, so it is averaged over all answers except the rare one.
 
     The estimate is the mean of the reports' signs for the rare answer (:func:`find_sign`), each multiplied by
     Z / (s (r - 1)). Here Z is the law's denominator, and s is half the order of the Hadamard matrix. The mean of a
@@ -78,7 +78,7 @@ def compute_loss(size: int, blocks: int, odds: Fraction) -> Fraction:
 class HadamardLaw(AnswerLaw):
     """The distribution of reports in Hadamard response.
 
-    A report is a column of one block's Hadamard matrix. Columns are numbered from 0, consecutively over all blocks.
+    A report is a column of one block's Hadamard matrix. Columns are numbered consecutively over all blocks, from 0.
     """
 
     @property
@@ -111,8 +111,8 @@ class HadamardLaw(AnswerLaw):
     def probabilities(self) -> Floats:
         """Return an array of shape (k, B b): the probability of each report (column) given each answer (row).
 
-        An entry is the law's parameter r if the report is in the answer's set C_x of likely reports and 1 otherwise,
-        divided by :attr:`denominator`.
+        Each entry is a numerator divided by :attr:`denominator`. The numerator is the law's parameter r if the report is
+        in the answer's set C_x of likely reports, and 1 if it is not.
         """
         reports, order = range(self.count_outputs()), self.order
         is_likely = np.array(
@@ -123,9 +123,9 @@ class HadamardLaw(AnswerLaw):
     def draw_reports(self, index: int, count: int) -> list[str]:
         """Draw ``count`` reports for the answer at ``index``.
 
-        A random event first decides whether the report is in the answer's set C_x of likely reports. Candidates are
-        then drawn uniformly until one agrees with this decision: from the answer's block if the report must be in C_x,
-        and otherwise from all reports.
+        First, it is decided at random whether the report is in the answer's set C_x of likely reports. Candidates are
+        then drawn uniformly until one agrees with this decision. They are drawn from the answer's block if the report
+        must be in C_x, and from all reports otherwise.
         """
         order, output_count = self.order, self.count_outputs()
         set_probability, block = order // 2 * self.parameter / self.denominator, index // (order - 1)

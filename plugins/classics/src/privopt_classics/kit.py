@@ -117,9 +117,9 @@ def _with_rows(
 
 
 def _neighbouring_scores(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield all neighbouring problems: those in which each score differs by at most 1, because of one person's data.
+    """Yield all neighbouring problems, in which each score differs by at most 1.
 
-    If scores are monotone, all changes have the same direction.
+    If scores are monotone, all changes within one neighbour have the same direction.
     """
     names, rows, monotone = (problem.facts[name] for name in ("names", "rows", "monotone"))
     for changes in product((0, 1, -1), repeat=len(rows)):

@@ -142,7 +142,7 @@ class _LawMechanism(Mechanism[P, ReportLaw]):
         return odds_below(problem.privacy.epsilon)
 
     def solve(self, problem: P, context: SolveContext) -> Outcome[ReportLaw]:
-        """Return the law in closed form; the problem determines it, so no search is needed."""
+        """Return the law. The problem determines it in closed form, so no search is needed."""
         return Outcome(release=self.release_class(problem=problem, parameter=self.parameter(problem)))
 
 

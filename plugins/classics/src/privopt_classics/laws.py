@@ -28,7 +28,7 @@ _FILE: Final = "law.txt"
 
 
 def check_names(names: tuple[str, ...]) -> str | None:
-    """Return None if ``names`` are valid names for answers or choices, else a description of valid names."""
+    """Return a description of valid names if ``names`` are not valid for answers or choices, or None if they are."""
     # Names are written to files, one per line. splitlines() also splits at "\r" and other characters that some programs
     # treat as the end of a line.
     is_plain = all(name.splitlines() == [name] == [name.strip()] for name in names)

@@ -3,7 +3,7 @@
 Law: the published choice i has the highest noisy score q_i + Z_i, where q_i is the score and P(Z = z) is proportional
 to exp(-rate |z|). Among tied choices, the one that comes first in the public order is published. P(i) is the sum over z
 of P(Z_i = z) times the product over j != i of the probabilities that q_j + Z_j loses against q_i + z. The rate is
-epsilon / 2, or epsilon if one person moves all scores in the same direction.
+epsilon / 2, or epsilon if one person changes all scores in the same direction.
 
 Proof: fix the noise of the other choices. Then i wins if Z_i reaches an integer threshold, which differs by at most 2
 between neighbouring inputs, or by 1 if scores are monotone. Moreover, P(Z_i >= s + c) >= exp(-rate c) P(Z_i >= s). Ties

@@ -3,7 +3,7 @@
 Law: the coins of the choices are flipped in a random order, and the first choice i whose coin shows heads is published.
 The coin of a choice with score q_i shows heads with probability p_i = exp(-rate (q_max - q_i)). Hence P(i) is p_i times
 the integral, for t from 0 to 1, of the product of 1 - t p_j over j != i. The rate is epsilon / 2, or epsilon if one
-person moves all scores in the same direction.
+person changes all scores in the same direction.
 
 Proof: the published choice has the distribution of the argmax of q_i + E_i, where the E_i are independent exponential
 variables with the same rate (Ding et al. 2021). Fix the E_j of the other choices. Then i wins if E_i exceeds a

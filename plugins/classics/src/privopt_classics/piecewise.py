@@ -75,8 +75,8 @@ class PiecewiseLaw(ReportLaw):
     def probabilities(self) -> Floats:
         """Return an array of shape (n + 1, n + w): the probability of each report j (column) given each secret i (row).
 
-        An entry is the law's parameter r for the w likely reports i, ..., i + w - 1, and 1 otherwise, divided by the
-        common denominator.
+        Each entry is a numerator divided by the common denominator. The numerator is the law's parameter r for the w
+        likely reports i, ..., i + w - 1, and 1 for all others.
         """
         n, w, r = self.problem.steps, self.window, self.parameter
         offsets = np.subtract.outer(np.arange(n + w), np.arange(n + 1)).T
@@ -86,8 +86,8 @@ class PiecewiseLaw(ReportLaw):
     def draw_reports(self, index: int, count: int) -> list[str]:
         """Draw ``count`` reports for the secret with the index i = ``index``.
 
-        A random event first decides whether the report's index j is one of the w likely values i, ..., i + w - 1. Then
-        j is drawn uniformly from either the likely values or the n other values.
+        First, it is decided at random whether the report's index j is one of the w likely values i, ..., i + w - 1.
+        Then j is drawn uniformly from either the likely values or the n other values.
         """
         n, w = self.problem.steps, self.window
         window_probability, outputs = self.parameter * w / (self.parameter * w + n), self.outputs()

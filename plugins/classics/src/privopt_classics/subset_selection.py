@@ -60,8 +60,8 @@ class SubsetLaw(AnswerLaw):
     def probabilities(self) -> Floats:
         """Return an array of shape (k, number of sets): the probability of each set (column) given each answer (row).
 
-        An entry is the law's parameter r if the set contains the answer and 1 otherwise, divided by the common
-        denominator.
+        Each entry is a numerator divided by the common denominator. The numerator is the law's parameter r if the set
+        contains the answer, and 1 if it does not.
         """
         is_member = np.array([[bit == "1" for bit in report] for report in self.outputs()]).T
         k, w, r = self.size, self.subset_size, self.parameter
@@ -71,7 +71,7 @@ class SubsetLaw(AnswerLaw):
     def draw_reports(self, index: int, count: int) -> list[str]:
         """Draw ``count`` reports for the answer at ``index``.
 
-        A random event first decides whether the reported set contains the true answer. The set is then filled with
+        First, it is decided at random whether the reported set contains the true answer. The set is then filled up with
         other answers, which are drawn uniformly.
         """
         truth_probability = self.truth_probability

@@ -77,13 +77,13 @@ class Mechanism(Protocol):
 
 @frozen(kw_only=True, eq=False)
 class Places:
-    """The N places in an artefact: their ids and, unless the places are ids alone, their integer coordinates.
+    """The N places in an artefact: their ids and, if the places have positions, their integer coordinates.
 
     Attributes:
         ids: The id of each place.
         kind: :data:`KIND_IDS`, :data:`KIND_DEGREES` or :data:`KIND_PLANE`.
         points: (N, 2) The latitude and longitude of each place in 1e-7 degrees, or x and y in mm, as int32. The shape
-            is (0, 2) for ids alone.
+            is (0, 2) if the places have only ids.
     """
 
     ids: tuple[str, ...]
@@ -96,8 +96,8 @@ class Places:
 
         Args:
             ids: The id of each place.
-            coordinates: (N, 2) The latitude and longitude of each place in degrees, or x and y in km; None for ids
-                alone.
+            coordinates: (N, 2) The latitude and longitude of each place in degrees, or x and y in km; None if the
+                places have only ids.
             degrees: Whether coordinates are in degrees.
 
         Raises:

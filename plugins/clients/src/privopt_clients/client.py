@@ -54,8 +54,8 @@ class Places:
 
     Attributes:
         ids: The id of each place.
-        kind: 0 for ids alone, 1 for degrees, 2 for a plane.
-        points: The latitude and longitude of each place in 1e-7 degrees, or x and y in mm; empty for ids alone.
+        kind: 0 for ids without positions, 1 for degrees, 2 for a plane.
+        points: The latitude and longitude of each place in 1e-7 degrees, or x and y in mm; empty if the places have only ids.
         cosines: The cosine of each place's latitude in units of 2^-16; empty unless points are in degrees.
     """
 
@@ -75,7 +75,7 @@ class _Reader:
         """Read the next ``count`` bytes.
 
         Raises:
-            DamagedArtefactError: Fewer bytes are left.
+            DamagedArtefactError: Fewer than ``count`` bytes are left.
         """
         part = self._body[self._at : self._at + count]
         if len(part) != count:
@@ -122,14 +122,14 @@ class _Reader:
         """Check that the whole artefact has been read.
 
         Raises:
-            DamagedArtefactError: Bytes remain.
+            DamagedArtefactError: Some bytes have not been read.
         """
         if self._at != len(self._body):
             raise DamagedArtefactError("mechanism.bin must end with its last row, got more bytes: export again")
 
 
 class _Rows:
-    """A mechanism that is stored as whole rows, each of which has integer weights that sum to 2^63.
+    """A mechanism that is stored as whole rows of integer weights. Each row sums to 2^63.
 
     Attributes:
         entropy: The number of bytes of entropy per draw.
@@ -319,14 +319,14 @@ class Client:
 
     @property
     def positions(self) -> list[tuple[float, float]]:
-        """The position of each record, in degrees or km; empty if the records are ids alone."""
+        """The position of each record, in degrees or km; empty if the records have only ids."""
         places = self._records
         unit = PER_UNIT.get(places.kind, 1)
         return [(first / unit, second / unit) for first, second in places.points]
 
     @property
     def limits(self) -> tuple[tuple[float, float], ...]:
-        """The smallest and largest valid value of each coordinate of a position; empty if the records are ids alone."""
+        """The smallest and largest valid value of each coordinate of a position; empty if the records have only ids."""
         return LIMITS.get(self._records.kind, ())
 
     @property

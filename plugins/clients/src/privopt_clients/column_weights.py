@@ -1,4 +1,4 @@
-"""Column weights on a graph, a compact mechanism whose rows a client computes in integers from one weight per place.
+"""Column weights on a graph: a compact mechanism. A client computes its rows in integers from one weight per place.
 
 Row i has the weight ``w_ik = X_k T[D_ik]`` for place k. D_ik is the length, in steps, of the shortest path from i to k
 in a graph of the records. T falls by a constant factor with each step: ``T[n + 1] = ceil(T[n] q / 2^64)``. The sum S_i
@@ -90,7 +90,8 @@ class Columns:
         """Return whether exact arithmetic proves that the rows satisfy metric DP for every given pair.
 
         The inequality is ``(2^64 / q)^D_ij S_j / S_i <= exp(epsilon d_ij)`` (see the module docstring). It does not
-        depend on the output, and the direction with the larger sum in the numerator implies the other direction.
+        depend on the output. For each pair, it is enough to check the direction with the larger sum in the numerator,
+        because it implies the other.
 
         Args:
             pairs: (P, 2) The pairs of records.
@@ -111,7 +112,7 @@ class Columns:
 
 
 def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction) -> Columns | None:
-    """Return certified column weights whose rows fall with the distance nearly as fast as metric DP allows.
+    """Return certified column weights that decrease with distance nearly as fast as metric DP allows.
 
     Args:
         pairs: (P, 2) Pairs of records that imply all required pairs.

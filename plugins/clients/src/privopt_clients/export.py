@@ -246,7 +246,7 @@ def _grid_of(declared: object) -> Grid | None:
 
 
 def _count_row_bytes(release: MatrixRelease) -> tuple[int, int]:
-    """Return the number of bytes that one output takes in all rows together, and the number of outputs in use.
+    """Return the size of one output's column in bytes, and the number of outputs in use.
 
     An output is in use if some row has a positive weight for it.
     """
@@ -256,9 +256,9 @@ def _count_row_bytes(release: MatrixRelease) -> tuple[int, int]:
 
 
 def _describe_remedies(release: MatrixRelease, data: MetricData, max_bytes: int) -> str:
-    """Return an error message that suggests remedies for rows that are too large.
+    """Return an error message that suggests what to do about rows that are too large.
 
-    Rows are too large if they exceed ``max_bytes``, or if making them fit would increase the loss too much.
+    Rows are too large if they exceed ``max_bytes`` and reducing them would increase the loss too much.
 
     Args:
         release: The release, with a row for each record.

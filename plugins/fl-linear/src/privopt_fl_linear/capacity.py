@@ -56,7 +56,7 @@ def assign_within_bounds(
         The solution. Facilities and locations are identified by the rows and columns of ``costs``.
 
     Raises:
-        InfeasibleError: No assignment respects the capacities. If simple sums show why, the message says so.
+        InfeasibleError: No assignment respects the capacities. If the reason is simple, the message states it.
         StoppedError: No assignment was found within the time limit, or among the cheapest pairs.
     """
     facilities, locations = costs.shape
@@ -112,10 +112,15 @@ def _keeps_bounds(facility: Ints, weight: Floats, capacity: Floats) -> bool:
 
 
 def _describe_shortage(weight: Floats, capacity: Floats, max_facilities: int) -> str | None:
-    """Return the reason why no assignment can exist, or None if simple sums show no reason.
+    """Return the reason why no assignment can exist, or None if a simple comparison shows none.
 
-    The total of ``weight`` (C,), the clients of each location, is compared with the total of the ``max_facilities``
-    largest entries of ``capacity`` (F,). The largest weight is also compared with the largest capacity.
+    The total number of clients is compared with the total of the ``max_facilities`` largest capacities, and the largest
+    number of clients at one location with the largest capacity.
+
+    Args:
+        weight: (C,) The number of clients at each location.
+        capacity: (F,) The capacity of each facility, in clients.
+        max_facilities: The maximum number of open facilities.
     """
     # A negative capacity means that the facility cannot be opened, and must not reduce the total.
     needed, available = math.fsum(weight), math.fsum(np.sort(np.maximum(capacity, 0.0))[::-1][:max_facilities])
@@ -175,7 +180,7 @@ def _solve_program(
     model.minimize(total(serving_cost[p] * serves[p], over=p) + total(opening_cost[u] * opens[u], over=u))
 
     def make_rows(row: Ints, values: Floats, count: int) -> csr_array:
-        """Return a sparse matrix (count, pairs). Its column p has the single entry ``values[p]``, in row ``row[p]``."""
+        """Return a sparse (count, pairs) matrix whose column p has a single entry: ``values[p]`` in row ``row[p]``."""
         return csr_array(coo_array((values, (row, number)), shape=(count, len(i))))
 
     # Single source: exactly one facility serves a location.

@@ -87,8 +87,8 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 def _has_ties(problem: GeneratedProblem) -> bool:
     """Return whether two facilities may cost the same for some location.
 
-    Ties go to the first id, so renaming ids may change the plan. The kit therefore skips the check that renames ids if
-    there may be ties. Problems on the sphere are always taken to have ties.
+    Ties are broken in favour of the first id, so renaming ids may change the plan. If there may be ties, the kit skips
+    the check that renames ids. Problems on the sphere are always assumed to have ties.
     """
     # The columns are id, coordinates (none with a matrix), capacity, facility cost and clients.
     rows = problem.rows(POINTS)[1:]

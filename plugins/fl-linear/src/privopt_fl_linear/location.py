@@ -24,8 +24,8 @@ MOST_NOISY: Final = 2 * MOST_CLIENTS
 def compute_noise_budget(epsilon: Fraction) -> Fraction:
     """Return the budget for which noise is drawn: epsilon, or a simpler fraction slightly below it.
 
-    The budget depends only on epsilon, which is public. So both the location and the server know the scale of the
-    noise, which is the reciprocal of the budget.
+    The budget depends only on epsilon, which is public. Both the location and the server therefore know the scale of
+    the noise, which is the reciprocal of the budget.
 
     >>> compute_noise_budget(Fraction(1, 10))
     Fraction(1, 10)

@@ -1,4 +1,4 @@
-"""The loss of FL-Linear: capacity, connection and opening costs at the released counts."""
+"""The loss of FL-Linear: capacity, connection and opening costs, computed from the released counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["CostAtCounts"]
 
 @frozen(kw_only=True, eq=False)
 class CostAtCounts(UtilityLoss[FLRelease]):
-    """The cost of a plan at the counts in its release: capacity, connection and opening costs.
+    """The capacity, connection and opening costs of a plan, computed from the counts in its release.
 
     Attributes:
         site: The locations with their distances and costs, which are public.
@@ -24,7 +24,7 @@ class CostAtCounts(UtilityLoss[FLRelease]):
     unit: str = "cost"
 
     def evaluate(self, release: FLRelease) -> float | None:
-        """Return the total cost of the release at its counts, or None if it has no counts (method ``optimal``)."""
+        """Return the plan's total cost for the counts in the release, or None if there are none (method ``optimal``)."""
         if release.counts is None:
             return None
         return cost_parts(self.site, release.assignment, release.capacities, release.counts)["total"]
