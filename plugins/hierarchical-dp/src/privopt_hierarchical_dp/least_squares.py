@@ -139,7 +139,7 @@ def pool_upwards(tree: Tree, noisy: Sequence[Ints] | Sequence[Floats], noise: Se
     Args:
         tree: The region tree.
         noisy: For each level, an array of shape (regions, values) with the noisy values.
-        noise: The noise on one value, for each level.
+        noise: For each level, the moments of the noise on one value.
 
     Returns:
         The estimates for each level, which do not yet add up over the tree.
@@ -189,7 +189,7 @@ def least_squares(
     Args:
         tree: The region tree.
         noisy: For each level, an array of shape (regions, values) with the noisy values.
-        noise: The noise on one value, for each level.
+        noise: For each level, the moments of the noise on one value.
         root: Array of shape (values,) with the root's exact values. None if they are not known.
         weights: The weight of each level in the objective, a scalar or one per value. The default is 1 / variance.
         down: Whether each level is fitted to the level above it, which stays unchanged (``top-down``).
@@ -436,9 +436,10 @@ def intervals(
         tree: The region tree.
         noisy: For each level, an array of noisy counts or cumulative counts with one row per region and one column per
             size. Cumulative counts have no column for the last size if all totals are known.
-        counts: For each level, an array of shape (regions, sizes) with the released counts. Intervals contain them.
+        counts: For each level, an array of shape (regions, sizes) with the released counts. Every
+            interval contains the released count.
         totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if unknown.
-        noise: The noise on one value, for each level.
+        noise: For each level, the moments of the noise on one value.
         cumulative: Whether the noisy values are cumulative counts instead of counts.
         confidence: The confidence level of each single interval, between 0 and 1.
         descending: Whether cumulative counts are numbers of groups of size s or more, instead of size s or less.
@@ -458,12 +459,13 @@ def intervals(
 def ends_of(
     tree: Tree, estimates: Sequence[Estimate], counts: Sequence[Ints], totals: Sequence[Ints], confidence: float
 ) -> list[Ends]:
-    """Return confidence intervals for the true counts by level, given estimates of these counts.
+    """Return confidence intervals for the true counts on each level, based on estimates of these counts.
 
     Args:
         tree: The region tree.
         estimates: The estimated counts for each level.
-        counts: For each level, an array of shape (regions, sizes) with the released counts. Intervals contain them.
+        counts: For each level, an array of shape (regions, sizes) with the released counts. Every
+            interval contains the released count.
         totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if unknown.
         confidence: The confidence level of each single interval, between 0 and 1.
     """
@@ -493,13 +495,14 @@ def _estimate_counts(
 ) -> list[Estimate]:
     """Return counts estimated from noisy counts by least squares.
 
-    If a region's total is known, the difference from this total is divided evenly among the sizes.
+    If a region's exact total is known, all of its estimates are shifted by the same amount so that they sum to this
+    total.
 
     Args:
         tree: The region tree.
         noisy: For each level, an array of shape (regions, sizes) with the noisy counts.
         totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if unknown.
-        noise: The noise on one value, for each level.
+        noise: For each level, the moments of the noise on one value.
     """
     estimates = least_squares(tree, noisy, noise)
     size = noisy[0].shape[1]
@@ -525,14 +528,16 @@ def _estimate_increments(
     *,
     descending: bool,
 ) -> list[Estimate]:
-    """Estimate counts as differences of cumulative counts. Errors of cumulative counts are independent between sizes.
+    """Estimate counts as differences of cumulative counts.
+
+    The errors of a region's cumulative counts are independent of one another.
 
     Args:
         tree: The region tree.
         noisy: For each level, an array of noisy cumulative counts with one row per region and one column per size.
             There is no column for the last size if all totals are known.
         totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if unknown.
-        noise: The noise on one value, for each level.
+        noise: For each level, the moments of the noise on one value.
         size: The number of sizes.
         descending: Whether groups of size s or more are counted, instead of size s or less.
     """
@@ -572,7 +577,7 @@ def least_squares_below(
     Args:
         tree: The region tree.
         noisy: For each level, an array of shape (regions, 1) with the noisy values.
-        noise: The noise on one value, for each level.
+        noise: For each level, the moments of the noise on one value.
         totals: For each of the top levels, an array of shape (regions,) with the exact values. Empty if unknown.
         times: For each level, an array of shape (regions, 1): how many identical siblings a region represents.
     """

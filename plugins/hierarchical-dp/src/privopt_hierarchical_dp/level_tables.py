@@ -35,10 +35,10 @@ class LevelTable:
 
     Attributes:
         source: The file.
-        frame: The columns of the table, under the names that callers asked for. Case is ignored when matching names.
+        frame: The columns of the table, renamed to the names that were requested. Names are matched case-insensitively.
         levels: The names of the region columns, in order.
         shows_cells: Whether error messages quote cells.
-        written: For each matched column, its name in the file, which may differ in case.
+        written: The name of each matched column in the file, which may differ from the requested name in case.
     """
 
     source: File
@@ -86,7 +86,7 @@ class LevelTable:
         """Check the cells of the given columns, and return each column as stripped strings or as integers.
 
         Raises:
-            InputError: Cells are invalid. There is one fault per invalid cell. It quotes the cell only if
+            InputError: Cells are invalid. There is one fault per invalid cell. Faults quote cells only if
                 ``shows_cells`` is set and the file is not secret.
         """
         faults, checked_columns = Faults(), []
@@ -150,7 +150,8 @@ def match_columns(header: Sequence[str], names: Sequence[str], file: str) -> tup
         file: The name of the file, for error messages.
 
     Returns:
-        For each name with a single match, the matching column; and a fault for each name with several matches.
+        A mapping from each name with exactly one match to the matching column, and a fault for each name with several
+        matches.
     """
     columns_by_name: dict[str, list[str]] = {}
     for column in header:

@@ -50,7 +50,7 @@ class NoiseDistribution:
         budget: The name of the budget that the noise spends, ``epsilon`` or ``rho``.
         word: The name of the scale parameter, ``scale`` or ``variance``.
         meaning: A sentence that explains the scale of a single draw.
-        times: The factor t in scale = sensitivity / (t budget): 1, or 2 for Gaussian noise.
+        times: The factor t in scale = sensitivity / (t * budget). It is 2 for Gaussian noise, otherwise 1.
     """
 
     law: Literal["laplace", "gaussian"]
@@ -73,7 +73,7 @@ class NoiseDistribution:
     def ideal_scale(self, budget: Fraction, delta: int) -> Fraction:
         """Return the scale at which noise spends exactly the given part of the budget.
 
-        The sampler may be unable to draw noise with this scale.
+        The sampler may not support this scale.
 
         Args:
             budget: The positive part of the budget.
@@ -243,7 +243,7 @@ def _gaussian_moments(parameter: float) -> Noise:
 
         # The mean absolute value decreases as the fourth cumulant increases, so the excess has one root.
         def excess_of(power: float) -> float:
-            """Return the modelled mean absolute value if ``ratio`` is exp(power), minus the exact value."""
+            """Return by how much the modelled mean absolute value exceeds the exact one if ``ratio`` is exp(power)."""
             error = Estimate(
                 mean=0.0 * variance_array, variance=variance_array, fourth=3.0 * variance_array**2 * np.exp(power)
             )

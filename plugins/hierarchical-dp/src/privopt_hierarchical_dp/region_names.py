@@ -100,7 +100,7 @@ def warn_of_alike_regions(tree: Tree) -> list[str]:
 def _find_alike_codes(tree: Tree) -> list[list[str]]:
     """Group regions whose codes differ only in leading zeros or a trailing ``.0``.
 
-    The same must be true of their ancestors.
+    Regions are grouped only if the codes of their ancestors also differ in no other way.
 
     Returns:
         The names of the regions in each group, in the order of the tree.
@@ -127,7 +127,7 @@ def _find_alike_codes(tree: Tree) -> list[list[str]]:
 
 
 def _normalize_codes(names: pl.Series) -> pl.Series:
-    """Return each region's own name. Leading zeros and a trailing ``.0`` are removed from integers."""
+    """Return each region's own name, removing leading zeros and a trailing ``.0`` if the name is an integer."""
     own_names = _own_names(names)
     code = own_names.str.extract(_CODE, 1).str.strip_chars_start("0")
     return code.replace("", "0").zip_with(code.is_not_null(), own_names)

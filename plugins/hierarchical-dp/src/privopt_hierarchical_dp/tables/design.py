@@ -56,7 +56,7 @@ MOST_CELLS: Final = 1 << 27
 
 @frozen(kw_only=True, eq=False)
 class TablesDesign(Design):
-    """The design for a release of hierarchical-tables: what is measured, with which noise, and how it is fitted.
+    """The design for a release of hierarchical-tables: the queries, the noise and the fit.
 
     Attributes:
         problem: The contents of the problem file.
@@ -145,7 +145,7 @@ class TablesDesign(Design):
 
     @cached_property
     def level_rates(self) -> tuple[Fraction, ...]:
-        """For each level, the fraction of the whole budget that a table with share 1 gets there.
+        """For each level, the fraction of the total budget that a table with share 1 gets on this level.
 
         A table that contains only exact totals on a level has no budget there. Its part goes to the other tables on the
         level, in proportion to their shares. The budget of every measured table is therefore the product of the level's
@@ -222,7 +222,7 @@ class TablesDesign(Design):
         return list(max(scales, key=lambda table_scales: sum(scale is not None for scale in table_scales)))
 
     def fit(self, noisy: Tables, totals: Sequence[Ints], how: FitOptions = DEFAULT) -> Fit:
-        """Fit consistent integers to noisy values, by least squares and then by rounding margin after margin.
+        """Fit consistent integers to noisy values, by least squares and then by rounding one margin at a time.
 
         Args:
             noisy: For each table and level, an array of shape (regions, ...) with the noisy values.

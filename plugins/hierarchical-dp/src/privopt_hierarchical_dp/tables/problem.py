@@ -171,7 +171,7 @@ class TablesProblem:
 
     @property
     def relation(self) -> TableRelation:
-        """The neighbouring relation, given the file's exact levels and largest household."""
+        """The neighbouring relation, which takes into account the exact levels and the largest household."""
         max_household, kind = self.privacy.max_household, self.privacy.kind
         exact_levels = count_exact_levels(self.hierarchy.exact)
         relation = TABLE_RELATIONS[self.privacy.relation].with_exact_levels(exact_levels)
