@@ -173,8 +173,8 @@ def shift_one_call(call: int, signs: tuple[int, int], *, scales: int, more: int)
         signs: The directions of the shift, +1 or -1, for values with even indices and for values with odd indices.
         scales: The size of the shift, as a multiple of the call's noise scale. For Gaussian noise, the standard
             deviation is used instead of the scale.
-        more: An amount that is added to the size of the shift. If it is not 0, twice the call's largest absolute value is
-            added as well.
+        more: An amount that is added to the size of the shift. If it is not 0, twice the call's largest absolute value
+            is added as well.
     """
 
     def answer(calls: Sequence[Call], query: Query) -> Sequence[Any]:

@@ -117,7 +117,7 @@ def test_colours_are_off_without_a_terminal(tmp_path, privopt):
     ("command", "phases"),
     [
         (("verify",), {"problem and release", "certificate and loss", "bound"}),
-        pytest.param(("report",), {"certificate and loss", "tables of the report"}, marks=pytest.mark.slow),
+        pytest.param(("report",), {"certificate and loss", "figures and tables of the report"}, marks=pytest.mark.slow),
         (("audit",), {"certificate and loss", "attacking the release"}),
         (("sample", "--input", "p0"), {"certificate and loss"}),
     ],

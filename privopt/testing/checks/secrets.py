@@ -218,8 +218,8 @@ def order_leak(trial: Trial) -> None:
 
     The problem is also solved with the rows of its secret files in another order, or the files in another format. The
     check fails if a public part is the same in all runs on each form of the problem, but differs between the forms. The
-    comparison is made twice: with noise drawn as usual, and with all noisy values equal. The runs have no seed, because with a seed the noise may
-    legitimately be assigned to other rows.
+    comparison is made twice: with noise drawn as usual, and with all noisy values equal. The runs have no seed, because
+    with a seed the noise may legitimately be assigned to other rows.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

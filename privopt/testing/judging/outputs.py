@@ -387,9 +387,9 @@ def has_fine_bits(values: Floats) -> bool:
 def _sizes_and_last_bits(column: int, table: Table) -> list[Hashable]:
     """Return the :class:`BitPattern` of each kind's number in a column: its magnitude and its last bit's position.
 
-    A double near 0 has finer bits than one far from 0. Suppose that an output near 0 is the sum of an input x and noise,
-    both doubles. If x is small, the sum can have fine bits. If x is large, it cannot, because the noise that cancels x
-    is coarse (Mironov 2012).
+    A double near 0 has finer bits than one far from 0. Suppose that an output near 0 is the sum of an input x and
+    noise, both doubles. If x is small, the sum can have fine bits. If x is large, it cannot, because the noise that
+    cancels x is coarse (Mironov 2012).
     """
     numbers = table.kind_numbers[:, column]
     exponents, places = np.frexp(numbers)[1], last_bit_places(numbers).astype(np.int64)

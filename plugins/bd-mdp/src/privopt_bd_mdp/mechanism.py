@@ -32,8 +32,8 @@ class BDmDP(Optimal[BDmDPProblem]):
 
         Args:
             problem: The loaded problem.
-            incumbent: The object that receives matrices and multipliers. It certifies the best matrix, and proves the best
-                bound that it can.
+            incumbent: The object that receives matrices and multipliers. It certifies the best matrix, and proves the
+                best bound that it can.
             context: The method, solver, optimality gap and limits of the run.
         """
         # Imported here because solvers are slow to import and many commands only read the registration.

@@ -105,7 +105,8 @@ class ChoiceNotion(PureDP[Winner]):
 
     Attributes:
         epsilon: The exact budget per person.
-        shift: The largest change in the difference between two scores when one person's data changes. It is 1 for monotone scores, and 2 for all others.
+        shift: The largest change in the difference between two scores when one person's data changes. It is 1 for
+            monotone scores, and 2 for all others.
     """
 
     epsilon: Fraction

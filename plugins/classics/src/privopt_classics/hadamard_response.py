@@ -111,8 +111,8 @@ class HadamardLaw(AnswerLaw):
     def probabilities(self) -> Floats:
         """Return an array of shape (k, B b): the probability of each report (column) given each answer (row).
 
-        Each entry is a numerator divided by :attr:`denominator`. The numerator is the law's parameter r if the report is
-        in the answer's set C_x of likely reports, and 1 if it is not.
+        Each entry is a numerator divided by :attr:`denominator`. The numerator is the law's parameter r if the report
+        is in the answer's set C_x of likely reports, and 1 if it is not.
         """
         reports, order = range(self.count_outputs()), self.order
         is_likely = np.array(

@@ -55,7 +55,8 @@ class Places:
     Attributes:
         ids: The id of each place.
         kind: 0 for ids without positions, 1 for degrees, 2 for a plane.
-        points: The latitude and longitude of each place in 1e-7 degrees, or x and y in mm; empty if the places have only ids.
+        points: The latitude and longitude of each place in 1e-7 degrees, or x and y in mm; empty if the places have
+            only ids.
         cosines: The cosine of each place's latitude in units of 2^-16; empty unless points are in degrees.
     """
 

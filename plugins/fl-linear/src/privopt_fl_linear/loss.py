@@ -24,7 +24,7 @@ class CostAtCounts(UtilityLoss[FLRelease]):
     unit: str = "cost"
 
     def evaluate(self, release: FLRelease) -> float | None:
-        """Return the plan's total cost for the counts in the release, or None if there are none (method ``optimal``)."""
+        """Return the plan's total cost for the released counts, or None if there are none (method ``optimal``)."""
         if release.counts is None:
             return None
         return cost_parts(self.site, release.assignment, release.capacities, release.counts)["total"]
