@@ -299,7 +299,7 @@ def test_many_records_have_smooth_shares_by_default(tmp_path):
     truth /= truth.sum()
     ids = np.array([f"r{i // 20}c{i % 20}" for i in range(400)])
     reports = draw_reports(release, rng.choice(ids, 5_000, p=truth).astype(object), 1)
-    with pytest.warns(PrivoptWarning, match=r"resolution of .* km, as fine"):
+    with pytest.warns(PrivoptWarning, match=r"bumps .* km wide, as fine"):
         smooth = release.estimate(reports)
     assert f"gap_to_all {smooth.whole_gap:.2g}" in smooth.gaps
     with pytest.warns(PrivoptWarning, match=r"resolution of 0.5 km"):

@@ -178,6 +178,8 @@ def test_matrix_must_be_a_metric():
     ):
         with pytest.raises(InputError, match=words):
             Matrix(invalid_matrix)
+    with pytest.raises(InputError, match=r"row 5, column 4 \(from 0\): .*in row 4, column 5"):
+        Matrix([[0, 1], [2, 0]], file_rows=np.array([5, 4]))
     assert Matrix(np.zeros((0, 0))).size == 0
     large_matrix = np.abs(np.subtract.outer(np.arange(500.0), np.arange(500.0)))
     assert Matrix(large_matrix).size == 500

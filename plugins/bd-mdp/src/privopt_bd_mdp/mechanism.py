@@ -54,7 +54,8 @@ class BDmDP(Optimal[BDmDPProblem]):
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return the solver's summary and the solver's details for result.json.
 
-        After a decomposition, the details also contain the trajectory, that is, the values and bounds over time. The
+        After a decomposition, the details are those of the answer, plus its trajectory: the values and bounds over
+            time. The
         report reads each part's statistics from the details (:func:`privopt_bd_mdp.report.sections`).
         """
         solver, details = super().describe_solver(answer)

@@ -258,7 +258,7 @@ def _count_row_bytes(release: MatrixRelease) -> tuple[int, int]:
 def _describe_remedies(release: MatrixRelease, data: MetricData, max_bytes: int) -> str:
     """Return an error message that suggests what to do about rows that are too large.
 
-    Rows are too large if they exceed ``max_bytes`` and reducing them would increase the loss too much.
+    Rows are too large if they exceed ``max_bytes``, or if making them fit would increase the loss too much.
 
     Args:
         release: The release, with a row for each record.

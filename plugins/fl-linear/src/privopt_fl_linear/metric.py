@@ -319,10 +319,13 @@ class Matrix(Metric):
     Attributes:
         distances: (n, n) distances, in any unit.
         source: Name of the file that contains the matrix, for error messages.
+        file_rows: (n,) The row of the file for each location, for error messages. None if the locations are in the
+            file's order.
     """
 
     distances: Floats = field(converter=doubles)
     source: str = field(default="matrix", repr=False)
+    file_rows: Ints | None = field(default=None, repr=False)
 
     def __attrs_post_init__(self) -> None:
         """Check that the matrix is a metric.
@@ -333,21 +336,29 @@ class Matrix(Metric):
         d = self.distances
         expectation = "a symmetric (n, n) matrix of finite distances with zero diagonal"
         if d.ndim != 2 or d.shape[0] != d.shape[1] or not np.isfinite(d).all() or (d < 0).any():
-            raise InputError([Fault(self.source, "", f"shape {d.shape}", expectation)])
+            raise InputError([Fault(self.source, "", f"shape {d.shape}", expectation, is_description=True)])
         scale = float(d.max(initial=0.0))
         # The two halves of a matrix may differ by rounding errors, but not by more.
         uneven = np.argwhere((np.abs(d - d.T) > 1e-12 * scale) | np.diag(np.diagonal(d) != 0.0))
         if len(uneven):
             i, j = uneven[0].tolist()
-            actual = f"{float(d[i, j])!r}" + ("" if i == j else f" beside {float(d[j, i])!r} in row {j}, column {i}")
-            raise InputError([Fault(self.source, f"row {i}, column {j} (from 0)", actual, expectation)])
+            row, column = self._row_in_file(i), self._row_in_file(j)
+            actual = repr(float(d[i, j]))
+            if i != j:
+                actual += f" beside {float(d[j, i])!r} in row {column}, column {row}"
+            raise InputError([Fault(self.source, f"row {row}, column {column} (from 0)", actual, expectation)])
         if not len(d):
             return
         i, k, j = self._shortest_detour()
         if d[i, j] - (d[i, k] + d[k, j]) > 1e-9 * scale:
-            actual = f"{float(d[i, j])!r} beside {float(d[i, k])!r} + {float(d[k, j])!r} through location {k}"
+            row, via, column = map(self._row_in_file, (i, k, j))
+            actual = f"{float(d[i, j])!r} beside {float(d[i, k])!r} + {float(d[k, j])!r} through location {via}"
             expectation = "at most the way through any other location (the triangle inequality)"
-            raise InputError([Fault(self.source, f"row {i}, column {j} (from 0)", actual, expectation)])
+            raise InputError([Fault(self.source, f"row {row}, column {column} (from 0)", actual, expectation)])
+
+    def _row_in_file(self, location: int) -> int:
+        """Return the row of the file that contains a location's distances."""
+        return location if self.file_rows is None else int(self.file_rows[location])
 
     def _shortest_detour(self) -> tuple[int, int, int]:
         """Return the locations i, k, j that maximise d(i, j) - d(i, k) - d(k, j).

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from privopt.declare import File, at_least, key, non_negative
 from privopt.declare.table_words import find_total_names
 from privopt.declare.tables import Column, Table, duplicate_faults, read_array, read_table
-from privopt.errors import Faults
+from privopt.errors import Faults, InputError, conceal
 from privopt_fl_linear.location import MOST_CLIENTS, MOST_NOISY, compute_noise_budget
 from privopt_fl_linear.margins import Kind, MarginRule
 from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere
@@ -320,13 +320,20 @@ def _read_metric(
         The metric and the coordinates. The columns x and y give the metric of the plane, and lat and lon that of the
         sphere. The coordinates are the names of the two columns and their values (n, 2), or None if a matrix gives the
         distances. -0.0 is replaced by 0.0, so that equal numbers have equal bytes when published.
+
+    Raises:
+        InputError: The matrix is not a metric. The message does not quote its values.
     """
     if table.matrix is not None:
         distances = _remove_negative_zeros(
             read_array(table.matrix, (len(order), len(order)), what="distances", minimum=0.0)
         )
         # Rows and columns follow the sorted ids.
-        return Matrix(distances[np.ix_(order, order)], source=table.matrix.name), None
+        sorted_distances = distances[np.ix_(order, order)]
+        try:
+            return Matrix(sorted_distances, source=table.matrix.name, file_rows=order), None
+        except InputError as error:
+            raise InputError(conceal(error.faults)) from None  # the file is secret
     names = ("x", "y") if "x" in columns and "y" in columns else ("lat", "lon")
     values = _remove_negative_zeros(np.column_stack([columns[name] for name in names])[order])
     return (Plane(values) if names == ("x", "y") else Sphere(values)), (names, values)
