@@ -288,7 +288,7 @@ class CheckSpec:
 
     @property
     def category(self) -> str:
-        """The category in which the check's name must be unique. Each role has one, and so do checks for mechanisms."""
+        """The category in which the name must be unique: one for each role, and another for checks for mechanisms."""
         return "check" if self.role is None else f"check of each {self.role}"
 
 
@@ -305,7 +305,7 @@ class TemplateSpec:
         notion: The notion of privacy that the template's mechanism claims.
         method: The name of the mechanism's only method.
         does: A description of the method, in a few words.
-        needs: The distributions that the project requires in addition to privopt.
+        needs: The packages that the project requires in addition to privopt.
     """
 
     category: ClassVar[str] = "template"

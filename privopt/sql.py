@@ -1,4 +1,4 @@
-"""A function that makes a release available as an SQL function in DuckDB.
+"""Register a release as an SQL function in DuckDB.
 
 ::
 

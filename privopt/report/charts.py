@@ -247,7 +247,7 @@ def draw_losses(rows: Sequence[tuple[str, float]], unit: str, bound: float | Non
 
 
 def _distinct_texts(values: Sequence[float]) -> list[str]:
-    """Format numbers as text, with more than three digits where rounding would hide how they differ.
+    """Format numbers with three digits, or with more if rounding to three would hide the differences between them.
 
     >>> _distinct_texts([3604.4, 3612.1, 3598.1]), _distinct_texts([1.0543, 1.17]), _distinct_texts([2.0, 2.0000001])
     (['3,604', '3,612', '3,598'], ['1.05', '1.17'], ['2', '2'])
@@ -263,7 +263,7 @@ def _distinct_texts(values: Sequence[float]) -> list[str]:
 
 
 def dot_size(places: Floats, width: float) -> float:
-    """Return an area for the dots on a map, in square points, at which they hardly overlap.
+    """Return a dot area, in square points, small enough that the dots on a map rarely overlap.
 
     Args:
         places: The dots' positions, (N, 2), in any unit.

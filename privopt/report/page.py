@@ -146,7 +146,7 @@ def table(
 
 
 def _width_class(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return the CSS class by which report.css shows a table's rows as lists on screens too narrow for the table."""
+    """Return the CSS class that makes report.css show a table's rows as lists on screens too narrow for the table."""
     # A column is at least as wide as its longest word, and is followed by a gap of two characters.
     widths = [
         2 + max(len(word) for text in (name, *(row[column] for row in rows)) for word in (*_words(text), ""))
@@ -181,9 +181,9 @@ def _judge(result: Result) -> tuple[str, str]:
 
 
 def _add_decimals(value: object) -> object:
-    """Return a value with an approximate decimal after each rational, such as ``"1/3 (0.333333)"``.
+    """Add an approximate decimal to each rational in a value, as in ``"1/3 (0.333333)"``, and return the new value.
 
-    Integers in strings get thousands separators. Lists are searched recursively; other values are returned unchanged.
+    Integers in strings get thousands separators. Lists are processed recursively; other values are returned unchanged.
     """
     if isinstance(value, (list, tuple)):
         return [_add_decimals(inner) for inner in value]
@@ -229,12 +229,12 @@ def _describe_mechanism(result: Result) -> str:
 
 
 def _is_fit(result: Result) -> bool:
-    """Return whether the loss is a sum of squared distances to noisy values, which measures a fit and not an error."""
+    """Return whether the loss is a sum of squared distances to noisy values. It then measures fit rather than error."""
     return result.objective.unit.endswith(SQUARED)
 
 
 def _format_epsilon(epsilon: Fraction) -> str:
-    """Format epsilon as it was stated or, if that is long, with three digits, rounded up.
+    """Format epsilon as it was stated, or rounded up to three digits if the stated form is long.
 
     >>> _format_epsilon(Fraction("0.1666")), _format_epsilon(Fraction(1, 3))
     ('0.1666', '0.334')
@@ -280,7 +280,7 @@ def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> li
 
 
 def _solver_figures(result: Result) -> list[tuple[str, ...]]:
-    """Return the solver's metrics (loss, bound, gap, time) with more digits, in tuples as in `_main_figures`."""
+    """Return the solver's metrics (loss, bound, gap, time) with more digits, in the form of :func:`_main_figures`."""
     objective = result.objective
     value, bound = objective.value, objective.lower_bound
 

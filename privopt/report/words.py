@@ -1,4 +1,4 @@
-"""The words in reports that a reader may not know, each explained in one sentence."""
+"""One-sentence explanations of the words in reports that a reader may not know."""
 
 from __future__ import annotations
 

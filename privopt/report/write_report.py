@@ -85,7 +85,7 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
 
 
 def _make_headline(reporting: Reporting[Any, Any], opened: OpenedFolder) -> tuple[str, list[str]]:
-    """Return the opening sentences of a report, which the plugin provides, and warnings about errors in its code.
+    """Return the opening sentences that the plugin provides for a report, and warnings about errors in its code.
 
     There are no opening sentences if the release is marked as not private, for example because its noise came from a
     seed. The report then begins with the guarantee, which says so.

@@ -77,7 +77,7 @@ _TITLES: Final = {
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the metrics from an audit as text, with a last line that names those that do not apply."""
+    """Return the metrics from an audit as text. The last line names the metrics that do not apply."""
     titles = {name: _TITLES.get(name, name.replace("_", " ")) for name in figures}
     lines = [
         f"{titles[name]:<30}{line}"

@@ -159,7 +159,7 @@ def problem_reference(copy: ProblemCopy) -> ProblemFile:
 
 
 def _check_bound(bound: float, value: float, *, maximise: bool) -> float:
-    """Return a bound on the optimum, or the value itself if the bound is on the wrong side by no more than rounding.
+    """Return a bound on the optimum, or the value itself if a rounding error puts the bound on its wrong side.
 
     Args:
         bound: A lower bound, or an upper one if ``maximise``.
@@ -187,12 +187,12 @@ _OPTIONAL: Final = re.compile(r";.*\bextra\b")
 
 @cache
 def versions_behind(plugin: str) -> dict[str, str]:
-    """Return the versions of Python, of a plugin's distribution and of all its dependencies, by name.
+    """Return the versions of Python, a plugin's package and all of its dependencies, by name.
 
     Dependencies are followed recursively. Optional ones (extras) are omitted.
 
     Args:
-        plugin: The name of the plugin's distribution.
+        plugin: The name of the plugin's package.
     """
     versions: dict[str, str] = {}
     # A stack of names to look up. An empty name counts as visited, because importlib refuses it with a ValueError.

@@ -1,6 +1,6 @@
 """The measurement of a release: its guarantee, certificate and loss, computed from problem and release alone.
 
-``solve`` states the measurement in result.json; ``verify`` repeats and compares it. Both commands call the same
+``solve`` states the measurement in result.json; ``verify`` repeats it and compares the two. Both commands call the same
 function, so they cannot disagree about how a value is computed. Within :func:`remembering`, the results of slow parts
 of a measurement can be cached under a hash of their input, so that they are not computed twice.
 """
@@ -130,9 +130,9 @@ def facts() -> dict[bytes, Any] | None:
 
 
 def content_key(words: str, *arrays: NDArray[Any]) -> bytes:
-    """Return a cache key: the SHA-256 digest of ``words``, which says what was computed, and of the arrays' bytes.
+    """Return a cache key: the SHA-256 digest of ``words`` and the arrays' bytes.
 
-    If the arrays' shapes or types can vary, ``words`` must state them, because only the bytes enter the digest.
+    ``words`` says what was computed. If the arrays' shapes or types can vary, ``words`` must state them too.
     """
     digest = hashlib.sha256(words.encode())
     for array in arrays:

@@ -209,10 +209,7 @@ def _unused_name(path: PurePosixPath, used_names: set[str]) -> str:
 
 
 def _tables_as_csv(declared: AttrsInstance) -> dict[str, bytes]:
-    """Return the contents of the files that a problem's tables convert to CSV themselves (``as_csv``), by file name.
-
-    Nested tables are included.
-    """
+    """Return the CSV files, by name, that the ``as_csv`` methods of a problem and its nested tables produce."""
     convert = getattr(declared, "as_csv", None)
     csv_by_name = {} if convert is None else dict(convert())
     for attribute in attrs.fields(type(declared)):

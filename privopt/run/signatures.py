@@ -106,7 +106,7 @@ def with_signature(verdict: Verdict, folder: Path, allowed: Path) -> Verdict:
 
 
 def _reject_signature(verdict: Verdict, complaint: str) -> Verdict:
-    """Return a verdict that is withdrawn because of its signature, with ``verdict`` None and the complaint added."""
+    """Withdraw a verdict because of a faulty signature: set ``verdict`` to None, and add the complaint."""
     return evolve(verdict, verdict=None, complaints=(*verdict.complaints, complaint))
 
 

@@ -115,7 +115,7 @@ def _verdict_file(folder: Path) -> Path:
 
 
 def _cache_folder() -> Path:
-    """Return the folder of cached verdicts, from the environment variable or the system's user cache folder."""
+    """Return the folder of cached verdicts: the value of the variable :data:`CACHE`, or else the user cache folder."""
     folder = os.environ.get(CACHE)
     if folder:
         return Path(folder)
@@ -456,7 +456,7 @@ def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[s
 
 
 def _find_bound_over(opened: OpenedFolder) -> str | None:
-    """Return whether the lower bound covers ``"all"`` outputs or only those ``"chosen"``; None if none were chosen."""
+    """Return which outputs the lower bound covers, ``"all"`` or ``"chosen"``; None if the mechanism chooses none."""
     mechanism = opened.mechanism
     return mechanism.bound_over(opened.problem, opened.folder) if isinstance(mechanism, BoundsChosen) else None
 
@@ -543,7 +543,7 @@ def _check_bookkeeping(opened: OpenedFolder, recomputed: Result, registered_kind
 
 
 def _version_notes(opened: OpenedFolder) -> tuple[str, ...]:
-    """Return a note for each of privopt and the plugin whose version differs from the one that wrote the folder."""
+    """Return a note for each version, privopt's or the plugin's, that has changed since the folder was written."""
     plugin, result = opened.registered, opened.result
     rows = [("privopt", result.privopt, VERSION), (f"plugin {plugin.plugin}", result.plugin.version, plugin.version)]
     return tuple(

@@ -211,8 +211,8 @@ class View(Offers[C, P]):
     A candidate is lifted (converted to a candidate for the whole problem) only when the search evaluates it.
 
     Attributes:
-        has_own_gap: Whether :attr:`has_reached_gap` compares the values and bounds offered to the view. They are
-            compared if they cannot all be passed on unchanged. Otherwise, the whole problem's gap decides.
+        has_own_gap: Whether :attr:`has_reached_gap` compares the values and bounds offered to the view, because they
+            cannot all be passed on unchanged. If False, the whole problem's gap decides.
     """
 
     def __init__(

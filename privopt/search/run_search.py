@@ -123,8 +123,8 @@ def _certify_during(
         incumbent: The incumbent to which the search makes its offers.
         search_time: The time scope of the search. Its end must leave time for the incumbent's closing steps.
         has_limit: Whether ``search_time`` has an end. If not, the function only waits.
-        earlier_holds: The number of holds on ``search_time`` that began before the search, if the caller must wait
-            until the search begins its own hold. None if the caller need not wait.
+        earlier_holds: The number of holds on ``search_time`` that began before the search. If it is given, this
+            function waits until the search begins its own hold. None means not to wait for a hold.
     """
     last_time = start = search_time.now()
     cpu_start, granted_seconds = process_time(), search_time.granted_seconds

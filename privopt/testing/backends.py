@@ -153,10 +153,9 @@ def _find_faults(form: StandardForm, result: Result, tolerance: float) -> Iterat
 
 
 def _solve_by_scipy(form: StandardForm) -> float:
-    """Return SciPy's optimal value for a feasible and bounded model ``form``, in the model's own sense.
+    """Return the optimal value that SciPy finds for a feasible and bounded model, to be minimised or maximised.
 
-    SciPy only minimises, so the objective of a maximisation model is negated. If SciPy fails, Hypothesis discards the
-    example.
+    If SciPy fails, Hypothesis discards the example.
     """
     from scipy.optimize import LinearConstraint, milp
 

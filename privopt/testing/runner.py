@@ -66,7 +66,7 @@ class CheckResult:
         seconds: The check's duration in seconds.
         method: The mechanism's method.
         examples: If the check failed, the number of examples up to the failure. If it passed, the number of examples
-            that could have shown a fault.
+            that could have revealed a fault.
         note: If an attack passed, a clause that states how small a fault it would have detected.
         missed: Whether the check was skipped although the profile gives no reason for leaving it out.
     """
@@ -204,7 +204,7 @@ def _run_shared_examples(
     """Run a check on the problems that all checks share, up to the first failure, and return the result.
 
     Return None if no problem could be drawn, or if the check makes more random choices than one Hypothesis example can
-    hold. In that case, use :func:`run_examples` instead.
+    hold. In both cases, :func:`run_check` then uses :func:`run_examples` instead.
 
     Args:
         check: The check.

@@ -72,7 +72,7 @@ class SharedProblems:
     def _draw_round(self) -> None:
         """Draw a round of problems, and keep the new ones.
 
-        A round draws as many problems as there are already, but at least the number for effort ci.
+        A round draws as many problems as there are already, or the number of examples for effort ci if that is larger.
         """
         count_before = len(self.problems)
         round_effort = evolve(EFFORTS["ci"], examples=max(EFFORTS["ci"].examples, count_before))

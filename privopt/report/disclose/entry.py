@@ -113,7 +113,7 @@ def check_answers(answers: Mapping[str, str], file: str) -> None:
 
 
 def _is_date(text: str) -> bool:
-    """Return whether a string is an existing date, written as YYYY-MM-DD."""
+    """Return whether a string is a valid calendar date in the form YYYY-MM-DD."""
     try:
         # fromisoformat also accepts other ISO forms, such as 20260131, which the schema does not.
         return date.fromisoformat(text).isoformat() == text
@@ -122,9 +122,9 @@ def _is_date(text: str) -> bool:
 
 
 def entry(statements: Sequence[Statement]) -> str:
-    """Return an entry for the registry as JSON, which is also YAML.
+    """Return an entry for the registry as JSON, which is also valid YAML.
 
-    Unanswered questions are omitted, so that validation against the schema names the required fields that are missing.
+    Unanswered questions are omitted, so that validation against the schema reports the missing required fields.
     Numbers, dates and choices from a list cannot carry a mark, so ``additional_information`` lists their marks.
 
     Args:

@@ -1,4 +1,4 @@
-"""The TOML file of facts that only a release's owner knows, with a key for each question."""
+"""The TOML file in which a release's owner answers questions that only the owner can answer, one key per question."""
 
 from __future__ import annotations
 

@@ -340,7 +340,7 @@ def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[KeyedValues]
 
 
 def _state_reports(attack: Mapping[str, Any]) -> Iterator[KeyedValues]:
-    """Yield statements on attacks that use one or more reports about a place, as measured by ``audit --over-time``.
+    """Yield statements on attacks that observe one or more reports about the same place (``audit --over-time``).
 
     In the "fresh" attack, each report is drawn anew. In the "sticky" attack, which the audit may omit, the first report
     is repeated.
@@ -390,9 +390,9 @@ def _state_answers(facts: Mapping[str, str], answered: Container[str] = ()) -> I
 
 
 def _format_up(value: float | None, limit: float | None) -> str:
-    """Format a number with four digits, rounded up but not past a limit that the number satisfies.
+    """Format a number with four digits, rounded up. None is written in words.
 
-    None is written in words.
+    If the number is at most ``limit``, so is the rounded number.
 
     >>> _format_up(1.53348, 2.0), _format_up(0.0999977, 0.1), _format_up(None, 1.0)
     ('1.534', '0.1', 'unknown')

@@ -47,7 +47,7 @@ def write_disclosure(
         The keys of the questions without an answer.
 
     Raises:
-        DoesNotHoldError: A claim in DIR does not hold, or an entry in the ledger was changed. Nothing is written then.
+        DoesNotHoldError: A claim in DIR does not hold, or an entry in the ledger was changed. No file is written.
         InputError: DIR, the ledger or the facts cannot be read, or an answer does not fit the schema of the registry of
             deployments.
         UsageError: A file to be written exists and ``force`` is false; or such a file is also an input, or lies in the

@@ -299,7 +299,7 @@ def _find_wrong_handle(trial: Trial, run: Run) -> str | None:
 
 
 def _owner_of(plugin_name: str) -> str:
-    """Return the package name in the name of a pluggy plugin, which has the form "package:entry point"."""
+    """Return the package's name, given a pluggy plugin's name in the form "package:entry point"."""
     return plugin_name.partition(":")[0]
 
 

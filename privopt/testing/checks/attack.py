@@ -95,7 +95,7 @@ NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
 
 
 def _can_attack(subject: Subject) -> str | None:
-    """Return why the attack cannot run on the method under trial, ``subject``; None if it can.
+    """Return the reason why the attack cannot run on the method under trial (``subject``), or None if it can.
 
     The attack needs a notion that bounds odds, possibly except with probability delta. It also needs draws: either
     samples from a matrix or sampler, or releases for neighbouring problems.

@@ -46,7 +46,7 @@ class CheckFailedError(AssertionError):
 
 
 class Elsewhere(str):
-    """A reason to skip a check that does not apply to a mechanism at all, as opposed to one that could not run."""
+    """A reason for skipping a check that does not apply to a mechanism at all, rather than one that cannot be run."""
 
 
 class LeftOut(str):
@@ -54,7 +54,7 @@ class LeftOut(str):
 
 
 def default_method_only(subject: Subject) -> str | None:
-    """Return why a check is skipped for a method other than the mechanism's default; None for the default.
+    """Return the reason for skipping a check on any method but the mechanism's default; None for the default method.
 
     Use it in checks on code that all methods share, such as code that reads files, because repeating such a check for
     other methods would reveal nothing new.
@@ -109,7 +109,7 @@ class Check:
         return function
 
     def reason_to_skip(self, subject: Subject) -> str | None:
-        """Return why the check is skipped for the method under trial (``subject``); None if it runs.
+        """Return the reason for skipping the check on the method under trial (``subject``), or None if the check runs.
 
         The reason is an :class:`Elsewhere` if the check does not apply to the method at all, and a :class:`LeftOut` if
         the profile leaves the check out.
@@ -180,9 +180,9 @@ class History:
         powers: For each example that stated its power, a number and a note with a placeholder for the number
             (:meth:`note_power`).
         solved: The identities (hashable keys) of the problems that the pipeline solved.
-        cannot: The last stored reason why an example could not run or show a fault (:meth:`note_reason`).
+        cannot: The last reason recorded by :meth:`note_reason`.
         rejected: The number of discarded examples.
-        idle: How many of these examples could not have shown a fault (:meth:`Trial.be_idle`).
+        idle: The number of examples that ran but could not have revealed a fault (:meth:`Trial.be_idle`).
     """
 
     start: float
@@ -198,7 +198,7 @@ class History:
     idle: int = 0
 
     def note_reason(self, why: str) -> None:
-        """Store why an example could not run or show a fault.
+        """Record why an example could not be run, or could not reveal a fault.
 
         A reason why the check does not apply (:class:`Elsewhere`) does not replace a reason of another type. If it did,
         the last example alone would decide whether a skipped check counts as missed.
@@ -310,7 +310,7 @@ class Trial:
         return problem, self.run(problem)
 
     def be_idle(self, why: str = "") -> None:
-        """Exclude this example from the result's count of problems, because it could not have shown a fault.
+        """Exclude this example from the result's count of problems, because it could not have revealed a fault.
 
         Args:
             why: The reason, as a clause. If all examples are excluded, the check is skipped with one of their reasons

@@ -19,7 +19,7 @@ from privopt.testing.under_trial import Run, Subject
 
 
 def states_channel(subject: Subject) -> str | None:
-    """Return why releases by the method under trial do not state a channel; None if they do.
+    """Return the reason why releases of the method under trial state no channel, or None if they state one.
 
     A channel gives the probability of each report for each secret. The reason's type, ``Elsewhere``, says that the
     check does not apply to the method at all.

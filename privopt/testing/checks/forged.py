@@ -72,7 +72,7 @@ class Forgery:
 
 @check("verify-catches", share=0.3)
 def verify_catches(trial: Trial) -> None:
-    """Check that verify detects a changed table although the checksums were updated.
+    """Check that verify detects a changed table even if the checksums were updated to match.
 
     The change adds 1000 to one number.
 

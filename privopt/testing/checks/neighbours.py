@@ -255,8 +255,8 @@ def _privacy_loss(
         others: The noise calls for the second input, as many as in ``calls``.
 
     Returns:
-        The sum of the losses in the unit of the notion's budget (epsilon or rho), and a list of pairs. Each pair has a
-        line for messages, and whether that line states a fault regardless of the sum.
+        The sum of the losses in the unit of the notion's budget (epsilon or rho), and a list of pairs. Each pair
+        consists of a line for messages and a flag, which is True if the line states a fault regardless of the sum.
     """
     # By basic composition, the losses in the calls add up, in the unit in which the notion measures its budget.
     total, lines = Fraction(0), []

@@ -30,7 +30,8 @@ class Verdict:
         power: The smallest multiple of the claimed epsilon that would have been detected with probability 0.9, for the
             most likely event among the tests with the most draws. None if not even a multiple of 100 would have been
             detected, because there were few draws or the event was rare.
-        by_event: The same multiple for events of other probabilities, keyed by the probability as a string.
+        by_event: The same multiple as in ``power``, for events of other probabilities. The keys are these probabilities
+            as strings.
         rarest: The smallest probability at which an output that only one input can produce would have been detected.
         uncompared: The largest share, over all pairs, of outputs that occurred only once and have no numbers.
         draws: The number of outputs that were drawn from the mechanism.

@@ -207,7 +207,7 @@ class PathRows:
         return ValidRows(matrix=matrix, upper=np.zeros(len(path)), proof=self._prove_rows(path, k, half))
 
     def _prove_rows(self, path: Ints, k: Ints, half: Floats) -> Any:
-        """Return the proof of each cut: multipliers with which the rows of the program add up to the cut.
+        """Return a proof of each cut: multipliers for the program's rows whose weighted sum is the cut.
 
         The ``geo-ind`` row of each pair along the path is multiplied by exp(length of the path before the pair). The
         matrix entries of all records between the two ends then cancel.

@@ -101,7 +101,7 @@ class Winner(Release):
 class ChoiceNotion(PureDP[Winner]):
     """Pure DP for a choice drawn at a given rate: the actual epsilon is ``shift`` times the rate.
 
-    The docstring of each mechanism's module proves this.
+    The docstring of each mechanism's module contains the proof.
 
     Attributes:
         epsilon: The exact budget per person.
