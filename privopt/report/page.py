@@ -253,14 +253,14 @@ def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> li
     Args:
         result: The parsed result.json.
         in_readers_unit: A function that formats a loss in the unit that the problem names for its readers, such as
-            minutes, or returns an empty string if there is no such unit. The formatted loss is shown first.
+            minutes. It returns an empty string if there is no such unit. The formatted loss is shown first.
     """
     objective, guarantee = result.objective, result.guarantee
 
     def format_loss(value: float) -> tuple[str, str]:
         """Return a loss and its unit, as two strings.
 
-        If the problem names a unit for its readers, the first string is the loss in that unit, and the second gives the
+        If the problem names a unit for its readers, the first string is the loss in that unit, and the second is the
         loss in the original unit.
         """
         unit = objective.unit_after(value)

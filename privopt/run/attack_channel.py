@@ -46,8 +46,8 @@ def attack_channel(channel: Channel, release: Release, guarantee: Guarantee) -> 
 
     Returns:
         A dictionary with the keys ``epsilon``, ``bayes_error``, ``entropy_bits`` and ``statistical``. Within
-        ``epsilon``, ``achieved`` is None if the claim is per unit of distance but the distances are unknown, if there
-        is only one secret, or if there are too many pairs to compare.
+        ``epsilon``, ``achieved`` is None if there is only one secret, there are too many pairs to compare, or the claim
+        is per unit of distance and the distances are unknown.
     """
     z = np.asarray(channel.probabilities, dtype=np.float64)
     count = len(z)

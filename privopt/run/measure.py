@@ -1,8 +1,8 @@
 """The measurement of a release: its guarantee, certificate and loss, computed from problem and release alone.
 
 ``solve`` states the measurement in result.json; ``verify`` repeats it and compares the two. Both commands call the same
-function, so they cannot disagree about how a value is computed. Within :func:`remembering`, the results of slow parts
-of a measurement can be cached under a hash of their input, so that they are not computed twice.
+function, so they cannot disagree about how a value is computed. Within a :func:`remembering` block, slow parts of a
+measurement can cache their results under a hash of their input, so that they are not computed twice.
 """
 
 from __future__ import annotations

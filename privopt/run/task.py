@@ -242,8 +242,8 @@ def read_problem(
     Args:
         mechanism: The mechanism.
         source: The problem file, on disk or in memory.
-        public: Whether the problem is a published copy, from which secret files may be missing, and which must not name
-            files outside its own folder.
+        public: Whether the problem is a published copy. Secret files may be missing from such a copy, and it must not
+            name files outside its own folder.
         closed: Whether secret files must not be opened, even if they exist.
 
     Raises:

@@ -1,7 +1,7 @@
 """``verify`` for release folders (DIR): recompute the result from the files, and check every claim of result.json.
 
 ``verify`` first compares the checksums. It then reads the problem and the artefact, measures the release, and compares
-the outcome with the claims leaf by leaf, so that no value is accepted merely because result.json states it.
+each claim with the outcome. No value is accepted merely because result.json states it.
 
 Verdicts are cached, so that a folder is not verified again on every use. Each verdict is a small file in the user's
 cache folder. The file's name is the SHA-256 of everything that the verdict depends on: the checksum files of DIR, which

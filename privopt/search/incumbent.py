@@ -271,8 +271,8 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             work: A function that performs the step.
 
         Returns:
-            The result of ``work``, or None if the step's scope ended before the step finished, either in this call or
-            in an earlier one.
+            The result of ``work``. None if the step's scope ended before the step finished, in this call or in an
+            earlier one.
         """
         if step in self.ended_steps:
             return None

@@ -33,16 +33,16 @@ def changes(
 ) -> Iterator[str]:
     """Yield a sentence for each place where two objects differ, in attrs fields, mappings, sequences or arrays.
 
-    A list equals a tuple with equal parts. An attribute or key that only one object has, or that was None in the first
-    object, is not a difference, because it may be a cached value.
+    A list equals a tuple with equal parts. Values that only one object has, or that were None in the first object, are
+    not differences, because they may have been cached.
 
     Args:
         first: The object before the solve, or as it was written.
         second: The object after the solve, or as it was read back.
         path: The object's name in the sentences, such as ``"problem"``. The names of parts are appended to it.
-        through_files: Whether the second object was read from files that the first one wrote. In that case, a part that
-            is None in the second object was not stored, so it does not count as a difference, and paths are compared by
-            their file names alone.
+        through_files: Whether the second object was read from files that the first one wrote. If so, paths are compared
+            by their file names alone, and parts that are None in the second object are not differences, because they
+            were not stored.
         compared_pairs: The pairs of objects compared so far, by the objects' ids. Storing the objects prevents Python
             from reusing their ids. None at the outermost call.
     """

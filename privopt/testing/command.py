@@ -97,8 +97,8 @@ def _run_in_worker(
 ) -> CheckResult:
     """Run one check on one method in a worker process, and return its result.
 
-    The worker keeps the subject, which is the method under trial with its cache of solved problems, for further checks
-    on the same method.
+    The worker keeps the subject (the method under trial and its cache of solved problems) for further checks on the
+    same method.
 
     Args:
         home: The folder for temporary files, which the parent process removes.

@@ -34,8 +34,8 @@ TOLERANCE = 10 * SOLVER_TOLERANCE
 def split_programs(draw: st.DrawFn) -> Split:
     """Draw a feasible program with one or two linking columns, followed by one to three blocks of columns.
 
-    Each row is a lower bound on a combination of linking columns and columns of at most one block, so the blocks become
-    independent of one another once the linking columns are fixed.
+    Each row is a lower bound on a combination of linking columns and the columns of at most one block. Once the linking
+    columns are fixed, the blocks are therefore independent of one another.
     """
     linking_count = draw(st.integers(1, 2))
     block_sizes = draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))

@@ -112,8 +112,8 @@ def _xfail_marks(method: str, check: str, failures: Mapping[str, str]) -> list[A
 def _end_test(result: CheckResult, subject_name: str) -> None:
     """Fail or skip the current pytest test with the check's reason, or return if the check passed.
 
-    If the check is not applicable, the test is skipped with a message that says so, because pytest and JUnit XML have
-    no separate status for inapplicable tests.
+    If the check is not applicable, the test is skipped with a message that says so. Neither pytest nor JUnit XML has a
+    separate status for inapplicable tests.
 
     Args:
         result: The result of the check.

@@ -1,8 +1,8 @@
 """Record calls to :mod:`privopt.numbers.noise` during a test, and optionally replace the noise.
 
 A check can have the noise drawn as usual, or at another scale. It can also supply the noisy values that each call
-returns. The release is then a deterministic function of its input, so any further difference between two inputs' runs
-shows that something other than the noisy values depends on the secret.
+returns. The release is then a deterministic function of the input. If two inputs get the same noisy values but their
+runs still differ, something other than these values depends on the secret.
 """
 
 from __future__ import annotations

@@ -71,9 +71,8 @@ class Profile:
     Attributes:
         problems: A Hypothesis strategy for small, valid problems, nearly all of which are feasible. Every choice must
             list its simplest alternative first, so that Hypothesis can shrink failures.
-        examples: Problems that are solved at every effort in addition to those drawn, such as the project's
-            ``example.toml`` (:func:`privopt.testing.examples_near`) and problems for which an iterative method needs
-            several rounds.
+        examples: Further problems, which are solved at every effort. Examples are the project's ``example.toml``
+            (:func:`privopt.testing.examples_near`) and problems for which an iterative method needs several rounds.
         neighbours: For mechanisms that add noise, a function that returns all neighbours of a problem under the
             guarantee, or a representative selection. Under a notion that is not ``symmetric``, these are the neighbours
             against which the problem is protected.
@@ -90,9 +89,9 @@ class Profile:
             distances, the distance is 1. The default is the pairs that the problem or the release states, or else all
             pairs of secrets. Under a notion that is not ``symmetric`` the pairs are ordered: an output is at most
             exp(epsilon distance) times as likely for the first secret as for the second.
-        draws: ``(problem, method, count) -> draws``: an array of shape (count, m) with ``count`` independent draws of
-            the m numbers that ``observed`` returns, if there is a faster way than one solve per draw. Each call must
-            return new draws, even for equal arguments.
+        draws: ``(problem, method, count) -> draws``: ``count`` independent draws of the m numbers that ``observed``
+            returns, as an array of shape (count, m). It is useful if drawing is possible without one solve per draw.
+            Each call must return new draws, even for equal arguments.
         stricter: A function that returns the same problem with a stronger privacy requirement, or None if there is no
             such problem. The stricter problem's loss must not be lower.
         variants: Functions, by the variant's name: ``"relabelling"``, ``"reordering"`` or ``"units"``. Each takes a
@@ -108,8 +107,8 @@ class Profile:
             These methods are checked against the paper's claim.
         notion: The registered notion that the problems name in ``[privacy] kind``, if it differs from the mechanism's.
         epsilon: ``(problem) -> epsilon``: the problem's epsilon, if it is not the key ``privacy.epsilon``.
-        tolerance: For methods that state that they are not optimal, the relative difference that is allowed between two
-            losses that should be equal, in addition to the gap.
+        tolerance: The relative difference allowed between two losses that should be equal, in addition to the gap. It
+            is meant for methods that state that they are not optimal.
         skip: The reasons, by check, for leaving out checks that do not make sense for this mechanism.
     """
 

@@ -1,7 +1,7 @@
 """Problems that are drawn once and then used by all checks of all methods with the same profile.
 
-Drawing a problem with Hypothesis takes longer than most checks take to process it, and checks that use the same
-problems share the runs that solve them.
+Sharing saves time: Hypothesis takes longer to draw a problem than most checks take to process it, and checks that use
+the same problem can also share the run that solves it.
 """
 
 from __future__ import annotations

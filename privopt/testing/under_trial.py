@@ -289,11 +289,11 @@ class Subject:
         """Replace the mechanism in the registry with a recorder for the duration of the block.
 
         The subject has its own verification cache, so that results cached by other runs are not reused. Files are not
-        flushed to disk, because they need not survive a power failure and flushing took a third of a run's time.
+        flushed to disk, because they need not survive a power failure. Flushing took a third of a run's time.
 
         Args:
-            compared: Whether to compare each problem after its solve with a copy made before it, which takes about 5 %
-                of a run's time.
+            compared: Whether to compare each problem after its solve with a copy made before it. The comparison takes
+                about 5 % of a run's time.
         """
         recorder = _Recorder(
             spec=self.spec,

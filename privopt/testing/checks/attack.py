@@ -228,8 +228,8 @@ def _attach_numbers(output: str) -> tuple[object, ...]:
 def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
     """Draw releases for a problem and for a neighbour, and fail if they differ by more than the claim allows.
 
-    The most promising pair of neighbours is chosen from a few draws. A first test on that pair never fails the check,
-    but a suspicious result leads to a test with many more draws, which decides.
+    The most promising pair of neighbours is chosen from a few draws. A first test on that pair never fails the check.
+    If its result is suspicious, a second test with many more draws decides.
 
     Args:
         trial: One example of the check.

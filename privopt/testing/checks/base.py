@@ -56,8 +56,8 @@ class LeftOut(str):
 def default_method_only(subject: Subject) -> str | None:
     """Return the reason for skipping a check on any method but the mechanism's default; None for the default method.
 
-    Use it in checks on code that all methods share, such as code that reads files, because repeating such a check for
-    other methods would reveal nothing new.
+    Use it in checks on code that all methods share, such as code that reads files. Repeating such a check for other
+    methods would reveal nothing new.
     """
     if subject.method.name != subject.spec.default.name:
         return Elsewhere("tried with the default method: problems and folders of the others are read by the same code")
@@ -75,10 +75,10 @@ class Check:
             to all releases.
         private: Whether the check applies only to methods whose releases themselves claim privacy, and not to methods
             that only reproduce a paper's claim.
-        needs: A function that takes a subject (the method under trial), and returns why the check cannot run on it, or
-            None if it can.
-        share: The fraction of the effort's number of examples that this check runs, below 1 for checks whose examples
-            cost more than a solve.
+        needs: A function that takes a subject (the method under trial) and returns the reason why the check cannot run
+            on it, or None if it can.
+        share: The fraction of the effort's examples that this check runs. It is below 1 if one example costs more than
+            a solve.
         min_examples: The number of problems to draw even if the check's time is up. The first is the simplest one.
         function: The function that runs one example, and reports a finding with :meth:`Trial.fail`.
     """

@@ -36,7 +36,7 @@ def fresh_samples(trial: Trial) -> None:
     """Check that repeated calls to ``sample`` are independent, in one process and across processes.
 
     Samples drawn one at a time must also have the same frequencies as many drawn at once. An input that nearly always
-    gives the same output cannot reveal a repetition, so the check searches for a better one, if necessary at epsilon 1.
+    gives the same output cannot reveal a repetition. If all inputs do so, the check sets epsilon to 1 and tries again.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

@@ -186,9 +186,10 @@ def _check_agreement(trial: Trial, problem: GeneratedProblem, variant: Variant, 
 
 
 def _check_variant(name: str, summary: str, min_examples: int = 15) -> None:
-    """Register a check that compares the objective of a problem with that of one of the profile's variants.
+    """Register a check that compares a problem's objective with the objective of one of its variants.
 
-    A variant is an equivalent problem, so the objectives must agree after the variant's factor is applied.
+    A variant is an equivalent problem, made by the profile. The objectives must agree after the variant's factor is
+    applied.
 
     Args:
         name: The name of the variant in ``Profile.variants``, which is also the check's name.

@@ -1,9 +1,9 @@
 """Checks that compare neighbours: the sensitivity, the noise scale, and exact outcome distributions.
 
-A noise call is a call to :mod:`privopt.numbers.noise` that adds noise to an array of values. The privacy loss of a call
-follows from its noise scale and from the difference between the noiseless values for a problem and for its neighbour.
-It is computed in exact arithmetic. The losses of all calls in a run add up, even if a call depends on earlier ones
-(adaptive composition).
+A noise call is a call to :mod:`privopt.numbers.noise` that adds noise to an array of values. Its privacy loss follows
+from the noise scale and from the difference between the noiseless values for a problem and for its neighbour. It is
+computed in exact arithmetic. The losses of all calls in a run add up, even if a call depends on earlier ones (adaptive
+composition).
 """
 
 from __future__ import annotations
@@ -290,8 +290,8 @@ def _to_fraction(value: Any) -> Fraction:
 def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificate) -> Fraction:
     """Return the fraction of the privacy budget that a run used, in (0, 1].
 
-    The own-scale check needs this fraction, because a mechanism that spends less than its budget can still be private
-    at half the noise scale.
+    The own-scale check needs this fraction: a mechanism that spends less than its budget can still be private at half
+    the noise scale.
 
     If the certificate states that more than half was used, the result is 1. Otherwise, it is the larger of two
     fractions of the budget: the one that the certificate states, and the largest privacy loss found for a few
@@ -325,7 +325,7 @@ def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificat
 
 @check("own-scale", version=2, of={"noise"}, private=True, share=0.3, min_examples=3)
 def own_scale(trial: Trial) -> None:
-    """Check that the certificate fails if noise is drawn at half of the necessary scale, or at a scale of almost 0.
+    """Check that the certificate fails if noise is drawn at half the necessary scale, or at a scale near 0.
 
     A certificate that still holds was computed from the intended scale rather than from the actual one.
 

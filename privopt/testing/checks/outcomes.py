@@ -53,9 +53,9 @@ def _can_draw(subject: Subject) -> str | None:
 def drawn_as_stated(trial: Trial) -> None:
     """Check that outcomes occur as often as the profile's distribution states, using a binomial test for each outcome.
 
-    The example is skipped if the test has no power, that is, if it would not detect outcomes drawn at any of several
-    multiples of epsilon. This happens if the distribution hardly depends on epsilon, because one outcome is nearly
-    certain or all outcomes are equally likely.
+    The example is skipped if the test has no power, because it would detect none of the multiples of epsilon in
+    :data:`FACTORS`. In such an example, the distribution hardly depends on epsilon: one outcome is nearly certain, or
+    all outcomes are equally likely.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

@@ -330,9 +330,9 @@ def find_differences(first: Path, second: Path) -> Iterator[str]:
 def evidence(trial: Trial) -> None:
     """Check that no certificate for a noisy release states the evidence "proved".
 
-    A single draw does not reveal the distribution of its noise, so the evidence must be "declared", which relies partly
-    on the publisher's statement. A release counts as noisy if it changes from run to run, or if setting all noise to 0
-    changes it.
+    A single draw does not reveal the distribution of its noise. The evidence must therefore be "declared", which relies
+    partly on the publisher's statement. A release counts as noisy if it changes from run to run, or if setting all
+    noise to 0 changes it.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.

@@ -92,7 +92,7 @@ def pairs_of(
         neighbours: A function that returns an input's neighbours under the claim, or a strategy for neighbours. If
             None, any two inputs form a pair.
         odds: A function that takes two inputs and returns the log odds that the claim allows between them per unit of
-            epsilon, which must be finite and non-negative.
+            epsilon. Its result must be finite and non-negative.
         chance: The source of random choices.
 
     Raises:

@@ -302,8 +302,8 @@ class _Trial:
         symmetric: Whether the notion bounds the odds in both directions.
         drawer: The object that draws outputs from the mechanism.
         confidence: The joint confidence of all statements.
-        best: The greatest lower bound on epsilon, the pair and the test that gave it, the test's hits under both
-            inputs, and the number of draws for each input; None before the first test.
+        best: The greatest lower bound on epsilon with its evidence: the pair, the test, the test's hits under both
+            inputs, and the number of draws for each input. None before the first test.
         tested: The quantities from which the power is computed: the allowed log odds per unit of epsilon, the event's
             frequency, the number of draws, and the error probability. They describe the test with the most frequent
             event among the tests with the most draws; None before the first test.

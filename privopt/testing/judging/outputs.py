@@ -2,7 +2,7 @@
 
 A :class:`Table` splits outputs into numbers and labels. A :class:`View` maps outputs to cells. It is constructed from
 some draws and then applied to others. There are views by values, by sums, by a classifier's score, and by the last bits
-of doubles, which reveal the input under naive floating-point noise (Mironov 2012).
+of doubles. If noise is added naively in floating point, the last bits reveal the input (Mironov 2012).
 """
 
 from __future__ import annotations
@@ -204,8 +204,7 @@ class Table:
 
         Args:
             outputs: The outputs, of any type.
-            width: The number of columns, that is, the count of numbers that a regular output has; None for the most
-                common count.
+            width: The number of columns: how many numbers a regular output has. None means the most common count.
         """
         # An object that occurs several times is read only once. The list keeps all outputs alive, so their ids stay
         # unique.
@@ -471,8 +470,8 @@ def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Float
     Args:
         first: Draws for the first input.
         second: Draws for the second input.
-        values: A function that takes the kinds' numbers, an array of shape (kinds, d), and returns the computed number
-            of each kind, an array of shape (kinds,).
+        values: A function that computes one number for each kind of output. It takes the kinds' numbers, an array of
+            shape (kinds, d), and returns an array of shape (kinds,).
         words: A phrase that names the computed number.
     """
     samples = np.concatenate([values(table.kind_numbers)[table.index][table.oddity == 0] for table in (first, second)])

@@ -13,8 +13,8 @@ __all__ = ["PROFILE"]
 def _make_tables(case: MetricCase) -> dict[str, dict[str, Any]]:
     """Return the ``[bd-mdp]`` table for a generated problem file.
 
-    The case determines the partitioner. For an odd number of records, the Benders iterations have no warm start
-    (``start = "cold"``), which tests that they find the optimum on their own.
+    The case determines the partitioner. If the number of records is odd, the Benders iterations have no warm start
+    (``start = "cold"``) and must find the optimum on their own.
     """
     # The case determines the partitioner, so a failing case can be repeated, while many cases cover all partitioners.
     kind = PARTITIONS[(case.records + len(case.epsilon)) % len(PARTITIONS)]

@@ -43,8 +43,7 @@ class Partition:
     def count_neighbours(self, edges: Ints) -> Ints:
         """Return, for each block, the number of boundary nodes that have an edge into it.
 
-        The cuts that a block adds to the master problem contain these nodes' variables, so the count measures the size
-        of the cuts.
+        A block's cuts contain the variables of these nodes, so the count measures the size of the cuts.
 
         Args:
             edges: (E, 2) The edges of the graph, each listed once.

@@ -1,7 +1,7 @@
 """Partitioners, which divide the records of a problem into subsets.
 
-They are the partitioners of the paper (Qiu, IJCAI 2024, section 3.4 and supplement C), and a multilevel partitioner
-that keeps the number of boundary records small.
+Most come from the paper (Qiu, IJCAI 2024, section 3.4 and supplement C). A further, multilevel partitioner keeps the
+number of boundary records small.
 """
 
 from __future__ import annotations

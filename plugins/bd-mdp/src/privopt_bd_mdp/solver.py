@@ -199,10 +199,9 @@ class _Rounds:
     def peak_bytes(self, part: Part) -> float:
         """Return an estimate of the additional memory, in bytes, that Benders decomposition needs at its peak.
 
-        The estimate covers the program, its split into master and blocks, and the cuts. A block's cut has
-        one entry for each combination of an output and a boundary record that forms a required pair with a record in
-        the block. The result is 0 for
-        a registered decomposer, because its memory use is unknown.
+        The estimate covers the program, its split into master and blocks, and the cuts. The boundary records that occur
+        in a block's cut are those that form a required pair with a record in the block. The cut has one entry for each
+        such record and each output. The result is 0 for a registered decomposer, because its memory use is unknown.
         """
         if self.name != OWN:
             return 0.0

@@ -61,8 +61,8 @@ class CountLaw(ReportLaw):
     def probabilities(self) -> Floats:
         """Return an array of shape (n + 1, n + 1): the probability of each report (column) given each number (row).
 
-        Noisy values below 0 are clamped to 0 and values above n to n, so the first and last columns contain the tail
-        probabilities of the noise.
+        The first and last columns contain the tail probabilities of the noise, because noisy values below 0 are clamped
+        to 0, and values above n to n.
         """
         numbers = np.arange(self.count_outputs())
         table = self.mass(np.abs(np.subtract.outer(numbers, numbers)))
