@@ -219,7 +219,7 @@ COMMAND_GROUPS: Final = (
 
 @frozen(kw_only=True)
 class CommandSpec:
-    """The spec of a command of the command line.
+    """The spec of a ``privopt`` command.
 
     Attributes:
         name: The command's name, which follows ``privopt`` on the command line.

@@ -78,7 +78,7 @@ def set_up_map(
     latitude: float | None = None,
     margin: float = 0.08,
 ) -> None:
-    """Turn axes into a map with equal scales in both directions, and draw lines below everything that is drawn later.
+    """Turn axes into a map with equal scales in both directions, and draw lines, such as streets, in the background.
 
     Args:
         axes: The axes.
@@ -101,7 +101,7 @@ def set_up_map(
 
 
 def orient_map(coordinates: Floats, unit: str = "") -> tuple[Floats, tuple[str, str], float | None]:
-    """Return positions in the order in which a map shows them, and labels for the map's axes.
+    """Return positions with x or longitude first, as a map shows them, and labels for the map's axes.
 
     Args:
         coordinates: The positions, (N, 2), as (x, y), or as (latitude, longitude) in degrees.

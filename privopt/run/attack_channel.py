@@ -144,7 +144,7 @@ def _find_max_slope(channel: Channel, z: Floats, *, per_distance: bool) -> tuple
 def _attack_by_sampling(
     channel: Channel, release: Release, pair: tuple[int, int], *, per_distance: bool
 ) -> dict[str, Any] | None:
-    """Return the audit's ``statistical`` entry from reports drawn for two secrets; None if sampling is impossible.
+    """Draw reports for two secrets, and return the audit's ``statistical`` entry; None if sampling is impossible.
 
     Args:
         channel: The channel, for the names of secrets and reports.

@@ -23,7 +23,7 @@ KEYS: Final = ("epsilon", "gv", "bayes_error", "expected_loss", "entropy_bits", 
 
 
 def audit(folder: Path, *, over_time: int | None = None, progress: Progress | None = None) -> dict[str, Any]:
-    """Return metrics of what an attacker learns from a release folder (DIR), with None for those that do not apply.
+    """Return metrics of what an attacker learns from a release folder (DIR). Metrics that do not apply are None.
 
     If the mechanism does not measure the Bayes error itself, missing metrics are computed from the channel of the
     release (:meth:`privopt.interfaces.release.Release.channel`).

@@ -51,7 +51,7 @@ R = TypeVar("R", bound=Release)
 
 
 def collect_warnings(mechanism: Mechanism[P, R], problem: P, release: R, result: Result) -> list[str]:
-    """Return the warnings that every user of a release must read, from its mechanism and from the claimed notion."""
+    """Return the warnings of a release's mechanism and claimed notion, which every user of the release must read."""
     notion = registry().kind("notion", result.guarantee.kind).load()
     warnings = mechanism.warnings(problem, release, result) if isinstance(mechanism, Warns) else ()
     return [*warnings, *notion.warnings(result)]

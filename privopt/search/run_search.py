@@ -203,7 +203,7 @@ def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bo
 
 
 def _is_good_enough(incumbent: Incumbent[C, P, R]) -> bool:
-    """Return whether certifying can stop, because the gap is reached or little would be gained."""
+    """Return whether certifying can stop, because the gap is reached or little more would be gained."""
     value, bound = incumbent.best_certified.value, incumbent.promised_bound
     gain = value - incumbent.promised_value
     # A gain is small if it is at most the gap, and at most a tenth of the distance to the promised bound.

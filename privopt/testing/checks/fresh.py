@@ -103,7 +103,7 @@ def _most_varied_input(trial: Trial, run: Run) -> tuple[str, list[str]]:
 
 
 def _max_share(samples: Sequence[str]) -> float:
-    """Return the share of samples that are the most frequent output, or 1 if there are no samples."""
+    """Return the most frequent output's share of the samples, or 1 if there are no samples."""
     return max(Counter(samples).values(), default=1) / max(1, len(samples))
 
 

@@ -499,7 +499,7 @@ def _check_equal_releases(trial: Trial, problem: GeneratedProblem, neighbour: Ge
 def _differing_parts(
     sides: Sequence[Mapping[str, list[Parts]]], min_runs: int
 ) -> Iterator[tuple[list[int], str, tuple[bytes, bytes]]]:
-    """Yield the public parts that differ between two inputs but are constant for each, among runs with equal releases.
+    """Compare runs with equal releases, and yield public parts that differ between two inputs but are constant on each.
 
     Args:
         sides: For each of the two inputs, a mapping from a release to the public parts of the runs that produced it.

@@ -29,7 +29,7 @@ __all__ = ["PMO", "PathRows"]
 
 @frozen(kw_only=True, eq=False)
 class PMO:
-    """The linear program for an instance: perturbation matrix optimisation, in compiled form.
+    """The compiled linear program for an instance, which the paper calls perturbation matrix optimisation (PMO).
 
     Attributes:
         instance: The N records, K outputs, P required pairs and costs.
