@@ -222,19 +222,26 @@ class Search:
         promising = promising[np.argsort(-goal.reach[promising], kind="stable")][: 16 + 4 * goal.k]
         sets = [Case(NONE.rows, NONE, {}, self._photos)]
         for _ in range(goal.k):
-            grown: dict[frozenset[int], tuple[float, Case, int]] = {}
+            grown: dict[frozenset[int], tuple[Case, int, Certificate]] = {}
             for case in sets:
                 others = np.setdiff1d(promising, case.rows)
-                bounds, _ = bound_extensions(self.data, case.certificate, others, case.photos)
+                bounds, force = bound_extensions(self.data, case.certificate, others, case.photos)
                 for position in np.argsort(-bounds, kind="stable")[:BEAM_SETS].tolist():
                     j = int(others[position])
+                    extended = Certificate(
+                        float(bounds[position]),
+                        np.append(case.rows, j),
+                        np.append(case.certificate.force, force[position]),
+                    )
                     # A set that can be grown in several orders is added only once.
-                    grown.setdefault(frozenset((*case.rows.tolist(), j)), (float(bounds[position]), case, j))
-            best = sorted(grown.values(), key=lambda entry: -entry[0])[:BEAM_SETS]
+                    grown.setdefault(frozenset((*case.rows.tolist(), j)), (case, j, extended))
+            best = sorted(grown.values(), key=lambda entry: -entry[2].bound)[:BEAM_SETS]
+            # The extended multipliers are where the child's bound is improved from.
             sets = [
-                child
-                for bound, case, j in best
-                if bound >= goal.need and (child := self._add_location(case, j)) is not None
+                evolve(child, candidates={})
+                for case, j, extended in best
+                if extended.bound >= goal.need
+                and (child := self._add_location(evolve(case, candidates={j: extended}), j)) is not None
             ]
             if clock().left == 0.0:
                 return
@@ -426,9 +433,11 @@ class Search:
             Photos(case.photos.must, case.photos.may & ~is_photo),
             Photos(case.photos.must | is_photo, case.photos.may),
         ):
-            certificate, values, costs = (
-                self.program.solve(rows, photos) if len(rows) else (case.certificate, None, None)
-            )
+            certificate, values, costs = case.certificate, None, None
+            if len(rows):
+                solved, values, costs = self.program.solve(rows, photos)
+                # The case's own bound is valid for both of its parts.
+                certificate = min(solved, certificate, key=lambda entry: entry.bound)
             self._open.append(Case(rows, certificate, dict(case.candidates), photos, values, costs))
 
     def _process_full_case(self, case: Case) -> None:
