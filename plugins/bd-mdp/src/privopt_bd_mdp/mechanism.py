@@ -55,8 +55,7 @@ class BDmDP(Optimal[BDmDPProblem]):
         """Return the solver's summary and the solver's details for result.json.
 
         After a decomposition, the details are those of the answer, plus its trajectory: the values and bounds over
-            time. The
-        report reads each part's statistics from the details (:func:`privopt_bd_mdp.report.sections`).
+        time. The report reads each part's statistics from them (:func:`privopt_bd_mdp.report.sections`).
         """
         solver, details = super().describe_solver(answer)
         if "parts" in answer.details:

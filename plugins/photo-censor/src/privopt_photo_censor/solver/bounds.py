@@ -335,13 +335,13 @@ class Program:
         """Return a certified bound on the number of photos that can stay if a set of locations must be protected.
 
         The bound is that of the linear program. If there are many photos, a slightly weaker bound is computed instead,
-        which is much faster.
+        which is much faster. It is at most the bound of ``start``.
 
         Args:
             rows: (r,) The locations that must be protected.
             photos: The photos that must stay, and the photos that may stay. None of the locations may be ruled out by a
                 photo that must stay.
-            start: The initial multipliers, for some of these locations.
+            start: The initial multipliers, for some of these locations, with a bound that is valid for these photos.
             enough: The computation may stop as soon as the bound is below this number.
         """
         n = len(self._lower)
