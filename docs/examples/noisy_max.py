@@ -16,10 +16,8 @@ from privopt.testing import GeneratedProblem, Profile, csv_bytes
 
 @hookimpl
 def privopt_mechanisms():
-    name, summary, method = "favourite-dish", "the favourite dish", MethodSpec(name="laplace", summary="discrete noise")
-    return [
-        MechanismSpec(name=name, target="noisy_max:NoisyMax", guarantee="pure-dp", summary=summary, methods=[method])
-    ]
+    name, text, method = "favourite-dish", "the favourite dish", MethodSpec(name="laplace", summary="discrete noise")
+    return [MechanismSpec(name=name, target="noisy_max:NoisyMax", guarantee="pure-dp", summary=text, methods=[method])]
 
 
 @frozen(kw_only=True)

@@ -302,7 +302,7 @@ def test_many_records_have_smooth_shares_by_default(tmp_path):
     with pytest.warns(PrivoptWarning, match=r"bumps .* km wide, as fine"):
         smooth = release.estimate(reports)
     assert f"gap_to_all {smooth.whole_gap:.2g}" in smooth.gaps
-    with pytest.warns(PrivoptWarning, match=r"resolution of 0.5 km"):
+    with pytest.warns(PrivoptWarning, match=r"bumps 0.5 km wide"):
         release.estimate(reports, resolution=0.5)
     rough = release.estimate(reports, resolution=0)
     assert (smooth.method, rough.method) == ("smooth-maximum-likelihood", "maximum-likelihood")

@@ -29,8 +29,11 @@ from privopt.interfaces import SolveContext
 from privopt_bd_mdp import solver
 from privopt_bd_mdp.problem import Decomposition
 
+interrupted = []
+
 def two_rounds(phase, rounds, lower, upper):
-    if phase == "benders" and rounds >= 2:
+    if phase == "benders" and rounds >= 2 and not interrupted:
+        interrupted.append(rounds)  # a second interrupt would abandon the best so far
         raise KeyboardInterrupt
 
 stated, own = [], solver._Rounds.peak_bytes

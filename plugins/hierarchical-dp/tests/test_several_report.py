@@ -71,7 +71,7 @@ def test_plan_weighs_tables_and_levels(tmp_path, errors):
     (leaves,) = plan["baselines"]
     best, simple = (sum(w * e for w, e in zip(weights, row["by_part"], strict=True)) for row in (plan["best"], leaves))
     assert best <= 1.02 * simple
-    text = privopt("plan", "hierarchical-tables", path, "--quiet").stdout.splitlines()
+    text = privopt("plan", "hierarchical-tables", path).stdout.splitlines()
     assert max(map(len, text[1:6])) <= 100
     path.write_text(path.read_text() + "\n")
     wrong_text = path.read_text().replace("age = {", "ages = {")
