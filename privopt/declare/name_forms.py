@@ -131,7 +131,7 @@ def find_look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 def show_invisible(name: str) -> str:
-    r"""Return a name with invisible characters and unusual blanks replaced by their code points.
+    r"""Return a name with invisible characters and unusual whitespace replaced by their code points.
 
     >>> print(show_invisible("St\u00a0Gallen\u200b"))
     St<U+00A0>Gallen<U+200B>

@@ -57,8 +57,8 @@ def find_total_names(siblings: Collection[str], *, allow_letters: bool = True) -
 
     Args:
         siblings: All values of an attribute, or all regions with the same parent.
-        allow_letters: Whether a single letter (``T``) may be a total. If S and U are also values, no letter is a total,
-            because letters are then codes.
+        allow_letters: Whether a single letter, such as ``T``, may mark a total. If S and U are values too, it does not,
+            because the letters are then evidently codes.
     """
     letters = {name.casefold() for name in siblings if len(name) == 1}
     is_alphabet = {"s", "u"} <= letters

@@ -164,7 +164,7 @@ def _take_step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Fl
 
 
 def _step_length(values: Floats, step: Floats) -> float:
-    """Return the length of a step: at most 1, and at most 99.5 % of the length at which the first value becomes 0."""
+    """Return the step length: the smaller of 1 and 99.5 % of the length at which any value would first reach 0."""
     return float(min(1.0, 0.995 / max(1e-300, float((-step / values).max()))))
 
 

@@ -116,7 +116,7 @@ class WorkerExecutor(Executor):
         return reference
 
     def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
-        """Queue a call on the worker for ``key``, and return the future of its result; see :class:`Executor`."""
+        """Queue a call on the worker for ``key`` and return a future for its result; see :class:`Executor`."""
         # Round robin in the order of first use, so that the same program places its tasks in the same way.
         slot = self._slots.setdefault(key, len(self._slots) % self.jobs)
         return self._pools[slot].submit(copy_context().run, self._call_in_time, slot, function, arguments)

@@ -293,10 +293,10 @@ def cap_time_limit(seconds: float | None = None) -> float | None:
 
 
 def slices(count: int) -> Iterator[tuple[int, int]]:
-    """Yield spans ``a, b`` (from a to b - 1) that cover ``range(count)``, and check the deadline before each span.
+    """Yield half-open spans ``(a, b)`` that together cover ``range(count)``, checking the deadline before each.
 
-    This is for loops over compiled code that cannot check the deadline itself. The spans grow until one takes a tenth
-    of a second. The results of the work must not depend on how the range is divided.
+    Use this to split up the work of compiled code, which cannot check the deadline itself. Spans grow until one takes a
+    tenth of a second, so the results must not depend on how the range is divided.
 
     Raises:
         OutOfTime: The deadline passed between two spans.

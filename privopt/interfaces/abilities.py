@@ -550,7 +550,7 @@ def channel_of(mechanism: object, problem: object, release: Release) -> Channel 
 
 
 def solves_program(mechanism: object) -> bool:
-    """Return whether a mechanism solves a program whose value is not the stated objective."""
+    """Return whether a mechanism solves a program whose optimum may differ from the stated objective."""
     return isinstance(mechanism, SolvesProgram) and mechanism.programs
 
 

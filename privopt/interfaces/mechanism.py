@@ -77,12 +77,12 @@ class Mechanism(ABC, Generic[P, R]):
 
     @abstractmethod
     def solve(self, problem: P, context: SolveContext) -> Outcome[R]:
-        """Solve the problem. The pipeline certifies the release of the returned outcome.
+        """Solve the problem. The pipeline then certifies the release in the returned outcome.
 
         Raises:
             InfeasibleError: The problem has no solution.
             StoppedError: A limit was reached before a feasible release was known.
-            InputError: The problem's data contradict each other.
+            InputError: The problem's data are inconsistent.
         """
 
     def verify(self, problem: P, release: R, result: Result) -> list[str]:

@@ -181,12 +181,12 @@ def find_closed_head(
     Args:
         transaction: The open ledger.
         head: The entry's number, and its hash in hexadecimal digits.
-        form: The kind of log file that ledgers are.
-        progress: A function that is called with the number of entries that have been checked so far.
+        form: The log-file format of ledgers.
+        progress: Called with the number of entries checked so far.
 
     Raises:
-        DoesNotHoldError: One of these archives was changed, its successor does not begin as it must, or the entry was
-            not found and an archive that may contain it is missing.
+        DoesNotHoldError: An archive was changed, its successor does not begin with the entries carried over, or the
+            entry was not found and an archive that might contain it is missing.
     """
     number, digest = head
     if _has_hash(transaction, number, digest):
@@ -332,9 +332,9 @@ def rotate_file(
 
     Args:
         path: The ledger's file.
-        form: The kind of log file that ledgers are.
+        form: The log-file format of ledgers.
         clock: A function that returns the nanoseconds since 1970, UTC.
-        progress: A function that is called with the number of entries that have been checked so far.
+        progress: Called with the number of entries checked so far.
         step: A function that is called with the name of each step before the step runs, so that tests can simulate
             crashes.
 
@@ -480,8 +480,8 @@ def check_history(transaction: LedgerTransaction, form: Form, *, progress: Progr
 
     Args:
         transaction: The open ledger, which must have been checked already.
-        form: The kind of log file that ledgers are.
-        progress: A function that is called with the number of entries that have been checked so far.
+        form: The log-file format of ledgers.
+        progress: Called with the number of entries checked so far.
 
     Returns:
         The number of archived ledgers.

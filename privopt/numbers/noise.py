@@ -217,10 +217,10 @@ def _add_noise(values: NDArray[Any], law: Law, scale: Fraction, seed: int | None
 
 @contextmanager
 def noise_from(source: Callable[[NoiseSource], NoiseSource]) -> Iterator[None]:
-    """Replace the source of all noise inside a ``with`` block. Use this only in trials.
+    """Replace the source of all noise within a ``with`` block. For use in trials only.
 
-    The conformance kit uses this to record the values that noise is added to, or to draw at another scale. Releases
-    made inside the block are not private.
+    The conformance kit uses this to record the values to which noise is added, or to draw the noise at another scale.
+    Releases made inside the block are not private.
 
     Args:
         source: Called once with the current source; returns the source to use instead.

@@ -53,9 +53,9 @@ TRAITS: Final = {
 
 
 def missing_traits() -> dict[str, str]:
-    """Return, by trait, the reason why checks that require the trait do not apply to a release without it.
+    """Map each trait to the reason why checks that require it do not apply to releases that lack it.
 
-    The traits are the core's (:data:`TRAITS`) and those registered by plugins.
+    The mapping contains the core's traits (:data:`TRAITS`) and those registered by plugins.
     """
     return TRAITS | {name: entry.spec.missing for name, entry in _plugin_traits().items()}
 

@@ -358,14 +358,14 @@ def _check_fresh(trial: Trial, loaded: Any, problem: GeneratedProblem) -> None:
 
 
 def _promised_log_ratio(trial: Trial, pair: tuple[GeneratedProblem, GeneratedProblem], count: int) -> float:
-    """Return an estimate, from a few draws, of the greatest log ratio that a test on two neighbours may reveal.
+    """Estimate, from a few draws, the greatest log ratio that the guarantee allows a test on two neighbours to find.
 
-    The estimate only ranks pairs. No failure is based on it.
+    The estimate is used only to rank pairs. No failure is based on it.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
         pair: A problem and its neighbour.
-        count: The number of draws for each of the two.
+        count: The number of draws for each problem of the pair.
     """
     first, second = ([*draw_outcomes(trial, trial.subject.load(problem), count)] for problem in pair)
     symmetric = trial.subject.notion.symmetric

@@ -409,11 +409,11 @@ def _distant_neighbour(trial: Trial, problem: GeneratedProblem) -> GeneratedProb
 
 
 def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: GeneratedProblem) -> bool:
-    """Fail if two inputs' public parts differ even though all noise calls return the same values for both.
+    """Fail if the public results for two inputs differ even though every noise call returned the same values for both.
 
-    A second run on each input shows whether anything else is random. A difference counts only if it persists over
-    :data:`CONSTANT_RUNS` runs, because a random difference would not. Runs on the two inputs alternate, so that the
-    time of day changes for both.
+    Each input is run a second time, to detect any other source of randomness. A difference counts only if it persists
+    over :data:`CONSTANT_RUNS` runs, because a random difference would not. Runs on the two inputs alternate, so that a
+    dependence on the clock affects both equally.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
@@ -421,7 +421,7 @@ def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: Gene
         neighbour: The other input.
 
     Returns:
-        False if the comparison is inconclusive, because the release does not follow from the noisy values alone; True
+        False if the comparison is inconclusive because the release is not determined by the noisy values alone; True
         in all other cases, even if a run failed.
     """
     sides: tuple[list[_Observation], list[_Observation]] = ([], [])

@@ -1,12 +1,13 @@
-"""Collect evidence that a column's cells contain the secrets of their rows, by the method of "testing by betting".
+"""Collect evidence that a column's cells contain the secrets of their rows, using "testing by betting".
 
-A column is dropped because of accumulated evidence, not because of a single match. A row is a bet if its cell could
-contain the row's secret, for example if a number is within half a degree of a coordinate. Let c be the probability that
-this cell matches the secret by chance. It is estimated from the number's digits, and from how often the cell matches
-the secrets of other rows. If a fraction f of the stake is bet on each such row, the stake is multiplied by 1 - f + f *
-(match / c), where match is 1 or 0. In an unrelated column, the expectation of this factor is at most 1. By Markov's
-inequality, the probability that the product over all rows of the table reaches :data:`MIN_EVIDENCE` is therefore at
-most 1 / MIN_EVIDENCE. Small fractions f are included so that a secret is found even if only a few rows contain it.
+A column is dropped because of accumulated evidence, not because of a single match. A bet is placed on each row whose
+cell could contain the row's secret, for example if a number is within half a degree of a coordinate. Let c be the
+probability that this cell matches the secret by chance. It is estimated from the number's digits, and from how often
+the cell matches the secrets of other rows. If a fraction f of the stake is bet on each such row, the stake is
+multiplied by 1 - f + f * (match / c), where match is 1 or 0. In an unrelated column, the expectation of this factor is
+at most 1. By Markov's inequality, the probability that the product over all rows of the table reaches
+:data:`MIN_EVIDENCE` is therefore at most 1 / MIN_EVIDENCE. Several fractions f are tried. The small ones find a secret
+that only a few rows contain.
 """
 
 from __future__ import annotations

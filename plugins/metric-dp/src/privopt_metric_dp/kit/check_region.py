@@ -412,10 +412,10 @@ def _takes_regions(subject: Subject) -> str | None:
 
 @check("every-point", of={"matrix", "odds"}, needs=_takes_regions, min_examples=20)
 def every_point(trial: Trial) -> None:
-    """Check a guarantee that covers every point in a region, by comparing random pairs of points.
+    """Check a guarantee that covers every point in a region by comparing random pairs of points.
 
-    Between two points at distance d, the probability of each output may change by at most the factor exp(epsilon d).
-    The check applies if a release for a problem with ``privacy.everywhere`` claims this guarantee.
+    For two points at distance d, the probabilities of any output may differ by at most a factor of exp(epsilon d). The
+    check applies to releases that claim this guarantee for a problem with ``privacy.everywhere``.
 
     Args:
         trial: The trial, which draws problems, runs the mechanism under test on them, and records faults.

@@ -46,7 +46,7 @@ def draw_loss(points: Sequence[Point], unit: str, distance_unit: str) -> Figure:
     Args:
         points: The points, ordered by mechanism and then by epsilon.
         unit: The unit of losses.
-        distance_unit: The unit of distances. Epsilon is stated per this unit.
+        distance_unit: The unit of distance; epsilon is given per this unit.
     """
     label = f"loss{_parenthesize(unit)}"
     return _draw_figure(points, distance_unit, "loss", label, "lower_bound")
@@ -58,7 +58,7 @@ def draw_figures(points: Sequence[Point], unit: str, distance_unit: str) -> dict
     Args:
         points: The points, ordered by mechanism and then by epsilon.
         unit: The unit of losses and of the attacker's error.
-        distance_unit: The unit of distances. Epsilon is stated per this unit.
+        distance_unit: The unit of distance; epsilon is given per this unit.
     """
     error = f"attacker's error{_parenthesize(unit)}"
     return {
@@ -80,7 +80,7 @@ def _draw_figure(
 
     Args:
         points: The points, ordered by mechanism and then by epsilon.
-        distance_unit: The unit of distances. Epsilon is stated per this unit.
+        distance_unit: The unit of distance; epsilon is given per this unit.
         solid: The attribute of :class:`Point` to draw as lines with markers.
         label: The label of the vertical axis.
         dashed: The attribute to draw as dashed lines. None means no dashed lines.
@@ -127,12 +127,12 @@ def _positive_points(points: Sequence[Point], name: str) -> tuple[list[float], l
 
 
 def format_latex(points: Sequence[Point], unit: str, distance_unit: str) -> str:
-    """Return a LaTeX table of the points, which requires no LaTeX packages.
+    """Format the points as a LaTeX table that needs no extra packages.
 
     Args:
         points: The points, ordered by mechanism and then by epsilon.
         unit: The unit of losses, bounds and the attacker's errors.
-        distance_unit: The unit of distances. Epsilon is stated per this unit.
+        distance_unit: The unit of distance; epsilon is given per this unit.
     """
     heads = ("mechanism", r"$\varepsilon$", "loss", "bound", "gap", r"$\varepsilon$ achieved", "attacker", "status")
     lines = [
