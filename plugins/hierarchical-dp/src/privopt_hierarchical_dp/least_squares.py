@@ -436,8 +436,7 @@ def intervals(
         tree: The region tree.
         noisy: For each level, an array of noisy counts or cumulative counts with one row per region and one column per
             size. Cumulative counts have no column for the last size if all totals are known.
-        counts: For each level, an array of shape (regions, sizes) with the released counts. Every
-            interval contains the released count.
+        counts: The released counts of each level, shape (regions, sizes). Every interval contains its released count.
         totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if unknown.
         noise: For each level, the moments of the noise on one value.
         cumulative: Whether the noisy values are cumulative counts instead of counts.
@@ -464,8 +463,7 @@ def ends_of(
     Args:
         tree: The region tree.
         estimates: The estimated counts for each level.
-        counts: For each level, an array of shape (regions, sizes) with the released counts. Every
-            interval contains the released count.
+        counts: The released counts of each level, shape (regions, sizes). Every interval contains its released count.
         totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if unknown.
         confidence: The confidence level of each single interval, between 0 and 1.
     """
@@ -495,8 +493,7 @@ def _estimate_counts(
 ) -> list[Estimate]:
     """Return counts estimated from noisy counts by least squares.
 
-    If a region's exact total is known, all of its estimates are shifted by the same amount so that they sum to this
-    total.
+    If a region's total is known, its estimates are all shifted by the same amount, so that they sum to this total.
 
     Args:
         tree: The region tree.
@@ -528,9 +525,7 @@ def _estimate_increments(
     *,
     descending: bool,
 ) -> list[Estimate]:
-    """Estimate counts as differences of cumulative counts.
-
-    The errors of a region's cumulative counts are independent of one another.
+    """Estimate counts as differences of cumulative counts, whose errors are independent for different sizes.
 
     Args:
         tree: The region tree.

@@ -18,9 +18,10 @@ __all__ = ["PostProcessing"]
 class PostProcessing(UtilityLoss[HierarchyRelease]):
     """The post-processing objective: the weighted squared distance between a release and its noisy values.
 
-    The loss is the sum over tables and levels of w |x - noisy|^2 for the measured values (counts, cumulative counts or
-    the published chain). The largest weight is 1. The loss measures how far the fit moved the noisy values. It does not
-    measure the error relative to the true counts. For that error, see ``private/truth.json``.
+    The loss is the sum of w |x - noisy|^2 over tables and levels. Here, x are the measured values (counts, cumulative
+    counts or the published chain) computed from the released counts, and w is the weight of the table on the level. The
+    largest weight is 1. The loss measures how far the fit moved the noisy values, not the error relative to the true
+    counts. For that error, see ``private/truth.json``.
 
     Attributes:
         design: The design of the method that minimises this objective.
@@ -31,11 +32,11 @@ class PostProcessing(UtilityLoss[HierarchyRelease]):
     unit: str = "groups squared"
 
     def evaluate(self, release: HierarchyRelease) -> float:
-        """Return the loss as the nearest double."""
+        """Return the loss, rounded to the nearest double."""
         return float(self.exactly(release))
 
     def exactly(self, release: HierarchyRelease) -> Fraction:
-        """Return the loss as an exact rational."""
+        """Return the exact loss as a rational number."""
         # Weights are rationals and squares are integers, so the sum is exact.
         design, total = self.design, Fraction(0)
         for table, levels in enumerate(zip(design.compute_queries(release.counts), release.noisy, strict=True)):

@@ -1,8 +1,8 @@
-"""The two mechanisms, hierarchical-dp and hierarchical-tables: measure every table with noise, fit, and publish.
+"""The two mechanisms, hierarchical-dp and hierarchical-tables, which publish consistent counts fitted to noisy tables.
 
 Both are subclasses of :class:`CountsMechanism` that differ in their problem files and :mod:`designs <.design>`. True
-counts are read in two places only: by the method ``draw`` of a design, which adds the noise, and by ``errors``, whose
-result is only for the owner. Everything after the noise is post-processing and costs no privacy budget.
+counts are read in two places only: by a design's ``draw`` method, which adds the noise, and by ``errors``, whose result
+is only for the owner. Everything after the noise is post-processing and costs no privacy budget.
 """
 
 from __future__ import annotations
@@ -182,8 +182,8 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             true: The true counts by table and level.
 
         Returns:
-            By table and level, the L1 error and the fraction of intervals that contain the true count; and the number
-            of regions whose true total violates the public bounds.
+            The L1 error and the fraction of intervals that contain the true count, for each table and level; and the
+            number of regions whose true total violates the public bounds.
         """
         errors: dict[str, list[int]] = {}
         hold_rates: dict[str, list[float]] = {}
@@ -281,7 +281,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
         """Return warnings about similar region names, contradicted bounds, and the publication of all regions' totals.
 
-        If ``problem`` has its secrets, the owner is also told which columns and rows of the files were not read.
+        If the problem includes its secrets, further warnings tell the owner which columns and rows were not read.
         """
         lines = list(problem.truth.unread) if problem.truth is not None else []
         lines += warn_of_alike_regions(release.tree)
@@ -326,7 +326,7 @@ class HierarchicalDP(CountsMechanism):
         return read_groups(declared, file)
 
     def reopen(self, declared: HierarchyProblem, file: str, folder: Path) -> tuple[Instance, HierarchyRelease]:
-        """Read a published release and its problem, without secrets, because secrets are not published.
+        """Read a published release and its problem, which contains no secrets because these are not published.
 
         Args:
             declared: The contents of the published problem file.
@@ -356,8 +356,7 @@ class HierarchicalDP(CountsMechanism):
         """Return the base class's warnings, and warnings about wasteful choices in the problem file.
 
         The owner is warned if the expected errors with the file's split are much larger than with the method's own
-        split. There is also a warning if the method measures cumulative counts although it would need less noise with
-        counts.
+        split. There is also a warning if the method measures cumulative counts although counts would need less noise.
         """
         from privopt_hierarchical_dp.plan import describe_waste
 
@@ -432,7 +431,7 @@ class HierarchicalTables(CountsMechanism):
         return [*lines, *describe_waste(problem.public)]
 
     def reopen(self, declared: TablesProblem, file: str, folder: Path) -> tuple[Instance, HierarchyRelease]:
-        """Read a published release and its problem, without secrets, because secrets are not published.
+        """Read a published release and its problem, which contains no secrets because these are not published.
 
         Args:
             declared: The contents of the published problem file.
@@ -502,7 +501,8 @@ def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: Sol
 def _noise_records(forms: Sequence[Form], records: Sequence[Sequence[NoiseRecord | None]]) -> Any:
     """Return the sampler and the number of draws for each table and level, in the form used by ``result.json``.
 
-    The result is a list by level, or, for several tables, one list per table name. Unmeasured levels have None.
+    The result is a list with one entry per level or, for several tables, a mapping from table names to such lists. The
+    entry of an unmeasured level is None.
 
     Args:
         forms: The published tables.
@@ -546,7 +546,7 @@ def _certified_bound(
 
 
 def _check_unmeasured_levels(design: Design, release: HierarchyRelease) -> list[str]:
-    """Check that values without noise equal those derived by :meth:`.Design.fill_unmeasured`.
+    """Check that the values of unmeasured tables and levels equal those derived by :meth:`.Design.fill_unmeasured`.
 
     Returns:
         A message for each table and level where they differ.

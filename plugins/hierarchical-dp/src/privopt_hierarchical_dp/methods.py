@@ -1,4 +1,4 @@
-"""The methods of hierarchical-dp: what each one measures, how it fits, and which constraints its releases satisfy.
+"""The methods of hierarchical-dp: what each one measures, how it fits counts, and the constraints it satisfies.
 
 ``privopt list`` reads the table of methods, so this module imports no array library, to keep that command fast.
 :mod:`.relations` defines neighbours and the sensitivities of the queries. The published chain is one vector over all
@@ -36,7 +36,7 @@ size s or more. ``inner`` is ``less`` without the last column, whose value is kn
 
 @frozen
 class Method:
-    """The properties of one method of hierarchical-dp: what it measures, and how it fits a release.
+    """The properties of one method of hierarchical-dp: what it measures, and how it fits counts to the noisy values.
 
     Attributes:
         name: The name of the method, as given to ``--method``.
@@ -45,10 +45,11 @@ class Method:
         fit: The name of the function in :mod:`.fits` that fits a release to the noisy values.
         totals: ``"always"`` if every region's number of groups is published exactly, ``"option"`` if the key
             ``region_totals`` decides this, or ``"never"`` if the method cannot use exact totals.
-        valid: Whether a release is always consistent, with the exact total at the root.
-        shares: The default split of the budget over the levels, ``"equal"`` or ``"leaves"``.
-        program: Advice on methods for larger inputs, if this method solves an integer program and is therefore limited
-            to small inputs. Empty for all other methods.
+        valid: Whether all releases of the method are consistent and have the exact total at the root.
+        shares: The default split of the budget over the levels, ``"equal"`` or ``"leaves"`` (see
+            :func:`default_shares`).
+        program: If this method solves an integer program and is therefore limited to small inputs, advice on which
+            methods to use for larger ones. Empty for all other methods.
     """
 
     name: str
@@ -62,7 +63,7 @@ class Method:
 
     @property
     def guarantee(self) -> str | None:
-        """The registered guarantee: ``"none"`` for the published chain (it exceeds its epsilon), or None."""
+        """The registered guarantee: ``"none"`` for the published chain, which exceeds its epsilon; else None."""
         return "none" if self.query == "chain" else None
 
 
@@ -98,10 +99,10 @@ def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
     """Return a method's default budget shares by level, from the root down.
 
     Methods with ``shares="equal"`` divide the budget evenly. With ``"leaves"``, the leaves get four fifths, and the
-    other levels share the rest in the proportions 2 : 3 : 4 ... (2/25, 3/25, 4/5 for three levels). Cumulative counts
-    have half the noise of counts, but a count is the difference of two of them. If the leaves get less than about 3/4,
-    their errors exceed those of a method that measures counts at the leaves with the whole budget
-    (plugins/hierarchical-dp/tests/bench/bench_leaves_only.py).
+    other levels share the rest in the proportions 2 : 3 : 4 ... (2/25, 3/25, 4/5 for three levels). The leaves
+    need a large share: cumulative counts have half the noise of counts, but a count is the difference of two of them.
+    With less than about 3/4 of the budget on the leaves, their errors exceed those of measuring counts at the leaves
+    alone (plugins/hierarchical-dp/tests/bench/bench_leaves_only.py).
 
     Args:
         method: The name of the method.

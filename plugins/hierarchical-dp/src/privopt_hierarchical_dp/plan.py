@@ -182,7 +182,7 @@ def _read_public_parts(declared: CountsProblem, file: str, method: str) -> tuple
 
 
 def _format_notes(design: Design, best: Splits) -> Iterator[str]:
-    """Yield a caveat about the predicted errors and, for several tables, the best split as lines to add to the file."""
+    """Yield a caveat about predicted errors and, for several tables, the best split as lines for the problem file."""
     if isinstance(design, SizesDesign):
         yield NOISE_ALONE
         return
@@ -415,7 +415,7 @@ def _best_simple(design: Design, smooth: Splits, leaves: Ints, error_weights: Fl
 
 
 def _is_surely_better(challenger: Floats, current: Floats) -> bool:
-    """Return whether another split beats the current one by more than `SURE_DEVIATIONS` standard errors.
+    """Return whether another split improves on the current one by more than `SURE_DEVIATIONS` standard errors.
 
     Args:
         challenger: Array of shape (trials,) with the weighted errors of the other split.

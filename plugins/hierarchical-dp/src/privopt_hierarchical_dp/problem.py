@@ -255,7 +255,7 @@ class HierarchyProblem:
 
     @property
     def relation(self) -> Relation:
-        """The neighbouring relation, given the file's exact levels, size classes and largest household."""
+        """The neighbouring relation, which takes into account the exact levels, size classes and largest household."""
         table = self.hierarchy
         return Relation(
             name=self.privacy.relation,
@@ -294,8 +294,9 @@ class HierarchyProblem:
             file: The name of the problem file, for error messages.
 
         Raises:
-            InputError: A key is missing, unexpected, or contradicts another one. For example, the relation
-                ``individuals`` is refused with first_size = 0, because joining a unit is then a move between sizes.
+            InputError: A key is missing or unexpected, or contradicts another one. For example, the relation
+                ``individuals`` is refused if ``first_size`` is 0, because joining a vacant unit then moves the unit
+                from size 0 to size 1, which is covered by the relation ``sizes``.
         """
         self.privacy.check_keys(file)
         exact = self.hierarchy.exact

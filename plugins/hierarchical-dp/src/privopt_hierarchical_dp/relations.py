@@ -285,7 +285,7 @@ def _larger_costs(household: int, kind: str, *, steps: bool) -> str:
 
 
 def group_cost(kind: str, steps: int) -> str:
-    """Return, as a formula in words, the privacy loss between inputs that are several neighbouring steps apart.
+    """Describe the privacy loss between two inputs that are several neighbouring steps apart.
 
     Args:
         kind: The privacy notion.
@@ -312,7 +312,7 @@ class TableRelation:
         exact: The number of levels, from the root down, whose totals are public. None if all totals are public.
         promise: Sentences that tell readers which inputs are neighbours, and the privacy loss for larger changes.
         public: Sentences that tell readers which totals are published exactly.
-        is_of_households: Whether whole households are replaced.
+        is_of_households: Whether neighbouring inputs differ by the replacement of a whole household.
     """
 
     scope: str

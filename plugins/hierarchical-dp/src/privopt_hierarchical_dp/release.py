@@ -253,7 +253,7 @@ def _read_publication(folder: Path) -> dict[str, bytes]:
 
 
 def _by_name(name: str, tree: Tree, levels: Sequence[Ints]) -> dict[str, Any]:
-    """Return one array per level, by array name, with rows sorted by region name.
+    """Return a mapping from array names to arrays, one for each level, with rows sorted by region name.
 
     Args:
         name: The name of each array, with a placeholder for the level, which is counted from 1.
@@ -342,9 +342,10 @@ def errors_of(released: Ints, true: Ints, first_size: int = 1) -> dict[str, int]
         first_size: The size that belongs to column 0.
 
     Returns:
-        ``l1_error``: the sum of absolute errors of the counts, in groups. ``earth_movers``: the smallest sum of changes
-        in size that corrects the counts, apart from errors in the totals. ``individuals``: the absolute error in the
-        number of individuals implied by the counts, where each group of size N or more counts N individuals.
+        ``l1_error``: the sum of absolute errors of the counts, in groups. ``earth_movers``: the smallest total change
+        in group sizes that turns the released counts into the true ones, ignoring errors in the totals.
+        ``individuals``: the absolute error in the number of individuals implied by the counts, where each group of size
+        N or more counts N individuals.
     """
     errors = released - true
     # The last class is N or more. Each group in it counts N individuals here.

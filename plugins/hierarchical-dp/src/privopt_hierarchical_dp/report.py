@@ -98,7 +98,7 @@ def tree_figure(tree: Tree, numbers: Sequence[Ints], width: float = 8.4) -> Figu
 def size_figure(release: HierarchyRelease) -> Figure:
     """Draw the numbers of groups by size in the whole hierarchy as a step line with intervals.
 
-    This replaces the bars of :func:`cells_figure` if there are too many sizes.
+    This figure replaces the bar chart of :func:`cells_figure` if there are too many sizes.
     """
     figure, axes = axes_of(7.6, 3.8)
     sizes = np.array(list(release.layout.forms[0].cells["size"]))

@@ -113,7 +113,7 @@ def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation
 
 @frozen(kw_only=True, eq=False)
 class SizesDesign(Design):
-    """The design for a release by a method of hierarchical-dp: what it measures, with which noise, and how it fits.
+    """The design for a release by a method of hierarchical-dp: the queries, the noise and the fit.
 
     Attributes:
         problem: The contents of the problem file.
@@ -256,7 +256,7 @@ class SizesDesign(Design):
         *,
         root: int | None = None,
     ) -> Fit:
-        """Fit consistent counts by the method, after estimating totals that are not public.
+        """Fit consistent counts with the design's method, after estimating any totals that are not public.
 
         Args:
             noisy: The noisy values for each level of the single table.

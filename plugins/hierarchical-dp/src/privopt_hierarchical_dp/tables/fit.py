@@ -1,4 +1,4 @@
-"""Fit consistent integers to noisy tables: least squares over all margins, then integers for one margin after another.
+"""Fit consistent integers to noisy tables: least squares over all margins, then rounding, one margin at a time.
 
 Each step fits the cells that lie in the same cell of a smaller margin. The smaller margin is already fitted, so the sum
 of these cells is known in every region. This is the same problem as for a single table with public region totals, so
