@@ -40,8 +40,7 @@ def compare(
         unit: The required ``objective.unit``.
         gap: The relative gap between the stated value and the stated bound; None if no bound is stated.
         over: The required ``objective.bound_over``; None if the key must be absent.
-        close: The names of the tables (such as ``objective``) whose values may differ by a relative 1e-9. All values in
-            other tables must be equal.
+        close: Tables (such as ``objective``) whose values may differ by a relative 1e-9; all others must be equal.
 
     Returns:
         A short description of the guarantee.
