@@ -150,10 +150,10 @@ def _list_resolutions(rows: Rows, count: int) -> Iterator[float]:
 def fit_bumps(
     columns: Floats, parts: Floats, rows: Rows, resolution: float, gap: float, progress: Progress | None = None
 ) -> tuple[Fit, int] | None:
-    """Return the shares that maximise the likelihood at a resolution, and the number of free parameters.
+    """Fit a mixture of bumps of one width by maximum likelihood. Return the fit and its number of free parameters.
 
-    The number of free parameters is the number of bumps in use minus one. The result is None if the resolution needs
-    too many bumps.
+    The number of free parameters is the number of bumps in use minus one. Returns None if this width would need too
+    many bumps.
 
     Args:
         columns: Array of shape (N, K), the probability of each reported output given each record.
@@ -162,7 +162,7 @@ def fit_bumps(
             shape (B, N).
         resolution: The bumps' width, in the unit of distance.
         gap: The fit ends once its log-likelihood, per report, is proved to be within this distance of the maximum.
-        progress: A function that is called with the resolution that is tried.
+        progress: A function that is called with a message that names the resolution.
     """
     if progress is not None:
         progress(f"likelihood at resolution {resolution:.3g}", 0, None, None)

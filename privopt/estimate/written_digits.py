@@ -1,4 +1,4 @@
-"""Rounding of shares and intervals, before they are written to files, to the decimals that the reports support."""
+"""Rounding of shares and their intervals for output files, to as many decimals as the reports support."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def round_shares(share: Floats, low: Floats, high: Floats) -> tuple[Floats, Floa
 
 
 def _round_down(values: Floats, decimals: int) -> Floats:
-    """Round values down to a number of decimals, up to the rounding of doubles."""
+    """Round values down to a number of decimals, as exactly as doubles permit."""
     rounded = np.round(values, decimals)
     lower = np.where(rounded > values, np.round(rounded - 10.0**-decimals, decimals), rounded)
     return np.asarray(lower + 0.0, dtype=np.float64)  # no negative zeros
 
 
 def round_frame(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a table of shares with its columns share, low and high rounded (:func:`round_shares`)."""
+    """Round the columns share, low and high of a table of shares, as :func:`round_shares` does."""
     names = ("share", "low", "high")
     rounded = round_shares(*(frame[name].to_numpy() for name in names))
     return frame.with_columns(*(pl.Series(name, values) for name, values in zip(names, rounded, strict=True)))

@@ -1,10 +1,10 @@
 """Executors, which run tasks in the caller's thread, in threads, in worker processes or on a Dask cluster.
 
 ``Executor.submit(key, function, *arguments)`` queues a task and returns a :class:`concurrent.futures.Future`. Tasks
-with the same key run one after another on the same worker, so that the worker can cache what it built for the key
-(:func:`worker_state`). Any other worker can rebuild it. The result of a task depends only on its arguments, never on
-where the task ran. A worker that dies is replaced, and its task is tried once more. If the new worker dies as well, the
-task fails with :class:`~privopt.errors.SolverError`.
+with the same key run one after another on the same worker, so that the worker can cache data for the key
+(:func:`worker_state`). Any other worker can rebuild these data. The result of a task depends only on its arguments,
+never on where the task ran. A worker that dies is replaced, and its task is tried once more. If the new worker dies as
+well, the task fails with :class:`~privopt.errors.SolverError`.
 
 >>> from privopt.execution import serial
 >>> with serial() as executor:

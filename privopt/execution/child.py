@@ -1,8 +1,8 @@
 """The worker's side of a worker process: the loop that runs tasks, and the format of messages.
 
-See :mod:`privopt.execution.worker` for the owner's side. A worker starts with this module alone, which imports nothing
-else from the project, because small models would spend most of their time on imports. Other modules are imported when
-they are needed, or while the worker waits for its first task (:func:`serve`).
+See :mod:`privopt.execution.worker` for the owner's side. A worker starts with this module alone, and the module
+imports nothing else from the project. Otherwise, imports would take most of the time for small models. Other modules
+are imported when they are needed, or while the worker waits for its first task (:func:`serve`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ _LENGTH = struct.Struct("<Q")
 class RemoteError(NamedTuple):
     """An error in the form in which a worker sends it to its owner.
 
-    The error itself is not pickled, because unpickling it would call its class with the error's ``args``, which not
-    every class accepts.
+    The error itself is not pickled: unpickling would call its class with ``args``, and some classes do not accept them.
 
     Attributes:
         kind: The error's class.
@@ -66,7 +65,7 @@ class Number(NamedTuple):
 
 
 def pickle_parts(value: Any) -> list[bytes | memoryview]:
-    """Return a list with a value's pickle and its arrays' buffers, which are not copied into the pickle (PEP 574).
+    """Pickle a value. Return the pickle followed by the buffers of the value's arrays, without copying them (PEP 574).
 
     Raises:
         UsageError: The value cannot be pickled.
@@ -119,7 +118,7 @@ _owner: Any = None
 
 
 def send_progress(value: object) -> None:
-    """Send a value from a worker to its owner before the answer. The owner keeps only the latest such value."""
+    """Send a progress value from a worker to its owner while a task runs. The owner keeps only the latest one."""
     if _owner is not None:
         _send((None, value))
 
@@ -205,7 +204,7 @@ def _end_with_parent() -> None:
     parent = os.getppid()
 
     def watch() -> None:
-        """End this process once its parent has changed, which happens when the original parent dies."""
+        """End this process once it has a new parent, that is, once the original parent has died."""
         while os.getppid() == parent:
             time.sleep(0.5)
         os._exit(1)

@@ -1,4 +1,4 @@
-"""Deadlines as time scopes in a context variable, shared by all threads and worker processes inside a scope.
+"""Deadlines that apply to a block of code and to everything called inside it, in all threads and worker processes.
 
 A time scope is a block of code with its own deadline, opened by ``with limit(seconds)``. Functions called inside, at
 any depth, get the remaining time from :func:`clock` or call :meth:`~Clock.check`, so deadlines need not be passed as
@@ -99,7 +99,7 @@ class Clock:
         self.end = math.inf if seconds is None else self.now() + seconds
 
     def cancel(self) -> None:
-        """End the scope now. Any thread may call this, for an interrupt or because no more results are needed."""
+        """End the scope now. Any thread may call this, for example because no more results are needed."""
         # Minus infinity is reserved for this, so that is_cancelled can tell it from a deadline that has passed.
         self.end = -math.inf
 
@@ -320,7 +320,7 @@ _CALLS: WeakSet[DaemonCall[Any]] = WeakSet()
 
 
 def left_behind() -> bool:
-    """Return whether any :class:`DaemonCall` still runs. If so, the process should exit without joining its threads."""
+    """Return whether any :class:`DaemonCall` is still running. If so, exit without joining threads."""
     return any(not call.done for call in list(_CALLS))
 
 

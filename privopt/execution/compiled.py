@@ -1,9 +1,9 @@
 """Functions that numba compiles to machine code. numba is loaded when the first such function is called.
 
-numba stores the code in the folder that NUMBA_CACHE_DIR names, or else next to the module, or else in the user's cache
-folder, so that later processes only read it. Since loading numba and the code takes half a second, a function can
-declare which calls are so short that interpreting them is faster. If numba is not installed, every call is interpreted,
-with the same results.
+numba caches the code so that later processes only read it. The cache is the folder that NUMBA_CACHE_DIR names, or else
+a folder next to the module, or else the user's cache folder. Since loading numba and the code takes half a second, a
+function can declare which calls are short enough that interpreting them is faster. If numba is not installed, every
+call is interpreted, with the same results.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class LazyJit(Generic[P, R]):
         Args:
             function: The function.
             options: Options for ``numba.njit``.
-            few: A function that returns whether a call with these arguments is short enough to be interpreted. None
-                means that no call is.
+            few: A function that returns whether a call with these arguments is short enough to be interpreted. If
+                None, no call is interpreted.
         """
         self.py_func = function
         self._options = options
@@ -166,7 +166,7 @@ def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callabl
 
 @contextmanager
 def when_compiling(notify: Callable[[str], object]) -> Iterator[None]:
-    """Call ``notify`` once with a sentence if the block compiles a function that is not in numba's cache."""
+    """Call ``notify`` once with a message if the block compiles a function that is not in numba's cache."""
     _listeners[:] = [notify]
     try:
         yield
@@ -190,7 +190,7 @@ def _listen_to_numba() -> None:
 
     class CompilationListener(event.Listener):  # type: ignore[misc, name-defined, unused-ignore]
         def on_start(self, happened: event.Event) -> None:
-            """Count a compilation that starts, and notify each listener once."""
+            """Count the start of a compilation, and notify each listener once."""
             global _compilation_count
             _compilation_count += 1
             # Each listener is called once: a program has many functions, and one sentence is enough.

@@ -1,6 +1,6 @@
 """Executors on this machine: in the caller's thread, in threads, or in worker processes.
 
-:func:`from_url` selects one by ``--executor`` and ``--jobs``. Worker processes are implemented in
+:func:`from_url` chooses one from the values of ``--executor`` and ``--jobs``. Worker processes are implemented in
 :mod:`privopt.execution.worker`.
 """
 

@@ -56,7 +56,7 @@ def _free_bytes() -> int:
 
 
 def _bytes_under_rlimits() -> int:
-    """Return the bytes that ulimit still permits: the lesser of the remaining address space and private memory."""
+    """Return the bytes that ulimit still permits: the remaining address space or private memory, whichever is less."""
     try:
         fields = [int(field) * PAGE for field in (_PROC / "self/statm").read_text().split()]
     except OSError:  # not Linux: the peak of the resident set stands for both sizes, which may be larger
@@ -160,7 +160,7 @@ def limited_to(jobs: int | None) -> Iterator[None]:
 
 
 def spans(count: int, block: int, parts: int = 1) -> list[tuple[int, int]]:
-    """Divide ``range(count)`` in order into spans ``(a, b)`` (from a to b - 1) of at most ``block`` elements.
+    """Divide ``range(count)`` into consecutive spans ``(a, b)``, from a to b - 1, of at most ``block`` elements.
 
     There are about ``parts`` spans, or more if ``block`` requires it.
 
@@ -172,11 +172,11 @@ def spans(count: int, block: int, parts: int = 1) -> list[tuple[int, int]]:
 
 
 def in_threads(function: Callable[[int, int], T], count: int, *, min_span: int = 64) -> list[T]:
-    """Call a function on spans ``a, b`` of ``range(count)`` in threads, and return the results in order.
+    """Divide ``range(count)`` into spans, call a function on each in threads, and return the results in order.
 
     Args:
-        function: A function that takes the two ends of a span. It should release the GIL, and spans must not depend on
-            each other.
+        function: A function that takes the ends a and b of a span, from a to b - 1. It should release the GIL. Calls
+            must not depend on each other.
         count: The length of the range. If it is 0, the function is not called.
         min_span: The shortest range that is divided. A shorter range is a single span in the caller's thread.
 

@@ -1,8 +1,8 @@
 """A worker process, and the messages between the worker and its owner.
 
 A worker is a child process started with ``python -c`` that exchanges pickles over a pipe. Unlike multiprocessing's
-spawn and forkserver methods, it does not import the caller's ``__main__`` (a script without a ``__main__`` guard would
-start itself again). Unlike a fork, it inherits no threads or locks. Functions must therefore be in an importable
+spawn and forkserver methods, it does not import the caller's ``__main__``, which would run a script without a
+``__main__`` guard again. Unlike a fork, it inherits no threads or locks. Functions must therefore be in an importable
 module. A value held for several tasks (:class:`~privopt.execution.base.Held`) is sent once; later messages contain only
 its number.
 """
@@ -42,8 +42,8 @@ class DeadWorkerError(Exception):
 def settle(future: Future[T], function: Callable[..., T], *arguments: object) -> None:
     """Call a function, and store its result or its error in ``future``.
 
-    This is what an executor of ``concurrent.futures`` does for a task. An interrupt (an error that is not an
-    ``Exception``) is also raised here, because it is meant for this thread.
+    Executors of ``concurrent.futures`` do the same for a task. An interrupt (an error that is not an ``Exception``) is
+    stored and also raised, because it is meant for this thread.
     """
     try:
         future.set_result(function(*arguments))

@@ -1,7 +1,7 @@
 """Functions that read and write arrays. Files are untrusted: headers are checked before any memory is allocated.
 
-The memory that loading a file takes is estimated from its size and first bytes, and compared with the memory that the
-reader may use (:func:`loading`, :func:`expect`).
+Before a large file is loaded, the memory needed is estimated from the file's size and first bytes, and passed to the
+caller's memory check (:func:`loading`, :func:`expect`).
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def parse_npy(contents: bytes) -> NDArray[Any]:
     """Return the array of an .npy file, as a read-only view of its bytes.
 
     Raises:
-        ValueError: The bytes are not an .npy file, or there are more or fewer of them than the header implies.
+        ValueError: The bytes are not an .npy file, or their number differs from what the header implies.
     """
     stream = io.BytesIO(contents)
     shape, columns_first, dtype = _read_header(stream)
@@ -155,11 +155,11 @@ def parse_npz(stream: BinaryIO, *, largest: int) -> dict[str, NDArray[Any]]:
 def _check_layout(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
     """Check that an archive contains only members and their directory, so that all programs read the same contents.
 
-    ``zipfile`` accepts bytes before and between members, cuts names at a zero byte, and prefers the second zip64 end
-    record to the first. Other programs behave differently here, so they could read a different matrix.
+    ``zipfile`` accepts bytes before and between members, truncates names at a zero byte, and prefers the second zip64
+    end record to the first. Other programs handle these cases differently, so they could read a different matrix.
 
     Raises:
-        ValueError: The archive contains anything else.
+        ValueError: The archive has another layout.
     """
     offset, directory, members = 0, 0, archive.infolist()
     for info in members:
@@ -269,8 +269,8 @@ def read_arrays(
         path: The file, which must be a regular file and not a link.
         required: The type and shape of each array by name. ``np.str_`` stands for strings of any length.
         optional: The types and shapes of arrays that may be absent.
-        largest: The maximum total size of the arrays in bytes; by default the file's size. It is used only if an axis
-            may have any length.
+        largest: The maximum total size of the arrays in bytes; by default the file's size. Used only if an axis may
+            have any length.
 
     Returns:
         Read-only arrays by name. The caller must check their values, for example that they are finite and non-negative.
@@ -319,7 +319,10 @@ def _has_type(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
 
 
 def _has_shape(array: NDArray[Any], shape: Shape, sides: dict[str, int]) -> bool:
-    """Return whether an array has the given shape. The length of each newly named axis is stored in ``sides``."""
+    """Return whether an array has the given shape.
+
+    ``sides`` holds the lengths of named axes. Axes named for the first time are added to it.
+    """
     if array.ndim != len(shape):
         return False
     lengths = [
@@ -359,7 +362,7 @@ _NEED: ContextVar[Callable[[float, str], None] | None] = ContextVar("_NEED", def
 
 @contextmanager
 def loading(need: Callable[[float, str], None]) -> Iterator[None]:
-    """Call ``need`` before anything large is loaded in the block.
+    """Within the block, call ``need`` before anything large is loaded.
 
     Args:
         need: A function that takes a number of bytes and a plural noun for the objects that need them. It raises an

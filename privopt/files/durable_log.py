@@ -1,4 +1,4 @@
-"""An append-only log of strings in a file. Each string is on disk before its writer continues."""
+"""An append-only log of strings in a file. Strings are on disk before the program continues."""
 
 from __future__ import annotations
 

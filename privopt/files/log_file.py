@@ -351,7 +351,7 @@ def _open_connection(path: Path, form: Form) -> sqlite3.Connection:
 
 
 def _status_of(path: Path) -> os.stat_result | None:
-    """Return a file's status; None if the file does not exist, for example if the path is a broken link."""
+    """Return a file's status, or None if the file does not exist. A broken link counts as missing."""
     with suppress(OSError):
         return path.stat()
     return None
@@ -362,10 +362,10 @@ NAME_LOOKS: Final = 3
 
 
 def _check_names(path: Path, status: os.stat_result) -> None:
-    """Refuse a file that has more than one name (hard links).
+    """Refuse a file that has several names (hard links).
 
-    SQLite names the write-ahead log after the file. Two programs that use different names of the same file do not see
-    each other's log, so both could spend the same budget, and they would corrupt the file.
+    SQLite names the write-ahead log after the file. Programs that open the file under different names do not see each
+    other's log, so they could spend the same budget twice and corrupt the file.
 
     Args:
         path: The file.
@@ -413,7 +413,7 @@ def _check_tables(connection: sqlite3.Connection, path: Path, form: Form) -> Non
 def _check_head(path: Path, form: Form) -> None:
     """Check a file's first page for three marks: SQLite's name, the application id, and the tables.
 
-    A file with only two of the three marks counts as a changed file of this kind. A file with fewer counts as a file of
+    A file with exactly two of the marks counts as a changed file of this kind. A file with fewer counts as a file of
     another kind.
 
     Raises:

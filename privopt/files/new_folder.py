@@ -61,13 +61,14 @@ than the target."""
 def check_target(
     folder: Path, *, force: bool, option: str = "--out", known_by: str = RESULT, read: Iterable[Path] = ()
 ) -> None:
-    """Refuse a folder that must not be replaced.
+    """Refuse a target folder that exists and must not be replaced, or that cannot be written.
 
     Args:
         folder: The folder to write.
         force: Whether an earlier result may be replaced.
         option: The prefix of messages: the option that names the folder, or the Python method called (``"save:"``).
-        known_by: The name of a file that every earlier result contains. Folders without it were not written by privopt.
+        known_by: The name of a file that every earlier result contains. A folder without this file was not written by
+            privopt.
         read: The files and folders that the command reads. The folder must not contain any of them.
 
     Raises:
@@ -149,14 +150,14 @@ def check_location(target: Path, subject: str) -> None:
 
 
 def check_name(target: Path, subject: str) -> None:
-    """Refuse a path if it, or a name in it, is too long for a file system.
+    """Refuse a path if the path or one of its components is too long for a file system.
 
     Args:
         target: The file or folder to write.
         subject: The prefix of error messages, such as ``--out FILE``.
 
     Raises:
-        UsageError: A name or the path is too long.
+        UsageError: The path or a component is too long.
     """
     path = target.absolute()
     # The first part of an absolute path is the root, and the last one is the target's own name.
@@ -312,9 +313,9 @@ def _lock_folder(target: Path) -> tuple[Path, int]:
 def _remove_leftovers(target: Path) -> None:
     """Remove the leftovers of killed runs next to a target: unlocked hidden folders of this user.
 
-    Unfinished work for any target is removed, because it may contain drawn reports, and the next run may have another
-    target. A folder that a killed run was replacing is removed only if it belongs to this target, because for another
-    target it may be the owner's only copy.
+    Unfinished work is removed whatever its target, because it may contain drawn reports and its own target may never be
+    written again. A folder that a killed run was replacing is removed only if it belongs to this target. A folder that
+    belongs to another target may be the owner's only copy.
     """
     # Names as _lock_folder makes them: mkdtemp adds eight random characters between prefix and suffix.
     random_part, ours = r"\.[a-z0-9_]{8}", re.escape(OURS)
@@ -471,7 +472,7 @@ class Workspace:
     def publish(self, folder: Path, warn: Callable[[str], None] | None = None) -> None:
         """Move a complete folder into the target's place, and remove the folder that it replaces.
 
-        ``warn`` is called with a sentence if the replaced folder cannot be removed.
+        ``warn`` is called with a message if the replaced folder cannot be removed.
 
         Raises:
             UsageError: Another run has created the target in the meantime.
@@ -548,7 +549,7 @@ def swap_into_place(folder: Path, target: Path, home: Path) -> Path | None:
     Args:
         folder: The finished folder.
         target: The new path of the folder. An existing folder at this path is moved away first.
-        home: The hidden folder of this run. A folder that is moved away is named after it, with the suffix
+        home: The hidden folder of this run. A folder that is moved away gets this folder's name with the suffix
             ``.replaced``.
 
     Returns:
@@ -569,7 +570,7 @@ def swap_into_place(folder: Path, target: Path, home: Path) -> Path | None:
 
 
 def remove_replaced(folder: Path, warn: Callable[[str], None] | None) -> None:
-    """Remove a folder that a new result has replaced, and call ``warn`` with a sentence if that fails."""
+    """Remove a folder that a new result has replaced, and call ``warn`` with a message if that fails."""
     try:
         folder.chmod(0o700)
         shutil.rmtree(folder)

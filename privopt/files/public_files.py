@@ -44,7 +44,7 @@ def public_bytes(folder: Path, *, private: bool = False) -> Iterator[tuple[str, 
 def artefact(folder: Path, *, private: bool = False) -> dict[str, bytes]:
     """Return the released contents by name: all files except result.json and the checksums.
 
-    Archives are represented by their members, so how an archive was packed does not matter. ``private`` says whether to
+    Archives are represented by their members, so the packing of an archive does not matter. ``private`` says whether to
     include the files in ``private/``.
     """
     files = dict(public_bytes(folder, private=private))
@@ -54,7 +54,7 @@ def artefact(folder: Path, *, private: bool = False) -> dict[str, bytes]:
 
 
 def read_public_parts(folder: Path) -> dict[str, bytes]:
-    """Return the values in result.json, except times, by their location. Whole lists are included too."""
+    """Return the values in result.json by location, except times. Lists are included whole and by element."""
     result = json.loads((folder / RESULT).read_text("utf-8"))
     result.pop("time", None)  # times differ between any two runs
     return {f"{RESULT}: {location}": json.dumps(value).encode() for location, value in _iter_leaves(result, "")}

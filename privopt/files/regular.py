@@ -33,7 +33,7 @@ _MISSING: Final = "which does not exist"
 
 
 def what_it_is(mode: int) -> str:
-    """Return the kind of a file in words, given the ``st_mode`` of its status."""
+    """Describe the kind of a file in words, given its ``st_mode``."""
     kinds = {
         stat.S_IFDIR: "a folder",
         stat.S_IFIFO: "a pipe",

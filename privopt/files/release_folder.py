@@ -106,9 +106,9 @@ def sha256(path: Path) -> str:
 
 
 def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
-    """Return the relative paths of all files below a folder, in order, and a fault for everything else.
+    """Return the sorted relative paths of all regular files below a folder, and a fault for each other entry.
 
-    Links, pipes, devices, sockets, empty folders and files that are too large are faults. None of them is opened.
+    Links, pipes, devices, sockets, empty folders and oversized files are faults. None of them is opened.
 
     Raises:
         InputError: A folder cannot be read.

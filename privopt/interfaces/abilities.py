@@ -11,7 +11,7 @@ example, ``isinstance(mechanism, Plans)``::
             return ["fewer than ten people came"] if release.count < 10 else []
 
 Each class says what happens without it. ``isinstance`` only tests that the member exists, not its signature. The
-conformance kit therefore reports public methods whose names nearly match that of a member.
+conformance kit therefore reports public methods whose names nearly match a member's name.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ class ProvesBound(Protocol[P, R]):
 
 @runtime_checkable
 class StatesProof(Protocol):
-    """States a bound on the objective that equals the proved bound to the last bit.
+    """Guarantees that the stated bound on the objective equals the proved bound exactly, to the last bit.
 
     Without this ability, the stated bound may be weaker than the proved one.
     """
@@ -354,7 +354,7 @@ class Plans(Protocol[D]):
 class Audits(Protocol[P, R]):
     """Measures an attacker's gain (``audit``).
 
-    Without this ability, the release's channel is measured, if it has one.
+    Without this ability, ``audit`` measures the gain from the release's channel, if it has one.
     """
 
     def audit(self, problem: P, release: R, result: Result) -> Mapping[str, Any]:

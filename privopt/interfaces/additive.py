@@ -82,10 +82,10 @@ def certify_noise(
         calls: The noise calls that the release states.
         failures: Other claims that failed, one line each. If there are any, the certificate does not hold.
         notes: Fields to add to the certificate's notes, which already contain ``sensitivities`` and ``scales``. The
-            latter is called ``variances`` if all noise is Gaussian, and ``scales_or_variances`` if only some is.
+            field ``scales`` is called ``variances`` if all calls are Gaussian, or ``scales_or_variances`` if some are.
         checked: The number of values to which noise was added. The default is the number of calls.
-        rests_on: The assumption that cannot be checked from the release. None for the default assumption,
-            which is that the noise was drawn.
+        rests_on: The assumption that cannot be checked from the release. By default, the
+            assumption that the noise was drawn at the stated scales.
 
     Raises:
         UsageError: A call's law is neither Laplace nor Gaussian, so the mechanism must certify its noise itself.

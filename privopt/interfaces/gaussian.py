@@ -37,7 +37,7 @@ def one_in(probability: float) -> str:
 class ZCDP(BoundedOdds[R_contra]):
     """rho-zero-concentrated differential privacy between neighbouring inputs (Bun and Steinke, TCC 2016).
 
-    The notion requires that the Renyi divergence of each order a > 1 is at most rho a. Discrete Gaussian noise of
+    The notion requires that the Renyi divergence of each order a > 1 is at most rho * a. Discrete Gaussian noise of
     variance V on numbers that change by D in squared L2 norm costs D / (2 V) (Canonne, Kamath and Steinke 2020, Theorem
     4). Noise that is epsilon-DP costs epsilon^2 / 2 (Bun and Steinke, Proposition 1.4). The costs of several calls add
     up.
@@ -51,7 +51,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def cost_of_call(cls, shift: Shift) -> Fraction | None:
-        """Return the rho that one Gaussian or Laplace noise call spends between two inputs, by the class's formulas."""
+        """Return the rho that one Gaussian or Laplace noise call spends. The class documents the formulas."""
         if shift.law == "gaussian":
             return shift.square / (2 * shift.scale)
         # Laplace noise is epsilon-DP with epsilon = change / scale.
@@ -81,7 +81,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """Return a clause that bounds the rate of correct guesses and (using epsilon and delta) the change in odds."""
+        """Return a clause that bounds the rate of correct guesses, and the change in odds in terms of epsilon and delta."""
         # The guess comes first, because the factor, which must hold except with probability delta, is far larger than
         # the change of odds in most results.
         epsilon, delta = cls.point(guarantee)
@@ -111,7 +111,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return lines on what was checked (the variance), and on what cannot be checked (that the noise was drawn)."""
+        """Return the lines on what was checked, the variance, and on what cannot be: that the noise was drawn."""
         checked = ["The noise's variance against the squares of what one individual can change, in rationals."]
         unchecked_claim = "That the noise was really drawn at that variance: one release cannot show it."
         return checked, [AGAIN.replace("epsilon", "the budget"), unchecked_claim]

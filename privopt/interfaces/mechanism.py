@@ -17,8 +17,8 @@ class Mechanism(ABC, Generic[P, R]):
     """A paper's method, from problem to release. Plugins subclass it and name the subclass in a MechanismSpec.
 
     A mechanism that releases an obfuscation matrix subclasses
-    :class:`privopt_metric_dp.mechanisms.base.MetricMechanism` instead, and has only one method to write. Optional
-    abilities (plan, warn, audit, prove a bound, ...) are one method each; see :mod:`privopt.interfaces.abilities`.
+    :class:`privopt_metric_dp.mechanisms.base.MetricMechanism` instead, and implements only one method. Each optional
+    ability (to plan, warn, audit, prove a bound, ...) is one more method; see :mod:`privopt.interfaces.abilities`.
 
     ``P`` is the type of the loaded problem (:meth:`load`), and ``R`` is the type of the release.
 

@@ -120,7 +120,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return a sentence that says how well one individual is hidden, and how much its data can affect the result.
+        """Return a sentence that says how well an individual is hidden, and how much one person's data affect the result.
 
         If the guarantee hides next to nothing, the first of the :meth:`warnings` is returned instead.
         """
@@ -151,7 +151,7 @@ class _Additive(BoundedOdds[R_contra]):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return lines on what was checked (the scale), and on what cannot be checked (that the noise was drawn)."""
+        """Return the lines on what was checked, the scale, and on what cannot be: that the noise was drawn."""
         checked = ["The noise's scale against the greatest change that one individual can make, in rationals."]
         return checked, [AGAIN, "That the noise was really drawn at that scale: one release cannot show it."]
 
@@ -206,7 +206,7 @@ class LocalDP(_Additive[R_contra]):
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """Return a clause that says how much more likely one individual's data can make a published result."""
+        """Return a clause that bounds how much one individual's data can change the odds of a published result."""
         scope = guarantee.scope or "one individual"
         # The data of one sender: it is one answer or another, never none.
         cases = f"under {scope} as under another" if scope == "one answer" else f"with as without {scope}"

@@ -34,7 +34,7 @@ class Plan:
         unit: The unit of the errors.
         basis: The basis of the predictions, in words.
         parts: The names of the parts of the release for which errors are predicted.
-        errors: By budget, the errors of all parts.
+        errors: The errors of all parts, keyed by budget.
         shares: The fraction of the budget that each part gets in the problem; empty if the budget is not divided.
         best: The best split of the budget that was found, as the shares and the errors of all parts. The search
             minimises the weighted sum of errors at the problem's budget. None if no search was made.

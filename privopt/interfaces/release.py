@@ -47,12 +47,12 @@ class Release(ABC):
 
         Args:
             folder: The release folder.
-            problem: The loaded problem, for releases whose artefact does not contain all of its data.
+            problem: The loaded problem, for releases that cannot be reconstructed from the artefact alone.
         """
 
     @classmethod
     def read_without_problem(cls, folder: Path) -> Release | None:
-        """Read a release from a verified folder without its problem, to draw from it. None if the problem is needed."""
+        """Return the release in a verified folder, ready to draw from; None if it cannot be read without its problem."""
         return None
 
     def sample(self, input_id: str, count: int) -> list[str]:
@@ -94,12 +94,12 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
     Attributes:
         kind: The name of the notion.
         odds: Whether the notion bounds how much more likely an output is for one input than for another. The bound is a
-            factor of exp(epsilon d) for inputs at distance d, where d is 1 for neighbouring inputs. The conformance kit
+            factor of exp(epsilon * d) for inputs at distance d, where d is 1 for neighbouring inputs. The conformance kit
             attacks releases of such a notion.
         tails: Whether the bound may fail with a small probability, as stated by the pairs (epsilon, delta) from
             :meth:`curve`. This applies to releases that are draws of noise.
         symmetric: Whether the bound holds in both directions. If it is False, as in one-sided DP or for quasi-metrics,
-            pairs of inputs are ordered: no output is more than exp(epsilon d) times as likely for the first input as
+            pairs of inputs are ordered: no output is more than exp(epsilon * d) times as likely for the first input as
             for the second, and the ratio in the other direction is not bounded.
     """
 
@@ -136,7 +136,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def keys(cls) -> type | None:
-        """Return the attrs class of the ``[privacy]`` table of metric problems; None if they cannot use this notion."""
+        """Return the attrs class of the ``[privacy]`` table of metric problems; None if the notion is not for them."""
         return None
 
     @classmethod
@@ -222,7 +222,7 @@ class UtilityLoss(ABC, Generic[R_contra]):
         return None
 
     def state(self, release: R_contra) -> tuple[float | None, float | None]:
-        """Return the loss that a release states, and the unit to which it is rounded up; either may be None.
+        """Return the loss to state for a release, and the unit to which it is rounded up. Either may be None.
 
         Rounding is explained in :mod:`privopt.numbers.stated_rounding`. There is no unit if the loss is 0 or has no
         finite enclosure (proved bounds), or if the enclosure is so wide that the unit would be too coarse.

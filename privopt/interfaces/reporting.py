@@ -95,9 +95,9 @@ class Reporting(Generic[P, R]):
         self.mechanism = mechanism
 
     def headline(self, problem: P, release: R, result: Result) -> str:
-        """Return plain sentences on the published data, their accuracy and an attacker's gain.
+        """Return plain sentences about the published data, their accuracy and an attacker's gain.
 
-        These sentences, at most three, begin the report. If the text is empty, the report begins with a sentence on the
+        The report begins with these sentences, at most three. If the string is empty, it begins with a sentence about the
         guarantee.
         """
         return ""
