@@ -81,7 +81,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """Return a clause that bounds the rate of correct guesses, and the change in odds in terms of epsilon and delta."""
+        """Return a clause that bounds the rate of correct guesses, and by epsilon and delta the change in odds."""
         # The guess comes first, because the factor, which must hold except with probability delta, is far larger than
         # the change of odds in most results.
         epsilon, delta = cls.point(guarantee)

@@ -52,7 +52,7 @@ class Release(ABC):
 
     @classmethod
     def read_without_problem(cls, folder: Path) -> Release | None:
-        """Return the release in a verified folder, ready to draw from; None if it cannot be read without its problem."""
+        """Return the release in a verified folder, to draw from it; None if it cannot be read without its problem."""
         return None
 
     def sample(self, input_id: str, count: int) -> list[str]:
@@ -94,8 +94,8 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
     Attributes:
         kind: The name of the notion.
         odds: Whether the notion bounds how much more likely an output is for one input than for another. The bound is a
-            factor of exp(epsilon * d) for inputs at distance d, where d is 1 for neighbouring inputs. The conformance kit
-            attacks releases of such a notion.
+            factor of exp(epsilon * d) for inputs at distance d, where d is 1 for neighbouring inputs. The conformance
+            kit attacks releases of such a notion.
         tails: Whether the bound may fail with a small probability, as stated by the pairs (epsilon, delta) from
             :meth:`curve`. This applies to releases that are draws of noise.
         symmetric: Whether the bound holds in both directions. If it is False, as in one-sided DP or for quasi-metrics,

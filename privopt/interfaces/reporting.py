@@ -97,8 +97,8 @@ class Reporting(Generic[P, R]):
     def headline(self, problem: P, release: R, result: Result) -> str:
         """Return plain sentences about the published data, their accuracy and an attacker's gain.
 
-        The report begins with these sentences, at most three. If the string is empty, it begins with a sentence about the
-        guarantee.
+        The report begins with these sentences, at most three. If the string is empty, the report begins with a sentence
+        about the guarantee.
         """
         return ""
 

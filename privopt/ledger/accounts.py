@@ -1,4 +1,4 @@
-"""The balance of a subject's account in a ledger, and a single charge, as data."""
+"""Data classes for the balance of a subject's account in a ledger, and for a single charge."""
 
 from __future__ import annotations
 

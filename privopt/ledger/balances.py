@@ -210,7 +210,7 @@ class LedgerTransaction:
 
     @property
     def first_terms(self) -> Terms | None:
-        """The terms of the first entry, which identifies the ledger and names the ledger that it continues, if any."""
+        """The terms of the first entry. They identify the ledger, and name the ledger that it continues, if any."""
         entry = self._find_entry("number = 1")
         return None if entry is None else self.terms_at(entry.terms)
 

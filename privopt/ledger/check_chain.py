@@ -1,4 +1,4 @@
-"""The check that a ledger is unchanged, which covers the hash chain, every total and the database itself."""
+"""Checks a ledger for changes: the hash chain, every total and the database itself."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Walk:
         return self.totals.get(account, (zero_sum(key.unit), 0))
 
     def change_error(self, entry: Entry, reason: str) -> DoesNotHoldError:
-        """Return an error that names the number and subject of a changed ``entry``, and the ``reason``."""
+        """Return an error about a changed entry that gives its number and subject, and the reason."""
         key = self.key_of(entry)
         owner_text = "" if key is None else f" (subject {cut(key.subject)})"
         return DoesNotHoldError(f"{self.path}: entry {self.number + 1}{owner_text}: changed: {reason}")

@@ -1,8 +1,8 @@
 """A store of each subject's first report at each place, which is repeated at every later visit.
 
 Reports are stored in a folder next to the ledger, ``FILE.sticky/``, which only its owner can enter. The folder's file
-``reports`` contains the reports. Its file ``key`` contains the key under which subjects and places are hashed. A key is
-needed because anyone could compute the unkeyed hashes of a thousand places, and so recognise a place. No report is
+``reports`` contains the reports. Its file ``key`` contains the key under which subjects and places are hashed. Without
+a key, anyone could hash a thousand candidate places and recognise the right one. No report is
 shared between places, subjects or mechanisms.
 """
 
@@ -68,8 +68,8 @@ class KeptReports(LogFile):
         _key: The key, which has 32 bytes.
 
     Raises:
-        UsageError: The folder is missing and ``make`` is false, is not a folder, belongs to another user, or is
-            accessible to other users.
+        UsageError: The folder is missing and ``make`` is False, or the path is not a folder, belongs to another user or
+            is accessible to other users.
         StoppedError: The folder cannot be created.
         InputError: The reports belong to another ledger.
         InputError, DoesNotHoldError, StoppedError: See :class:`privopt.files.log_file.LogFile`.
@@ -225,8 +225,8 @@ class Visits:
         uncharged: Stored reports whose charge is missing from the ledger, for example after a restored backup. Such a
             report is charged again before it is repeated.
         new: The reports that were charged in this block, and the marks of their entries, by key.
-        first: The indices of the visits to be charged, in order. A visit is to be charged if there is no report to give
-            for it: neither a stored report nor one from an earlier visit in this list, for its place or a nearby one.
+        first: The indices of the visits to be charged, in order. A visit must be charged if its place and the
+            nearby places have no report, neither a stored one nor one from an earlier visit in this list.
         _given: For each visit, the key of the place whose report is given.
     """
 
@@ -258,7 +258,7 @@ class Visits:
         self.first = list(first_visits.values())
 
     def keep(self, number: int, report: int, mark: Mark) -> None:
-        """Store the report for visit ``number``, which the ledger entry ``mark`` charged.
+        """Store the report for visit ``number``, which was charged by the ledger entry ``mark``.
 
         If the same place has a stored report whose charge was lost, that report is kept instead.
         """

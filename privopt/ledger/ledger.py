@@ -269,7 +269,7 @@ class Ledger(LogFile):
             The transaction, the terms of one charge, and the limit in force (None without a limit).
 
         Raises:
-            InputError: Earlier charges have another relation or naming scheme, or only other units have limits.
+            InputError: Earlier charges have another relation or naming scheme, or all limits are in other units.
         """
         with self._open_for_writing() as transaction:
             relation = transaction.relation
@@ -464,7 +464,7 @@ class Ledger(LogFile):
         return derive_column_key(self._names.key)
 
     def label_of(self, subject: str) -> str:
-        """Return a ``subject``'s name for messages: its name in the ledger, which is a hash if there is a key."""
+        """Return the name of a ``subject`` for messages: its name in the ledger, which is a hash if there is a key."""
         return cut(self.name_of(subject))
 
     def standing(self, marks: Iterable[Mark]) -> set[Mark]:
@@ -584,8 +584,8 @@ def _join_periods(
 ) -> dict[AccountKey, list[Fraction]]:
     """Return the amounts charged in the given periods of a ledger, grouped by account, oldest first.
 
-    Charges in a sliding window occur in two periods, because a rotation copies them with their times. A copy is no
-    newer than the account's last charge in an earlier period, and is omitted.
+    Charges in a sliding window occur in two periods, because a rotation copies them with their times. Copies are
+    omitted. A charge is a copy if it is no newer than the account's last charge in an earlier period.
 
     Args:
         periods: For each period, newest first, the times (microseconds since 1970) and amounts of charges, by account.
