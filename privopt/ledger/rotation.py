@@ -1,6 +1,6 @@
-"""Rotation, which closes a ledger's period: its file is archived, and a new ledger takes over its head and accounts.
+"""Rotation closes a ledger's period: it archives the file and starts a new ledger that continues head and accounts.
 
-A ledger grows by an entry for each report, and a full check reads all entries. Rotation bounds their number. The first
+A ledger grows by an entry for each report, and a full check reads all entries. Rotation limits the size of each file. The first
 entry of the new file names the archived file and the hash of its last entry, which continues the chain of hashes. The
 charges that still count follow. :func:`check_history` recomputes these entries from the archived files.
 
@@ -156,8 +156,8 @@ def has_others(transaction: LedgerTransaction, subject: str, form: Form) -> bool
     """Return whether a ledger or one of its archives charged any subject other than the given one.
 
     The result is also True if an archive is missing, because it may have other subjects: under a limit per calendar
-    period, a rotation leaves the subjects of closed periods only in the archive. ``form`` is the kind of log file that
-    ledgers are.
+    period, a rotation leaves the subjects of closed periods only in the archive. ``form`` is the form of ledger
+    files.
     """
     if transaction.has_others(subject):
         return True

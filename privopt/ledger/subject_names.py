@@ -92,7 +92,7 @@ def hash_name(key: bytes, name: str) -> str:
 
 
 def key_path(value: Path | str | None) -> Path | None:
-    """Convert the name of a key's file to a path; None stays None.
+    """Convert the name of a key file to a path; None stays None.
 
     Raises:
         UsageError: The value is neither a string nor a path.

@@ -105,7 +105,7 @@ def clopper_pearson(hits: ArrayLike, draws: ArrayLike, error: float) -> tuple[Fl
 
 
 def binomial_quantile(probability: float, draws: int, chance: float) -> int:
-    """Return the binomial quantile: the smallest k with P(at most k hits) at least ``probability``.
+    """Return the binomial quantile: the smallest k such that P(at most k hits) >= ``probability``.
 
     ``scipy.stats.binom.ppf`` returns the same, but importing ``scipy.stats`` takes longer than an entire check in the
     conformance kit.

@@ -1,6 +1,6 @@
 """Rigorous bounds on exponentials and logarithms.
 
-Every privacy constraint in privopt is checked at its distance d with one of two tools:
+A privacy constraint at distance d is checked against exp(eps d), which is bounded with one of two tools:
 
 * doubles for most constraints: :func:`exp_bounds` encloses exp(eps d) between neighbouring doubles for whole arrays,
   computed in double-double arithmetic (error-free transformations of Dekker and Knuth; no call to the platform's
@@ -282,7 +282,7 @@ def _exp_bounds_slow(d: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
 
 
 def exp_fixed(exponent: Fraction, bits: int) -> tuple[int, int]:
-    """Return integers with ``low <= exp(exponent) 2**bits <= high``, computed by ball arithmetic.
+    """Return integers with ``low <= exp(exponent) * 2**bits <= high``, computed by ball arithmetic.
 
     Args:
         exponent: Exact and non-negative. The integers grow with it, so callers should avoid values above 45.

@@ -192,7 +192,7 @@ def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
     r, log_inverse_delta = float(rho), math.log(delta.denominator) - math.log(delta.numerator)
 
     def bound(log: float) -> float:
-        """Return the epsilon that the order a = 1 + exp(log) proves."""
+        """Return the epsilon that can be proved with the order a = 1 + exp(log)."""
         b = math.exp(log)
         return (b + 1) * r - math.log1p(1 / b) + (log_inverse_delta - math.log1p(b)) / b
 
@@ -226,7 +226,7 @@ def _best_order(rho: float, epsilon: float) -> tuple[float, float]:
     """
 
     def bound(log: float) -> float:
-        """Return the logarithm of the delta that the order a = 1 + exp(log) proves."""
+        """Return the logarithm of the delta that can be proved with the order a = 1 + exp(log)."""
         b = math.exp(log)
         return b * ((b + 1) * rho - epsilon) - (b + 1) * math.log1p(1 / b) - log
 
