@@ -3,7 +3,6 @@
 # ``_signal`` is the C module below ``signal``, which would first import enum, functools and collections. That import
 # would take most of the time until main() handles interrupts.
 import _signal  # type: ignore[import-not-found]
-import atexit
 import gc
 import os
 import sys
@@ -28,13 +27,15 @@ def main() -> None:
     # that are never freed, took a tenth of the CPU time for solving the example city (2.34 s, against 2.13 s with these
     # thresholds; medians of eight alternating runs, 2026-11-27).
     gc.set_threshold(20_000, 20, 20)
-    # At its end the interpreter would look through all modules again.
-    atexit.register(gc.freeze)
     # Compiled modules turn an interrupt while they are imported into errors of their own, with a traceback. A caller
     # who ignores interrupts (nohup) goes on ignoring them.
     may_interrupt = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
     if may_interrupt:
         _signal.signal(_signal.SIGINT, _end_at_once)
+    # At its end the interpreter would look through all modules again. The import waits for the handler above.
+    import atexit
+
+    atexit.register(gc.freeze)
     try:
         from privopt.command.cli import main as run_command
 

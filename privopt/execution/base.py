@@ -95,9 +95,9 @@ class Executor(ABC):
 
 
 class WorkerExecutor(Executor):
-    """The base class for executors with several workers, each of which gets its tasks in order from its own thread.
+    """The base class for executors with several workers.
 
-    A worker's index is called its slot.
+    Each worker has its own thread in this process, which passes tasks to it in order. A worker's index is its slot.
     """
 
     def __init__(self, jobs: int) -> None:

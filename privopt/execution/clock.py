@@ -408,8 +408,8 @@ class Ticket:
         """Call a function in a worker, within the caller's time limit.
 
         Raises:
-            StoppedError: The deadline passed. OutOfTime is not used, because the worker's scope means nothing to the
-                caller.
+            StoppedError: The deadline passed. OutOfTime is not used, because it refers to a scope that exists only in
+                the worker.
         """
         with limit(self.seconds_left):
             return function(*arguments)

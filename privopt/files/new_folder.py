@@ -1,7 +1,7 @@
 """Functions that write folders and files atomically: build each in a private hidden folder, check it, and move it.
 
-Targets that a command must not write are refused before work starts (:func:`check_target`, :func:`check_file`). A run
-writes into a hidden folder next to its target, which no other run uses (:func:`claim_folder`).
+Targets that a command must not write are refused before work starts (:func:`check_target`, :func:`check_file`). Each
+run writes into its own hidden folder next to the target (:func:`claim_folder`).
 """
 
 from __future__ import annotations
@@ -352,7 +352,7 @@ def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Ite
     """Yield the path of a file that becomes ``target`` if the block succeeds, and is removed if the block fails.
 
     The file is in a hidden folder next to ``target``, where the block may also write other files. A killed run leaves
-    ``target`` unchanged. It may leave the hidden folder, which the next run that writes to the same place removes.
+    ``target`` unchanged. It may leave the hidden folder behind. The next run that writes to the same place removes it.
 
     Args:
         target: The file to create.
@@ -375,7 +375,7 @@ def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Ite
 
 
 def replace_in_release(target: Path, contents: bytes, folder: Path) -> None:
-    """Write a file in a release folder (DIR) that the checksums do not cover, such as the report.
+    """Write a file that the checksums do not cover, such as the report, in a release folder (DIR).
 
     The file is written next to DIR and then renamed, because leftovers of a killed run in DIR would make DIR invalid.
     If the parent folder of DIR is not writable, the file is written next to ``target`` instead.
@@ -407,8 +407,8 @@ def new_folder(
     """Yield a folder to write into, which becomes ``target`` if the block succeeds and is removed if the block fails.
 
     Only the owner can enter the folder until the block ends. Files then get mode 0644, or 0600 below ``private/``. A
-    killed run leaves ``target`` unchanged. It may leave a hidden folder next to ``target``, which the next run that
-    writes to the same place removes.
+    killed run leaves ``target`` unchanged. It may leave a hidden folder next to ``target``. The next run that writes to
+    the same place removes it.
 
     Args:
         target: The folder to create.

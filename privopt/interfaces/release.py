@@ -86,7 +86,7 @@ class Shift:
 
 
 class PrivacyConstraint(ABC, Generic[R_contra]):
-    """A notion of privacy, which adds its rows to a model, certifies releases and states its promise in words.
+    """A notion of privacy. It adds constraints to models, certifies releases and states the guarantee in words.
 
     A notion is registered as a kind for the ``"notion"`` role (:class:`privopt.specs.KindSpec`) under the name that
     :attr:`Guarantee.kind` states.
@@ -215,9 +215,9 @@ class UtilityLoss(ABC, Generic[R_contra]):
         """Evaluate the loss of a release from public and released data alone; None if these do not determine it."""
 
     def enclose(self, release: R_contra) -> tuple[float, float] | None:
-        """Return proved lower and upper bounds on the loss of the released integers; None if no bounds are known.
+        """Return proved lower and upper bounds on the loss of a release; None if no bounds are known.
 
-        If bounds exist, the stated loss is rounded so that every program states the same double.
+        If there are bounds, the stated loss is rounded so that independent programs state the same double.
         """
         return None
 

@@ -336,7 +336,7 @@ class Result:
 
     @property
     def mark(self) -> str | None:
-        """The mark that a release without privacy carries wherever it is shown; None for a private release."""
+        """The label to show with a release that is not private; None for a private release."""
         if self.guarantee.seeded:
             return SEEDED
         return "no privacy guarantee" if self.certificate.evidence == "none" else None

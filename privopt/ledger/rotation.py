@@ -1,8 +1,8 @@
-"""Rotation closes a ledger's period: it archives the file and starts a new ledger that continues head and accounts.
+"""Rotation closes a ledger's period: it archives the file, and starts a new ledger that continues it.
 
-A ledger grows by an entry for each report, and a full check reads all entries. Rotation limits the size of each file. The first
-entry of the new file names the archived file and the hash of its last entry, which continues the chain of hashes. The
-charges that still count follow. :func:`check_history` recomputes these entries from the archived files.
+A ledger grows by an entry for each report, and a full check reads all entries. Rotation limits the size of each file.
+The first entry of the new file names the archived file and the hash of its last entry, which continues the chain of
+hashes. The charges that still count follow. :func:`check_history` recomputes these entries from the archived files.
 
 The following charges are carried over, so that nobody gets a budget back:
 

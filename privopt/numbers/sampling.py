@@ -198,7 +198,7 @@ class CumulatedRows:
             self._is_summed[part] = True
 
     def _look_up(self, rows: NDArray[np.int64], integers: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return, for each row, the number of its running sums that are at most the given integer, by binary search.
+        """Count, for each row, the running sums that are at most the given integer, by binary search.
 
         All rows are searched at once, because every search takes the same number of steps. Each step halves the range
         of possible indices. No search can leave its row, because the row's last sum, 2**63, is larger than any of the
@@ -221,7 +221,7 @@ class CumulatedRows:
 
 
 def _look_up_in_row(sums: NDArray[np.uint64], integers: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return, for each integer, the number of a row's running sums that are at most the integer.
+    """Count, for each integer, how many of a row's running sums are at most that integer.
 
     Integers with the same leading bits form an interval. No search is needed for an interval that belongs to
     a single index.

@@ -117,7 +117,7 @@ def orient_map(coordinates: Floats, unit: str = "") -> tuple[Floats, tuple[str, 
 
 
 def fit_height(figure: Figure, axes: Axes) -> None:
-    """Set a figure's height so that its only map fills the width. The map's height is 1/3 to 0.8 of its width."""
+    """Set a figure's height so that its only map fills the width; the map's height is 1/3 to 0.8 of the width."""
     aspect, (width, height) = axes.get_aspect(), axes.dataLim.size
     assert not isinstance(aspect, str)  # a map's aspect is a number
     # One inch is for the labels and the legend.
