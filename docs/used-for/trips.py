@@ -153,10 +153,8 @@ def run_job(folder: Path, *, small: bool) -> dict[str, float]:
         job += ["--ledger", "riders.ledger", "--subject", "rider", "--time", "at"]
         job += ["--hash-subjects", "riders.key", "--hash", "rider"]
         job += ["--batch", f"night-{night}", "--out", f"safe-{night}.csv", "--quiet"]
-        if night == 0:
-            if not kill_once(folder, job, 1.5 if small else 15.0):
-                continue  # it had ended before, and a finished batch is not run again
-            (folder / "safe-0.csv").unlink(missing_ok=True)
+        if night == 0 and not kill_once(folder, job, 1.5 if small else 15.0):
+            continue  # it had ended before, and a finished batch is not run again
         begun = time.perf_counter()
         privopt(folder, *job)
         seconds.append(time.perf_counter() - begun)
