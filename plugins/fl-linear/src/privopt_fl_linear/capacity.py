@@ -56,7 +56,7 @@ def assign_within_bounds(
         The solution. Facilities and locations are identified by the rows and columns of ``costs``.
 
     Raises:
-        InfeasibleError: No assignment respects the capacities. If the reason is simple, the message states it.
+        InfeasibleError: No assignment respects the capacities. The message says why if totals or maxima show it.
         StoppedError: No assignment was found within the time limit, or among the cheapest pairs.
     """
     facilities, locations = costs.shape
@@ -114,12 +114,12 @@ def _keeps_bounds(facility: Ints, weight: Floats, capacity: Floats) -> bool:
 def _describe_shortage(weight: Floats, capacity: Floats, max_facilities: int) -> str | None:
     """Return the reason why no assignment can exist, or None if a simple comparison shows none.
 
-    The total number of clients is compared with the total of the ``max_facilities`` largest capacities, and the largest
-    number of clients at one location with the largest capacity.
+    The capacity that all locations take up together is compared with the total of the ``max_facilities`` largest
+    capacities, and the largest capacity that one location takes up with the largest capacity of a facility.
 
     Args:
-        weight: (C,) The number of clients at each location.
-        capacity: (F,) The capacity of each facility, in clients.
+        weight: (C,) The capacity that each location takes up, in clients.
+        capacity: (F,) The capacity of each facility, in clients. Negative if the facility cannot be opened.
         max_facilities: The maximum number of open facilities.
     """
     # A negative capacity means that the facility cannot be opened, and must not reduce the total.

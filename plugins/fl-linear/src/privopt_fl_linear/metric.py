@@ -1,7 +1,7 @@
 """Metrics between locations: in the plane, on the sphere, or given as a matrix.
 
-Each metric implements the few queries that the algorithms need. Queries on points search SciPy's KD-tree, and queries
-on a matrix scan its rows. Locations and distances are public.
+Each metric implements the few queries that the algorithms need. Neighbours and cheapest facilities are found with
+SciPy's KD-tree among points, and by scanning rows in a matrix. Locations and distances are public.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The two mechanisms, hierarchical-dp and hierarchical-tables, which publish consistent counts fitted to noisy tables.
+"""The two mechanisms, hierarchical-dp and hierarchical-tables, which publish counts fitted to noisy tables.
 
 Both are subclasses of :class:`CountsMechanism` that differ in their problem files and :mod:`designs <.design>`. True
 counts are read in two places only: by a design's ``draw`` method, which adds the noise, and by ``errors``, whose result
@@ -501,8 +501,8 @@ def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: Sol
 def _noise_records(forms: Sequence[Form], records: Sequence[Sequence[NoiseRecord | None]]) -> Any:
     """Return the sampler and the number of draws for each table and level, in the form used by ``result.json``.
 
-    The result is a list with one entry per level or, for several tables, a mapping from table names to such lists. The
-    entry of an unmeasured level is None.
+    For hierarchical-dp, the result is a list with one entry per level. For hierarchical-tables, it is a mapping from
+    table names to such lists. The entry of an unmeasured level is None.
 
     Args:
         forms: The published tables.

@@ -45,7 +45,7 @@ class Method:
         fit: The name of the function in :mod:`.fits` that fits a release to the noisy values.
         totals: ``"always"`` if every region's number of groups is published exactly, ``"option"`` if the key
             ``region_totals`` decides this, or ``"never"`` if the method cannot use exact totals.
-        valid: Whether all releases of the method are consistent and have the exact total at the root.
+        valid: Whether all releases of the method are consistent, with the known or estimated total at the root.
         shares: The default split of the budget over the levels, ``"equal"`` or ``"leaves"`` (see
             :func:`default_shares`).
         program: If this method solves an integer program and is therefore limited to small inputs, advice on which
@@ -99,10 +99,10 @@ def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
     """Return a method's default budget shares by level, from the root down.
 
     Methods with ``shares="equal"`` divide the budget evenly. With ``"leaves"``, the leaves get four fifths, and the
-    other levels share the rest in the proportions 2 : 3 : 4 ... (2/25, 3/25, 4/5 for three levels). The leaves
-    need a large share: cumulative counts have half the noise of counts, but a count is the difference of two of them.
-    With less than about 3/4 of the budget on the leaves, their errors exceed those of measuring counts at the leaves
-    alone (plugins/hierarchical-dp/tests/bench/bench_leaves_only.py).
+    other levels share the rest in the proportions 2 : 3 : 4 ... (2/25, 3/25, 4/5 for three levels). The leaves need a
+    large share: cumulative counts have half the noise of counts, but a count is the difference of two of them. With
+    less than about 3/4 of the budget on the leaves, their errors exceed those of a method that spends the whole budget
+    on counts at the leaves (plugins/hierarchical-dp/tests/bench/bench_leaves_only.py).
 
     Args:
         method: The name of the method.

@@ -182,7 +182,10 @@ def _read_public_parts(declared: CountsProblem, file: str, method: str) -> tuple
 
 
 def _format_notes(design: Design, best: Splits) -> Iterator[str]:
-    """Yield a caveat about predicted errors and, for several tables, the best split as lines for the problem file."""
+    """Yield a caveat about predicted errors and, for hierarchical-tables, the best split if the design has another.
+
+    The best split is given as lines that show the keys of the problem file.
+    """
     if isinstance(design, SizesDesign):
         yield NOISE_ALONE
         return

@@ -98,7 +98,7 @@ def warn_of_alike_regions(tree: Tree) -> list[str]:
 
 
 def _find_alike_codes(tree: Tree) -> list[list[str]]:
-    """Group regions whose codes differ only in leading zeros or a trailing ``.0``.
+    """Group regions whose codes differ only in leading zeros or in zeros after the decimal point.
 
     Regions are grouped only if the codes of their ancestors also differ in no other way.
 
@@ -127,7 +127,7 @@ def _find_alike_codes(tree: Tree) -> list[list[str]]:
 
 
 def _normalize_codes(names: pl.Series) -> pl.Series:
-    """Return each region's own name, removing leading zeros and a trailing ``.0`` if the name is an integer."""
+    """Return each region's own name. From integers, leading zeros and a decimal point with zeros are removed."""
     own_names = _own_names(names)
     code = own_names.str.extract(_CODE, 1).str.strip_chars_start("0")
     return code.replace("", "0").zip_with(code.is_not_null(), own_names)

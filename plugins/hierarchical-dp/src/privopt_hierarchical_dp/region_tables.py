@@ -29,7 +29,7 @@ class Form:
     """The published form of one table: its files, columns and shapes.
 
     Attributes:
-        name: The name of the table, which is empty if it is the only table.
+        name: The name of the table, which is empty for the only table of hierarchical-dp.
         file: The file of counts, with one row per region and cell.
         count: The name of the column of counts.
         intervals: The file with the columns ``low`` and ``high``, which may be the file of counts.

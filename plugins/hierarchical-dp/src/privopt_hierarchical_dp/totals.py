@@ -137,7 +137,7 @@ def _project_below_known(
 ) -> list[Ints]:
     """Return the integers that add up to the exact totals on the top levels and are nearest to the noisy totals.
 
-    The regions below each region with an exact total form a separate problem.
+    The regions below each region on the deepest level with exact totals form a separate problem.
 
     Args:
         tree: The region tree.

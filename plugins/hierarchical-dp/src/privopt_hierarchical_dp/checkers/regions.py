@@ -50,7 +50,7 @@ class Regions:
 
 
 def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Read a CSV file whose columns are a region, its parent, the values that identify a cell, and counts.
+    """Read a CSV file whose columns are a region, its parent, the values that identify a cell, and integers.
 
     Args:
         path: The path of the CSV file.

@@ -235,7 +235,8 @@ def find_count_suspects(table: LevelTable, names: Sequence[str]) -> CountSuspect
     3. Rows of individuals would be this distinct with a probability below 1 %.
 
     A suspect is taken as the count in case 1 together with 2 or 3, provided that no other column could be the count. A
-    column of integers with markers for suppressed or missing values can also be suspect.
+    column of integers with markers for suppressed or missing values can also be suspect. A column that is constant or
+    contains row numbers, and is not named like a count, is only suspect if no other column is.
 
     Args:
         table: A table of individuals or of counts.
