@@ -262,7 +262,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return facts
 
     def meaning(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-        """Return sentences that explain the guarantee for neighbouring records, an attacker's success, and costs."""
+        """Return sentences that explain the guarantee for nearest neighbours, an attacker's success, and costs."""
         return meaning(problem, release, result)
 
     def warnings(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:

@@ -35,8 +35,8 @@ class Terms:
         within: gamma, the largest distance between the records of a required pair; None if all pairs are required.
         obfuscation_radius: r_obf, in the problem's unit of distance.
         exponent: The factor f, which sets how fast tied entries fall with distance: a tied entry is proportional to
-            exp(-epsilon f d), where d is the distance from its record to its output. A tied entry is a fixed multiple
-            of a variable that all users share.
+            exp(-epsilon f d), where d is the distance from its record to its output, but at most r_obf. A tied entry is
+            a fixed multiple of a variable that all users share.
     """
 
     epsilon: float

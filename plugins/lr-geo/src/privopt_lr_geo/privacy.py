@@ -128,7 +128,7 @@ class EveryRow(MetricDP):
 
 
 def meaning(problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-    """Return sentences that explain the guarantee for neighbouring records, an attacker's success, and costs."""
+    """Return sentences that explain the guarantee for nearest neighbours, an attacker's success, and costs."""
     lines = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users)).sentences
     # If there are several sentences, the first is about the guarantee. If that only holds inside each user's own
     # matrix, the sentence must say so.

@@ -10,7 +10,7 @@ obfuscation radius).
 
 Every row must sum to one, so all variables y occur in every row's constraint. To keep the constraint matrix sparse, the
 part of the sum that is common to all of a user's rows becomes one auxiliary variable, the user's far mass. It contains
-each column's smallest coefficient, which is that of all records (if any) farther than r_obf from the output.
+each column's smallest coefficient, which is that of all records (if any) at distance r_obf or more from the output.
 Each row then only needs coefficients for the outputs near its record.
 """
 

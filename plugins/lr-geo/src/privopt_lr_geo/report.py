@@ -239,7 +239,8 @@ def _explorer_data(problem: LRGeoInstance, release: LRGeoRelease, central: bool)
     Args:
         problem: The problem with its users.
         release: The release with the users' rows.
-        central: Whether users have individual matrices. If so, their LR sets are marked.
+        central: Whether users have individual matrices. If so, their LR sets are marked, provided that the outputs are
+            the records and there are at most `SHOWN_USERS` users.
     """
     data, users = problem.data, problem.users
     placed, loss = _place_layouts(data), "average loss"

@@ -72,8 +72,8 @@ def _kind_problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem
     """Return strategies for problems that use a given kind, in the order in which to try them.
 
     If the kind defines a strategy, only that strategy is returned. If not, the first strategy draws those problems of
-    the kit that already use the kind. The second strategy changes other problems so that they use it; a changed problem
-    may be invalid for the kind. For a notion, only the second strategy is returned.
+    the kit that already use the kind. The second strategy changes problems so that they use it; a changed problem may
+    be invalid for the kind. For a notion, only the second strategy is returned.
 
     Args:
         role: "distance", "loss" or "notion".
