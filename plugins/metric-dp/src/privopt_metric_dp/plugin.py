@@ -1,4 +1,4 @@
-"""The plugin's hooks, which register the mechanisms, kinds, commands and checks of metric DP with privopt.
+"""The plugin's hooks, which register metric DP's mechanisms, kinds, roles, commands, names, checks and templates.
 
 Specs name their targets as strings, so registering a mechanism, kind, command or check does not import it.
 """

@@ -119,7 +119,7 @@ def repair(
 
     Raises:
         SolverError: An entry is not finite.
-        CertificationError: Certification failed for every merge distance and every tau up to 1/2.
+        CertificationError: Certification failed for every merge distance and every tau that was tried, up to 1/2.
         OutOfTime: The time limit expired during an attempt.
         UsageError: An argument has a wrong shape or range.
     """
@@ -193,8 +193,8 @@ def _total_loss(loss: Floats, matrix: Floats | Unsigned, sums: Floats | float) -
 def repair_in_doubles(z: Floats, cost: Floats, pairs: Ints, exponents: Floats) -> Floats:
     """Repair a matrix in floating point, without rounding it to integers or certifying it.
 
-    Entries are raised until the privacy constraints hold. Mass is then added so that each row sums to 1, without
-    violating the constraints. These are steps 2 and 3 in the module docstring.
+    Entries are raised until the privacy constraints hold. Rows are then made to sum to 1 without violating the
+    constraints. These are steps 2 and 3 in the module docstring.
 
     Args:
         z: Array of shape (N, K) with finite, non-negative entries, which nearly satisfies the privacy constraints.

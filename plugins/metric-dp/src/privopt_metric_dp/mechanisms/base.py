@@ -63,8 +63,8 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """Return sentences that explain the guarantee of a release.
 
-        They state how much a report changes the odds between nearest neighbours, how often an attacker guesses
-        correctly with and without the report, and the expected loss.
+        They state how much a report changes the odds between nearest neighbours, how often an attacker's best guess is
+        correct with and without the report, and what the expected loss costs in the unit from ``per_km``, if declared.
         """
         return (*self._interpret(problem, release, result).sentences, *costs_in_words(problem.data, result.objective))
 

@@ -61,8 +61,8 @@ class CertifiedMatrix:
         asked: The problem's epsilon, as the nearest double.
         holds: Whether the matrix satisfies the problem's epsilon, decided exactly.
         pair: The ids of the two records that attain ``epsilon``, with the one that has the larger probability first;
-            None if the rows of every required pair are equal.
-        output: The id of the output that attains ``epsilon``; None if the rows of every required pair are equal.
+            None if the rows of every required pair are equal, and for notions other than metric DP.
+        output: The id of the output that attains ``epsilon``; None if ``pair`` is None.
         loss: The expected loss of the matrix before any repair.
         lower_bound: The proved lower bound on the loss of every mechanism that satisfies the problem's epsilon; None if
             no bound was requested.

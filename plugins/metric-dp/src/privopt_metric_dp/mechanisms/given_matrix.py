@@ -127,8 +127,8 @@ class GivenMatrix:
     ) -> LeastEpsilon:
         """Return the smallest epsilon that the matrix satisfies for all required pairs, and the pair that attains it.
 
-        The exact values are compared with exact distances. For a region or a notion other than metric DP,
-        :attr:`weights` is measured instead, as in a certificate.
+        The values are measured without rounding, with exact distances. For a region or a notion other than metric DP,
+        :attr:`weights` are measured instead, as in a certificate. The pair is None for such a notion.
 
         Args:
             data: The data of the problem.

@@ -199,10 +199,11 @@ MIN_ADVANTAGE: Final = 0.02
 
 
 def _compare_with_noise(problem: MetricInstance[MetricProblem], result: Result) -> Sequence[str]:
-    """Return a sentence if planar noise at the true position would have a smaller loss than the release.
+    """Return a sentence if planar noise at the true position would have a clearly smaller loss than the release.
 
-    The sequence is empty if it would not. The noise is compared after its outputs are remapped. The comparison is made
-    only in a triangulated plane, and only if the loss is the distance and the problem does not remap outputs.
+    The noise is compared after its outputs are remapped, and must be better by at least :data:`MIN_ADVANTAGE`. The
+    comparison is made only in a triangulated plane, and only if the loss is the distance and the problem does not remap
+    outputs. In all other cases, the sequence is empty.
     """
     from privopt_metric_dp.problem.loss_kinds import DistanceLoss
     from privopt_metric_dp.region.region import Plane

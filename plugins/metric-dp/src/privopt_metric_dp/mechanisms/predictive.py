@@ -97,7 +97,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     ) -> Mapping[str, Any]:
         """Return the parameters of the test that decides whether to repeat the previous report, for result.json.
 
-        They are the largest distance at which the previous report may be repeated, and the mean absolute noise in the
+        They are the largest distance at which the previous report counts as good, and the mean absolute noise in the
         threshold and in each test, about 1 divided by the respective epsilon. All values are in the unit of distance,
         and depend only on the problem.
         """

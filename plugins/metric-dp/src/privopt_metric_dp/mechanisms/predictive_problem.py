@@ -58,7 +58,7 @@ class PredictiveProblem(MetricProblem):
     predictive: PredictiveKeys = key(factory=PredictiveKeys, help="options of predictive")
 
     def terms(self, data: MetricData) -> Terms:
-        """Return the epsilons, and the largest distance at which a previous report may be repeated.
+        """Return the epsilons, the largest distance at which a previous report counts as good, and the total budget.
 
         Omitted keys get defaults, which ADR 16 explains.
 

@@ -130,7 +130,8 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     def make_data(spaces: Spaces) -> MetricData:
         """Return the data of the problem for the records and outputs in ``spaces``.
 
-        Losses and distances in a region are computed on first access, because not every command needs them.
+        Losses are computed on first access, and so are the distances in the privacy constraints if there is a region,
+        because not every command needs them.
         """
         metric = spaces.metric
         return MetricData(
@@ -290,7 +291,8 @@ def _compute_cost(
 ) -> Floats:
     """Compute the loss of each output for each record.
 
-    In a region, the records are its vertices, and the loss is averaged over the people snapped to each vertex.
+    In a region, the records are its vertices. If people are spread over the region, the loss at a vertex is averaged
+    over those snapped to it.
 
     Args:
         problem: The parsed problem file, which declares the kind of loss.
@@ -451,9 +453,9 @@ class MetricInstance(Generic[D]):
 
     @property
     def data(self) -> MetricData:
-        """The contents of the files as arrays. If the problem requests chosen outputs, only those are included.
+        """The contents of the files as arrays. If outputs are to be chosen, they include only the chosen outputs.
 
-        Until outputs have been chosen, a set of records far apart from each other serves as a substitute.
+        Until outputs have been chosen, records that are far apart from each other serve as outputs.
         """
         if self._data.choose is None:
             return self._data

@@ -205,8 +205,8 @@ class LossKind(ABC):
 
     Attributes:
         kind: The name of the kind in problem files.
-        of_distances: Whether the loss is a function of distances alone and can therefore be computed anywhere in a
-            region.
+        of_distances: Whether the loss is a function of the distances from records to outputs alone, so that it can be
+            computed anywhere in a region.
         prior: The file with the prior probabilities of the records; None for a uniform prior.
         remap: Whether each output is replaced by the output with the least expected loss given the report and the prior
             (:mod:`privopt_metric_dp.matrix.remap`).
@@ -408,8 +408,8 @@ _GIVEN: Final = ("grid", "points", "vectors", "count", "mesh", "choose")
 def _check_places(value: Places) -> str | None:
     """Check that the keys of ``[records]`` or ``[outputs]`` are consistent.
 
-    Returns None if they are. Otherwise, returns a description of valid tables, for a message of the form "expected
-    ...".
+    Returns:
+        None if they are, or else a description of valid tables, for a message of the form "expected ...".
     """
     given_keys = [name for name in _GIVEN if getattr(value, name) is not None]
     if len(given_keys) != 1:
