@@ -42,7 +42,8 @@ class Euclidean(DistanceKind):
         Args:
             records: The records, which become the first vertices of the region.
             epsilon: Unused for triangles.
-            split_km: The length in km above which the sides of triangles are divided; None for no limit.
+            split_km: The maximum length of a triangle side in km, beyond which triangles are refined; None for no
+                limit.
             file: The name of the problem file, for error messages.
 
         Raises:

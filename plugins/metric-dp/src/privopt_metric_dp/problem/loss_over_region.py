@@ -82,11 +82,11 @@ class Spread:
     def sum_costs(self, size: int, cost: Callable[[slice], Floats]) -> Floats:
         """Return, for each vertex and output, the mean of the snapping probability times the cost; shape (N, K).
 
-        C_ck is the mean of lambda_c(X) c(X, k) over the position X of a random person. Here lambda_c(X) is the
+        Entry (c, k) is the mean of lambda_c(X) c(X, k) over the position X of a random person. Here lambda_c(X) is the
         probability that X is snapped to vertex c, and c(X, k) is the cost of reporting output k at X.
 
         Args:
-            size: The number of vertices N. The returned array has the shape (N, K).
+            size: The number of vertices N.
             cost: A function that takes a slice of B points and returns an array of shape (B, K) with the cost of each
                 output at these points.
         """

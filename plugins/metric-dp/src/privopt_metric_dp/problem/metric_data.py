@@ -184,7 +184,7 @@ class MetricData:
         return self.required[1]
 
     def between(self, pairs: Ints) -> Floats:
-        """Return the distances between pairs of records. Distances that are already known are not recomputed.
+        """Return the distances between pairs of records. For the pairs in :attr:`standing`, none is computed anew.
 
         Args:
             pairs: Array of shape (P, 2) with record indices. The pairs need not be required.
@@ -239,7 +239,7 @@ class MetricData:
         return self.needed if has_implying_pairs or len(self.pairs) <= MAX_REDUCED_PAIRS else self.required
 
     def with_outputs(self, rows: Ints) -> MetricData:
-        """Return the data of the same problem with the given records as outputs.
+        """Return the data of the same problem, at the same epsilon, with the given records as outputs.
 
         Args:
             rows: The indices of the K records in ascending order.

@@ -54,8 +54,8 @@ class _Lengths:
         rows: Array of shape (E,) with the row index of each road in the table, beginning at 0.
         km: Array of shape (E,) with the length of each road in km, rounded down.
         straight: Array of shape (E,) with the distance in km between the positions of the two ends.
-        min_straight: Array of shape (E,) with lower bounds on ``straight``, in km, which allow for rounded coordinates
-            and for errors in the model of the earth.
+        min_straight: Array of shape (E,) with lower bounds in km on the distance between the true positions of the two
+            ends, which allow for rounded coordinates and for errors in the model of the earth.
     """
 
     rows: Ints
@@ -71,7 +71,7 @@ class _Lengths:
 
 
 def compare_lengths(edges: File, records: Space) -> Iterator[str]:
-    """Yield warnings about roads that are shorter than a straight line or whose lengths seem not to be in km.
+    """Yield warnings about roads that may be shorter than a straight line and about lengths that seem not to be in km.
 
     Args:
         edges: The file of roads, with the columns ``from``, ``to`` and ``km``.

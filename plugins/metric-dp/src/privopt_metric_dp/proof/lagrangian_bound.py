@@ -56,7 +56,8 @@ class Multipliers:
 
     Attributes:
         rows: Function that returns an iterator over the nonzero multipliers, output by output. Outputs are in ascending
-            order, and each pair occurs at most once per output. Values that are not finite are treated as 0.
+            order, each at most once, and each pair occurs at most once per output. Values that are not finite are
+            treated as 0.
         many: Number of multipliers if a solver returned one for every constraint, so that a proof may omit small ones;
             0 if only a few multipliers are nonzero, as for trees.
     """
@@ -309,7 +310,7 @@ class SparseMultipliers:
         """Convert multipliers for pairs to multipliers for directed constraints, omitting those not worth storing.
 
         For each output and each first record i, the smallest multipliers are omitted, as long as their sum is at most
-        ``spare[i]``. Omitting a multiplier lowers the bound by at most the multiplier itself, because it raises only
+        ``spare[i]``. Omitting a multiplier lowers the bound by at most its value, because the multiplier raises only
         the reduced cost of record i. In total, the bound drops by at most the sum of ``spare``.
 
         Args:

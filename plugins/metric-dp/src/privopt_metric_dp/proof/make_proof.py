@@ -77,8 +77,9 @@ def prove(
 ) -> tuple[Proof, float]:
     """Convert a solver's multipliers to a proof, and return the proof and the bound that it states.
 
-    Small multipliers are omitted as long as the bound still reaches the requested gap. More are omitted if the rest do
-    not fit into memory. Multipliers that form trees are stored as trees.
+    Small multipliers are omitted, unless only this would make the bound miss the requested gap. More are omitted if the
+    rest do not fit into memory, or if the proof is long and misses the gap anyway. Multipliers that form trees are
+    stored as trees.
 
     Args:
         multipliers: The solver's multipliers. They may be inaccurate, because any multipliers prove a bound.
