@@ -1,4 +1,7 @@
-"""The shortest-path metric over a region's edges. Metric DP between the vertices covers every point in the region."""
+"""The shortest-path metric over a region's edges.
+
+Metric DP between the vertices in this metric covers every point in the region.
+"""
 
 from __future__ import annotations
 

@@ -97,8 +97,8 @@ def _divide_streets(
 
     Returns:
         Four items: the ids of all vertices; an array of shape (S, 2), the two ends of each piece; an array of shape
-        (S,), the lengths of the pieces in km, rounded down; and, for each added vertex, a tuple of the two ends of
-        its street and its position between them, as a fraction of the length.
+        (S,), the lengths of the pieces in km, rounded down; and, for each added vertex, a tuple of the two ends of its
+        street and its position between them, as a fraction of the length.
     """
     used_ids = set(names)
     ids, shares = list(names), list[tuple[int, int, Fraction]]()

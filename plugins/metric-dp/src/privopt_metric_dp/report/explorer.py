@@ -238,7 +238,8 @@ def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None
         columns: Array of shape (K,) with the column indices in the order in which columns are written.
 
     Returns:
-        The number of steps and the compressed matrix as a base64 string, or None if the string is always too long.
+        The number of steps and the compressed matrix as a base64 string. None if the string is always too long, or if
+        it is once so long that fewer steps would hardly help (``MAX_EXCESS_FACTOR``).
     """
     # On a square root scale, small probabilities remain visible even with few steps.
     roots = np.sqrt(z / z.max(axis=1, keepdims=True))[rows][:, columns]

@@ -138,7 +138,10 @@ def metric_figures(
 
 
 def attack_reports(release: MatrixRelease, data: MetricData) -> dict[str, Any] | None:
-    """Simulate attacks on many reports about one place. Return their results, or None if the matrix is too large."""
+    """Simulate attacks on many reports about one place, and return their results.
+
+    Returns None if the matrix is too large, or if the release does not have exactly one row per record.
+    """
     return over_time(release, data) if release.weights.size <= MOST_ATTACKED else None
 
 
@@ -229,7 +232,7 @@ def meaning_section(sentences: Sequence[str], records: Space, result: Result, re
 
 
 def _maps_section(figures: Mapping[str, Figure], noun: str) -> Section:
-    """Return a section with two maps: the loss of each record, and the fraction of epsilon that each record uses.
+    """Return a section with a map of the fraction of epsilon that each record uses and, if known, one of its loss.
 
     Args:
         figures: The figures of the report by name. "loss-map" is missing if the loss is not an expected cost.

@@ -6,8 +6,8 @@ the star is a mechanism, pricing yields an upper bound on its optimality gap. If
 the answer. If not, column generation continues from the star's columns, which are close to optimal.
 
 If the star is not a mechanism, the interior-point method runs instead. It starts with a spanner (a few pairs that
-nearly imply the others) if most pairs are required. Instances with many records are first solved with a sample of the
-outputs. If a method fails, the next one takes over, and earlier offers remain valid. Parts with at least
+nearly imply the others) if there are many pairs per record. Instances with many records are first solved with a sample
+of the outputs. If a method fails, the next one takes over, and earlier offers remain valid. Parts with at least
 `MIN_EARLY_RECORDS` records (:mod:`privopt_metric_dp.solvers.solver`) get early offers even without a time limit, in
 case an interrupt ends the run.
 """
@@ -88,9 +88,9 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
     """Yield the solvers to run on a connected part, in the order in which to try them.
 
     The star comes first: a closed-form mechanism that exists only for some instances. If it exists, column generation
-    improves it. If not, the interior-point method solves the LP. The star is skipped if there are many more records
-    than outputs, because its kernel would be too large. Where it saves time, a smaller LP is solved first, either over
-    a spanner (a few pairs that nearly imply the others) or over a sample of the outputs.
+    improves it. If not, the interior-point method solves the LP. Where it saves time, a smaller LP is solved first,
+    either over a spanner (a few pairs that nearly imply the others) or over a sample of the outputs. If there are many
+    more records than outputs, only the interior-point method runs, because the star's kernel would be too large.
 
     Args:
         part: The part. The star's solver sets ``part.starred`` to whether the star is a mechanism for this part.
