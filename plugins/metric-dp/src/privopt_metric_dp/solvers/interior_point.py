@@ -382,8 +382,8 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
 def _must_restore(state: State, status: _IterateStatus, gap: float) -> bool:
     """Return whether row sums must be restored.
 
-    This is the case if the gap is reached. It is also the case if the gap has halved since the last save and the
-    coupling is not formed. With a formed coupling, row sums are restored after each step anyway.
+    This is the case if the gap is reached. It is also the case if the coupling is not formed and the gap has halved
+    since a mechanism was last saved. With a formed coupling, row sums are restored after each step anyway.
 
     Args:
         state: The iterate, with the loss of the saved mechanism and the best bound.

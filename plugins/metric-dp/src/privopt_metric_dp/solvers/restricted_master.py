@@ -201,7 +201,7 @@ class Mixture:
         return np.asarray(z / z.sum(axis=1, keepdims=True))
 
     def clean(self, prices: Floats) -> None:
-        """Drop the rays with the largest reduced costs if there are too many rays. Rays in the basis are kept.
+        """If there are too many rays, drop those with the largest reduced costs, but none that is in the basis.
 
         Args:
             prices: (N,) prices of the records, from which reduced costs are computed.

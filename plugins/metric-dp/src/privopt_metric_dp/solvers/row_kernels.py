@@ -114,8 +114,8 @@ def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[f
 
     For each row, ``ef`` is set to the desired change in the product ``f s`` (multiplier times slack), divided by ``s``.
     ``right`` is set to ``A' ef``. If ``trial_steps`` are (0, 0), the change is ``target - ds df`` (Mehrotra).
-    Otherwise, it brings the product at these steps to between a tenth of ``target`` and ten times ``target`` (Gondzio
-    1996).
+    Otherwise, it brings the product at these steps to between a tenth of ``target`` and ten times ``target``, but never
+    lowers it by more than ten times ``target`` (Gondzio 1996).
 
     Args:
         a: The arrays. The function changes ``dz`` and ``df``, and sets ``ef`` and ``right``.

@@ -2,11 +2,11 @@
 
 The star is ``Z = W diag(x)`` with ``W x = 1`` and ``W_is = exp(-eps D_is)``, where ``D_is`` is the length of the
 shortest path from i to s. The columns of ``W`` are extreme rays of the privacy cone (the vectors that satisfy every
-privacy row). The weights ``x`` depend only on the distances. Column ``s`` is assigned to the output k for which its
-cost, ``(W' cost)_sk``, is smallest. Let ``b_s`` be this smallest cost. The prices are ``y = W^-T b``. The star is a
-mechanism if ``x >= 0``. It is optimal if pricing at ``y`` finds no output k and ray z for which ``(cost_k - y) . z`` is
-negative. If every column of ``cost - y`` has at most one negative entry, the shortest-path tree proves this without any
-pivots of the network simplex method.
+privacy row). The weights ``x`` do not depend on the costs. Column ``s`` is assigned to the output k for which its cost,
+``(W' cost)_sk``, is smallest. Let ``b_s`` be this smallest cost. The prices are ``y = W^-T b``. The star is a mechanism
+if ``x >= 0``. It is optimal if pricing at ``y`` finds no output k and ray z for which ``(cost_k - y) . z`` is negative.
+If every column of ``cost - y`` has at most one negative entry, the shortest-path tree proves this without any pivots of
+the network simplex method.
 """
 
 from __future__ import annotations
@@ -284,8 +284,8 @@ def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pi
 
     By default, the outputs are first priced again at the true log-ratios, for at most half of the remaining time. Each
     output then gets the better of its old and its new tree. The result is valid even if two paths are equally long, or
-    if there is not enough time to price every output, because a tree whose accumulated reduced costs have the right
-    signs is a proof even if its ray is infeasible.
+    if there is not enough time to price every output, because any tree can be turned into a proof, even if its ray is
+    infeasible.
 
     Args:
         instance: The problem with all outputs.
@@ -430,7 +430,7 @@ class StarSolver:
                 return
 
     def _price(self, part: Part, y: Floats, trees: Trees, pivot_limit: int, offers: PartOffers) -> bool:
-        """Price all outputs at the star's prices, offer the resulting bound, and return whether it reaches the gap.
+        """Price all outputs at the star's prices, offer the resulting bound, and return whether the gap is confirmed.
 
         Args:
             part: The part.

@@ -6,8 +6,8 @@ Given prices ``y`` and an output ``k``, pricing minimises ``a . z`` over the con
 edge is tight. The entry of a record is then either ``exp(l)`` times its parent's (the record is above its parent) or
 ``exp(-l)`` times its parent's (it is below). Let ``g_i = a_i + sum over children c of (z_c / z_i) g_c``. A tree is
 optimal if ``g`` is at least 0 at records below their parents and at most 0 at records above. Then ``g_root`` is the
-optimum. The ``|g_i|`` give multipliers for the tight rows, which prove that it is optimal. (The dual is a generalised
-flow with losses. Flow is lost on every cycle, so only trees occur.)
+optimum. The ``|g_i|`` give multipliers for the tight rows, which prove this. (The dual is a generalised flow with
+losses. Flow is lost on every cycle, so only trees occur.)
 
 The compiled functions share these arrays, for one output:
 
@@ -271,7 +271,7 @@ def _reroot_subtree(
 
 @jit()
 def _add_to_ancestors(node: int, change: float, length: Any, parent: Any, entry: Any, sides: Any, g: Any) -> None:
-    """Propagate a change in a node's accumulated reduced cost ``g`` to all of its ancestors.
+    """Propagate a change in a node's accumulated reduced cost ``g`` to all its ancestors, scaled along the path.
 
     Args:
         node: The node.

@@ -250,7 +250,7 @@ def price_all(
         graph: The graph from `make_graph`.
         instance: The instance whose outputs are priced.
         y: ``(N,)`` prices.
-        trees: One tree for each output, optimised in place.
+        trees: One tree for each output, which is optimised in place, up to the limit on pivots.
         max_pivots: Largest number of pivots for one tree.
 
     Raises:
