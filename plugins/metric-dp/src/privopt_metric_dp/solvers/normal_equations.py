@@ -289,8 +289,7 @@ def _factor_coupling(state: State, scale: Floats) -> SchurComplement:
         position: Ints = np.argsort(state.pattern.order)
         matrix, scale = matrix[np.ix_(position, position)], scale[position]
     else:
-        # This is Q' T Q, where column o of Q averages over orbit o. `scale` is undone here, so it is 1 from now
-        # on.
+        # This is Q' T Q, where column o of Q averages over orbit o. `scale` is undone here, so it is 1 from now on.
         q = state.spread.multiply(scale[:, None]).tocsr()
         matrix = np.asarray(q.T @ (q.T @ matrix).T)
         scale = np.ones(len(matrix))

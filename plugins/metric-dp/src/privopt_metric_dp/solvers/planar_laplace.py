@@ -168,8 +168,8 @@ def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no
         far: Half the side length of the square from which the cell is cut.
 
     Returns:
-        (C, 2) corners of the cell, relative to site k and in counter-clockwise order; and whether it is proved that
-        no farther site can cut the cell.
+        (C, 2) corners of the cell, relative to site k and in counter-clockwise order; and whether it is proved that no
+        farther site can cut the cell.
     """
     capacity = len(ranked) + 4  # each cut adds at most one corner
     # Side m runs from corner m to the next one, along the line a x + b y = c.

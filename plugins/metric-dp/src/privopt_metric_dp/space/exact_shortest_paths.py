@@ -234,7 +234,7 @@ def short_enough(
     start: Ints, node: Ints, weight: Floats, exact: Ints, ask: Ints, goal: Ints, bound: Floats,
     exact_bound: Ints, units: Floats, two_edges: bool,
 ) -> Bools:  # pragma: no cover - compiled  # fmt: skip
-    """Return, for each question (source, goal, bound), whether a path of length <= bound connects the two nodes.
+    """Decide exactly, for each question (source, goal, bound), whether a path of length <= bound connects the nodes.
 
     Args:
         start, node, weight, exact: The graph with n nodes and E edges, in CSR form. ``start`` has shape (n + 1,) and

@@ -332,7 +332,8 @@ class _PointMetric(Metric):
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
         """Return the distances between records i and j, which are broadcastable arrays of record indices.
 
-        The distances are read from a shared table if it exists, or if nearly all of them are requested.
+        If the outputs are the records, the distances are read from a shared table if it exists, or if nearly all of
+        them are requested.
         """
         rows, columns = np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64)
         table = _TABLES.get(self._table_key) if self.own_outputs else None

@@ -71,7 +71,7 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
 
 
 def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: str, unit: str) -> None:
-    """Raise an error for a limit below the smallest positive distance, which would protect no record.
+    """Reject a limit below the smallest positive distance, because it would hide no record among others.
 
     Args:
         metric: The distances between the records.
@@ -282,7 +282,7 @@ def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
 def _shortest_path_lengths(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
     """Return the lengths of the shortest paths between records and outputs, as an array of shape (N, K).
 
-    A path leads from an output to some record, over the length given by the table, and from there along pairs.
+    A path leads from an output to some record, with the length given by the table, and from there along pairs.
 
     Args:
         table: Array of shape (N, K), the distances from records to outputs, which may be infinite.

@@ -20,7 +20,9 @@ NAMED_PLACES: Final = 5
 
 
 def describe_parts(roads: Roads, ids: Iterable[str]) -> str:
-    """Return a phrase with the number and names of the places outside the largest connected component of the roads.
+    """Return a phrase that counts the places outside the largest connected component of the roads.
+
+    It also names up to `NAMED_PLACES` of them.
 
     Args:
         roads: The roads. If they are directed, any two places in a component are connected by paths in both directions.

@@ -170,7 +170,7 @@ class Roads:
             source: Name of the file that contains the ids, for error messages.
 
         Raises:
-            InputError: Some ids are not nodes of any edge. The message lists them.
+            InputError: Some ids are not nodes of any edge. The message names the first of them.
         """
         positions = [self._number.get(str(name), -1) for name in ids]
         unknown_ids = [str(name) for name, position in zip(ids, positions, strict=True) if position < 0]
@@ -319,7 +319,7 @@ def read_roads(edges: File, *, directed: bool) -> Roads:
         directed: Whether each road leads from ``from`` to ``to`` only.
 
     Raises:
-        InputError: The file has errors. The message gives the row and column of each.
+        InputError: The file has errors. The message gives the rows and columns of the first of them.
     """
     table = road_table(edges)
     # "km" is rounded down, "km nearest" is the nearest double, "km rest" is the declared decimal minus the nearest

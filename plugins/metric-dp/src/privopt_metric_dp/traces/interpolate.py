@@ -56,7 +56,7 @@ class Ways:
         """Create an instance for a problem whose guarantee covers every point in a region.
 
         Raises:
-            InputError: Some outputs have no position on the plane, or paths are too long for the required precision.
+            InputError: The outputs have no positions on the plane, or paths are too long for the required precision.
         """
         region = data.region
         assert region is not None  # checked by the caller

@@ -176,7 +176,8 @@ class Prediction:
         Too little noise is a fault, because it would break the guarantee. It is checked in exact arithmetic, for each
         output and each pair of records that the certificate checks. The rate times the difference, in steps, between
         the two records' distances to the output must be at most epsilon times the distance between the records. The
-        checked pairs imply the constraint for all other required pairs. At most eight violations are reported.
+        checked pairs imply the constraint for all other required pairs. At most eight violations are reported. For a
+        problem with a region, it is checked instead that the rates are at most the epsilons per step.
 
         Any other parameter that does not follow from the problem is also a fault. For example, a different
         ``good_within`` or more noise would be just as private, but is not what the problem declares.
@@ -277,7 +278,9 @@ class Prediction:
 
 
 def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Terms) -> None:
-    """Check that the rates and the level fit the sampler's 64-bit integers.
+    """Check that the rates are above 0 and below 1, and that the level is at most `FARTHEST`.
+
+    The sampler's 64-bit integers require this.
 
     Args:
         rates: Rates of the threshold's noise and of the test's noise, per step.
