@@ -138,7 +138,7 @@ class Album:
 
     @property
     def required_count(self) -> int:
-        """The smallest number of photos that satisfies both ``keep_at_least`` and ``keep``."""
+        """The smallest number of retained photos that satisfies both ``keep_at_least`` and ``keep``."""
         return max(self.keep_at_least, int(self.keep.sum()))
 
     @cached_property
@@ -214,9 +214,10 @@ class Alternates:
         return np.asarray(4.0 * np.finfo(np.float64).eps * n * (n + 2) * self.size)
 
     def gain(self, row: int, photo: int) -> Fraction:
-        """Return the exact entry of ``diff``: the alternate's score, minus the true location's score, minus the margin.
+        """Return the exact value of a photo's score for an alternate, minus that for the true location and the margin.
 
-        A positive result means that the photo favours the alternate over the true location.
+        A positive result means that the photo favours the alternate over the true location. A score of -inf counts as
+        0.
         """
         return Fraction(self.scores[row, photo]) - Fraction(self.true[photo]) - Fraction(self.margin)
 

@@ -1,7 +1,7 @@
 """Iterators over the blocks of a photo's file, including the bytes after the end of the picture.
 
-A file is a sequence of blocks that begin with their lengths. If a block is malformed, iteration stops there, and all
-remaining bytes are yielded as data after the end.
+A file is a sequence of blocks with stated lengths. In a HEIF file, iteration stops at the first malformed block, and
+all remaining bytes are yielded as data after the end.
 """
 
 from __future__ import annotations

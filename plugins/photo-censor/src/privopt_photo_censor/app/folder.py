@@ -69,7 +69,7 @@ class _Photo:
 
     Attributes:
         tensor: The picture as input for the classifier. None if there is no classifier.
-        metadata: All other information in the file.
+        metadata: The information in the file apart from the picture.
         unscored_parts: A description of any additional pictures and videos in the file, or an empty string if there are
             none.
         thumbnail: A small JPEG of the picture.
@@ -112,7 +112,7 @@ def _describe_unscored_parts(photo: Image.Image, contents: bytes) -> str:
     """Return a description of additional pictures and videos in a photo's file, which are not scored.
 
     Some phones append a video to a photo ("motion photo"). The description is empty if the file contains only one
-    picture.
+    picture and no video.
 
     Args:
         photo: The opened photo.
@@ -185,8 +185,8 @@ def look_at_folder(
         max_megapixels: The largest accepted size of a photo, in megapixels. Larger photos are left out.
 
     Returns:
-        The contents of the folder; and a list with each picture as input for the classifier, or None if there is no
-        classifier.
+        The contents of the folder; and a list with an item for each photo that was read: its picture as input for the
+        classifier, or None if there is no classifier.
 
     Raises:
         InputError: The folder contains no photos, or no photo can be read.

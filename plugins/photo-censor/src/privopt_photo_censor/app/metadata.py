@@ -1,4 +1,4 @@
-"""Read the information in photo files other than the pictures: position, time, camera, thumbnail and texts.
+"""Read what photo files reveal apart from the pictures: position, time, camera, serial number, thumbnail and texts.
 
 :class:`Metadata` holds this information for one photo, and is a row of metadata.csv. :class:`FolderContents` describes
 a folder of photos.
@@ -83,7 +83,8 @@ class FolderContents:
     Attributes:
         metadata: The information in each photo's file apart from its picture.
         left_out: The names of items that were not examined, and that the guarantee does not cover: files in other
-            formats, subfolders (whose names end in ``/``), and further pictures or films in a photo's file.
+            formats, photos that cannot be read, subfolders (whose names end in ``/``), and further pictures or films in
+            a photo's file.
         thumbnails: A small upright JPEG of each photo, without metadata. Together they take at most about 2 MB.
         digests: The SHA-256 of each photo's file when it was read. Empty if the contents were read from a release.
     """
