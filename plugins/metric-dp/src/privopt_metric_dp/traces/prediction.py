@@ -280,7 +280,7 @@ class Prediction:
 def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Terms) -> None:
     """Check that the rates are above 0 and below 1, and that the level is at most `FARTHEST`.
 
-    The sampler's 64-bit integers require this.
+    The sampler accepts no other rates, and steps are at most `FARTHEST`.
 
     Args:
         rates: Rates of the threshold's noise and of the test's noise, per step.
