@@ -65,7 +65,8 @@ Bools: TypeAlias = NDArray[np.bool_]
 def read_only(array: A) -> A:
     """Make an array read-only and return it.
 
-    A view could still be changed through its base array. For a view, a read-only copy is therefore returned instead.
+    A writable view could still be changed through its base array, so a read-only copy of it is returned instead. An
+    array that is read-only already is returned unchanged.
     """
     if array.flags.writeable:
         array = array if array.base is None else array.copy()

@@ -105,7 +105,7 @@ class OpenRelease:
 
     @property
     def certificate(self) -> Certificate:
-        """The record of the checks that the release passed and how each was performed."""
+        """The record of what was checked on the release and how."""
         return self.result.certificate
 
     def apply(
@@ -141,7 +141,8 @@ class OpenRelease:
         Some rows may get no report; a :class:`PrivoptWarning` counts them by reason. Another warning is issued if the
         release guarantees less than privacy between all records. A position is first replaced by its nearest record,
         and the guarantee holds between records; if the scope is "everywhere", the exact position is used. Metadata in
-        Arrow schemas and in pandas' ``attrs`` is dropped.
+        Arrow schemas and in pandas' ``attrs`` is dropped. A release without a matrix accepts only tables, and
+        as secrets only ids (positions too if the scope is "everywhere").
 
         Args:
             table: A pandas, polars or pyarrow table, a GeoDataFrame or a dict of columns; or an array of ids, shape
@@ -314,8 +315,8 @@ class OpenRelease:
                 intervals hold separately and for many reports. ``"smooth"`` intervals hold simultaneously and for many
                 reports, but only if shares are smooth over the map. A :class:`PrivoptWarning` states this condition.
             resolution: The resolution of smooth shares, in the unit of distance; 0 for shares that are not smooth. By
-                default, shares are smooth only if the intervals are smooth or if there are more than 300 records. The
-                resolution is then the finest that the reports support.
+                default, shares are smooth only if the intervals are smooth or if there are more than 300 records with
+                distances. The resolution is then the finest that the reports support.
 
         Raises:
             UsageError: The release has no channel, there are no reports, or the options are invalid.
@@ -350,7 +351,7 @@ class OpenRelease:
         gap: float = 1e-6,
         resolution: float | None = None,
     ) -> Flows:
-        """Estimate the share of trips between each pair of groups of records, from two reports about each trip.
+        """Estimate the share of trips from each group of records to each group, from two reports about each trip.
 
         Both reports must have been drawn from this release, independently of one another, so together they cost twice
         its epsilon (:attr:`Flows.pair_guarantee`). Intervals come from a parametric bootstrap; a
@@ -366,9 +367,10 @@ class OpenRelease:
             confidence: The nominal joint confidence of the intervals. Their actual coverage was measured, not proved.
             gap: The fit ends early if its log-likelihood, per trip, is proved to be within this distance of the
                 maximum.
-            resolution: The resolution of smooth flows, in the unit of distance; 0 for flows that are not smooth. By
-                default, flows are smooth only if there are more than 300 records. The resolution is then the finest
-                that the reports support.
+            resolution: The resolution of smooth flows, in the unit of distance; 0 for flows that are not smooth. Flows
+                between more than 300 records are always smooth. By default, others are not, and smooth flows are four
+                times as fine as the finest resolution that both the starts and the ends support. A resolution that is
+                too fine to compute is made coarser.
 
         Raises:
             UsageError: The release draws no reports, there are no trips, or the options are invalid.

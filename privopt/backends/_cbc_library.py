@@ -201,7 +201,7 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
 
 
 def _second_opinion(problem: dict[str, Any]) -> str:
-    """Solve a problem that CBC reports as infeasible again without costs, and return "INFEASIBLE" or "UNBOUNDED".
+    """Return "INFEASIBLE" or "UNBOUNDED" for a problem that CBC reports as infeasible, by solving it without costs.
 
     Without costs, the problem cannot be unbounded. If it has a feasible point, the original problem is unbounded.
     """

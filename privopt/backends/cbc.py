@@ -164,7 +164,7 @@ def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) 
 
 
 def start_buffers(start: Floats | None) -> tuple[bytes, bytes] | None:
-    """Return the indices and the values of a starting point's non-NaN entries, or None if ``start`` is None."""
+    """Return the indices and the values of a starting point's finite entries, or None if ``start`` is None."""
     if start is None:
         return None
     columns = np.flatnonzero(np.isfinite(start))

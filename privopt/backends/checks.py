@@ -84,7 +84,9 @@ def check_answer(conditioned: ScaledForm, raw: Raw, solver: str, gap: float = 1e
 
 
 def _check_integer_bound(conditioned: ScaledForm, result: Result, bound: float | None, gap: float) -> Result:
-    """Check an integer program's bound: it must not contradict the objective, and must be within the requested gap.
+    """Check that an integer program's bound does not contradict the objective, and proves a claimed optimum.
+
+    A point that the solver calls optimal must have a bound within the requested gap.
 
     Args:
         conditioned: The scaled model.
@@ -124,7 +126,7 @@ def _check_integer_bound(conditioned: ScaledForm, result: Result, bound: float |
 
 
 def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Result:
-    """Check that a linear program's multipliers prove optimality, and add them to the result.
+    """Add a continuous program's multipliers to the result, and check that they prove a claimed optimum.
 
     Args:
         conditioned: The scaled model.
@@ -135,7 +137,7 @@ def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Res
         The result with its multipliers and the bound they prove, or the result unchanged if there are none.
 
     Raises:
-        FailedCheckError: The multipliers are not finite, or do not prove that the point is optimal.
+        FailedCheckError: The multipliers are not finite, or do not prove that a point called optimal is optimal.
     """
     is_quadratic = conditioned.form.Q is not None
     if is_quadratic and result.x is not None:

@@ -48,7 +48,8 @@ class FailedCheckError(RejectedAnswerError):
     """A solver's answer contradicts itself or the model.
 
     Attributes:
-        point: The answer's vector as a feasible result, or None if it violates a row, a bound or integrality.
+        point: A feasible point to keep, usually the answer's vector; None if there is none, for example because the
+            vector violates a row.
     """
 
     def __init__(self, message: str, point: Result | None = None) -> None:

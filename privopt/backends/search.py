@@ -73,7 +73,7 @@ class Search:
         options: The options, with the time limit of the whole search.
         flip: 1 if the form minimises, -1 if it maximises; ``flip * objective`` is always minimised.
         started: Clock reading at the start, for the time limit.
-        points: Known feasible points: the starting point, and the points of answers that failed other checks.
+        points: Known feasible points: the starting point, and feasible points of answers that failed another check.
     """
 
     def __init__(self, backend: Backend, form: StandardForm, options: Options) -> None:
@@ -480,8 +480,8 @@ class Search:
     def _check_infeasible(self, backend: Backend, result: Result) -> None:
         """Check the claim that the model is infeasible, by searching for a feasible point with another solver.
 
-        If the backend has a substitute, the substitute checks the claim, but only for integer programs. Otherwise HiGHS
-        checks it, unless the backend is HiGHS itself. Answers from the substitute are not checked.
+        If the backend has a substitute, the substitute checks the claim, but only for integer programs. If it has none,
+        HiGHS checks the claim, unless the backend is HiGHS itself. Answers from the substitute are not checked.
 
         Args:
             backend: The backend that gave the answer.

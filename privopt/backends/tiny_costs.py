@@ -22,7 +22,7 @@ TINY: Final = 2.0**-900
 
 
 def cost_exponent(form: StandardForm) -> int:
-    """Return the exponent e for which 2**e scales the largest cost to about 1, or 0 if that cost is not tiny."""
+    """Return the exponent e for which 2**e scales the largest cost to about 1, or 0 if it is 0 or not tiny."""
     coefficients = [form.c, np.array([form.c0]), *([] if form.Q is None else [form.Q.data])]
     largest = max(float(np.abs(values).max(initial=0.0)) for values in coefficients)
     return 0 if largest == 0.0 or largest >= TINY else -math.frexp(largest)[1]
