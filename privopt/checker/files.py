@@ -65,7 +65,7 @@ def check_sums(folder: Path) -> list[str]:
 
 
 def describe_sums(names: list[str]) -> str:
-    """Return a phrase that counts the files compared by :func:`check_sums` and names the other files.
+    """Return a phrase that counts the files compared by :func:`check_sums` and names those that are never listed.
 
     >>> describe_sums(["SHA256SUMS", "result.json", "report.html"])
     '1 as SHA256SUMS lists it; not compared, because never listed: report.html'
@@ -122,8 +122,8 @@ class Problem:
         names: Names of all files in the release's folder.
         tables: The contents of the problem file, with decimals as :class:`~decimal.Decimal`.
         used: Names of the files that were read. Any other file in ``problem/`` is refused.
-        most_weights: The largest number of weights that a mechanism.npz of this size can contain. Sizes stated in the
-            problem are compared with this number before any array of that size is allocated.
+        most_weights: The largest number of weights that the release's mechanism.npz can contain, given its size. Sizes
+            stated in the problem are compared with this number before any array of that size is allocated.
     """
 
     def __init__(self, folder: Path, stated: Mapping[str, Any], names: list[str]) -> None:
@@ -148,8 +148,8 @@ class Problem:
     def allow(self, tables: set[str]) -> None:
         """Refuse a problem that contains tables other than the given ones.
 
-        A table that the checker does not know could change the meaning of the claim. A title and a purpose are always
-        allowed.
+        A table that the checker does not know could change the meaning of the claim. A title and a purpose of one line
+        each are always allowed.
 
         Raises:
             RefusedError: The problem contains another table.

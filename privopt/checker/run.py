@@ -120,7 +120,7 @@ def _read_result(file: Path) -> dict[str, Any]:
         return dict(pairs)
 
     def parse_finite(text: str) -> float:
-        """Convert a JSON number that has a decimal point or an exponent, and refuse exponents of four digits."""
+        """Convert a JSON number with a decimal point or an exponent, and refuse exponents of four digits or more."""
         return float(rational(text))
 
     result: dict[str, Any] = json.loads(

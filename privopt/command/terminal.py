@@ -152,7 +152,7 @@ def is_quiet() -> bool:
 def line_width() -> int | None:
     """Return the width in characters at which text is wrapped: COLUMNS if set, otherwise the terminal's width.
 
-    Return None if the output does not go to a terminal and is therefore not wrapped.
+    Return None if COLUMNS is not set and the output does not go to a terminal. The text is not wrapped then.
     """
     if "COLUMNS" in os.environ or _result_stream().isatty():
         return shutil.get_terminal_size().columns
@@ -336,7 +336,7 @@ class _Display:
             self.ended.wait()
 
     def _step(self, report: Report, seconds: float) -> str:
-        """Return the name of the current step or, after an interrupt, a message that the work is ending."""
+        """Return the first part of a progress message. After an interrupt, it says that the work is ending."""
         if asked_to_end():
             return f"{seconds:6.1f} s  interrupted: ending with what was found"
         return _describe_step(report, seconds, self.limit)
@@ -404,7 +404,7 @@ def summary(solved: SolveOutcome) -> None:
     from privopt.files.release_folder import PROBLEM
 
     def escape(text: str) -> str:
-        """Escape control characters and square brackets. Rich would interpret the brackets, in an id say, as markup."""
+        """Escape control characters, and square brackets, which rich would interpret as markup."""
         return markup.escape(printable(text))
 
     result = solved.result

@@ -271,8 +271,8 @@ def _read_header(path: Path, head: bytes) -> tuple[str, ...]:
 def _csv_fault(path: Path) -> Fault:
     """Return a fault for the first invalid row of a CSV file, found by reading the file again with a slower parser.
 
-    The function searches first for bytes that are not UTF-8, then for rows with too many fields, and then for unclosed
-    quotes.
+    The function searches first for bytes that are not UTF-8, then for a column name that occurs twice. It then looks
+    for the first row that has too many fields or unclosed quotes.
     """
     with path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):

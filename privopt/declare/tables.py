@@ -87,7 +87,7 @@ class Column:
         whole: Whether numbers must be whole. If so, they are returned as int64, like kind ``"count"``.
         unit: The unit, shown in faults.
         rests: For numbers, whether to return two further columns. ``NAME written`` contains the decimals as text, and
-            ``NAME rest`` contains the difference between each decimal and its nearest double, rounded to a double.
+            ``NAME rest`` contains each decimal minus its nearest double, rounded to a double.
         label: The name in the header, if it differs from ``name``.
         blank: The value of an empty cell; None if an empty cell is a fault.
     """

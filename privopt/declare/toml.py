@@ -193,7 +193,10 @@ def _is_within(base: Path, name: str) -> bool:
 
 
 def _read_secret_file(value: Any) -> File:
-    """Return the secret file that a key names. In a published copy the file may be absent, without causing an error."""
+    """Return the secret file that a key names.
+
+    In a published copy the file may be absent. If it is, or if secret files must not be opened, it has no contents.
+    """
     name = _read_path_text(value)
     scope = _scope.get()
     if scope.closed or (scope.public and not os.path.lexists(scope.base / name.replace("\0", ""))):
@@ -416,7 +419,7 @@ def list_kind_classes(declared: Key) -> dict[str, type | None]:
 
 
 def _read_kind(declared: Key, value: Any) -> Any:
-    """Return a table as an instance of the class selected by its ``kind`` key, which declares the table's other keys.
+    """Return a table as an instance of the class that its ``kind`` key selects. The class declares the other keys.
 
     Raises:
         RefusedValueError: The value is not a table.
