@@ -61,10 +61,10 @@ class Blocks:
         return [future.result() for future in futures]
 
     def relax_all(self, state: State) -> list[Cut]:
-        """Return a constant cut for every block, that is, a lower bound on the block's cost.
+        """Return a constant cut, that is, a lower bound on the block's cost, for every block that has one.
 
-        The cut is derived from those rows of the block that contain no complicating columns. The solve times are added
-        to ``state``.
+        The cut is derived from those rows of the block that contain no complicating columns. A block has none if these
+        rows do not bound its cost, or if its solve was stopped. The solve times are added to ``state``.
 
         Raises:
             InfeasibleError: A block has no solution for any values of the complicating columns.

@@ -130,8 +130,8 @@ def prove_bound(split: Split, duals: Floats) -> tuple[float, Floats]:
 def is_implied(split: Split, places: Ints, slope: Floats, upper: float, duals: Floats) -> bool:
     """Return whether ``slope z <= upper`` over the complicating columns follows from the form's rows.
 
-    The proof combines the form's rows with the given multipliers. The combination may differ from ``slope z``, even by
-    nonzero coefficients for other columns, because the column bounds limit the effect of any difference.
+    The proof combines the form's rows with the given multipliers. The combination should be ``-slope z``, but it may
+    differ from that, even by nonzero coefficients for other columns, if the column bounds limit the effect.
 
     Args:
         split: The whole form.

@@ -133,8 +133,8 @@ def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardFor
         rows, columns: The indices of the rows and columns to select.
 
     Returns:
-        The new form, and the indices of the selected rows in the order of the new form, in which plain rows come before
-        the privacy rows of each family.
+        The new form, and the indices of the selected rows in the order of the new form: plain rows first, then the
+        privacy rows, family by family.
     """
     # The new index of each column, -1 for a column that is left out.
     new_columns = np.full(form.shape[1], -1, dtype=np.int64)
@@ -331,7 +331,7 @@ def _move_small_terms(slope: Floats, small: Ints, steeper: float, lower: Floats,
     """Remove small coefficients from a cut's slope, in place, and return the amount to add to the cut's constant.
 
     To keep the cut valid, each term is replaced by its minimum over the column's bounds. If that minimum is infinite,
-    the coefficient is enlarged instead, and the constant is lowered. Within the bounds, the new cut is then nowhere
+    the coefficient is enlarged instead, and the constant is changed so that, within the bounds, the new cut is nowhere
     higher than the old one.
 
     Args:

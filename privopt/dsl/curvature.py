@@ -1,4 +1,4 @@
-"""Check that a model's objective and rows push the variables of convex and concave terms onto the terms' lines.
+"""Check that a model's objective and rows push no variable of a convex or concave term away from the term's lines.
 
 A convex term is the maximum of linear functions, which are called its lines. Rows of the model keep the term's variable
 above the lines. A concave term is the minimum of its lines, and its variable is kept below them.
@@ -18,11 +18,11 @@ from privopt.errors import ModelError
 def check_curvature(
     form: StandardForm, variable: Variable, is_convex: bool, lines: Collection[str], advice: str
 ) -> None:
-    """Check that the rest of a model pushes the variable of a convex or concave term onto the term's lines.
+    """Check that the rest of a model does not push the variable of a convex or concave term away from the term's lines.
 
     A convex term is the maximum of linear functions, its lines. Rows keep its variable above the lines, so the
-    objective and all other families must push the variable down. A concave term is the minimum of its lines, so its
-    variable must be pushed up.
+    objective and all other families must not push the variable up. A concave term is the minimum of its lines, so its
+    variable must not be pushed down.
 
     Args:
         form: The compiled model.

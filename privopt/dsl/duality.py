@@ -28,8 +28,8 @@ def weak_duality(
         cost: Costs to be minimised, shape (n,).
         duals: Multipliers of the rows, of any sign and size, shape (m,).
         lower, upper: Column bounds, shape (n,).
-        slack: Tolerance for reduced costs that would be multiplied by an infinite bound. Such a reduced cost is treated
-            as 0 if it is at most ``slack * max(1, largest multiplier)`` in absolute value.
+        slack: Tolerance for reduced costs that would be multiplied by an infinite bound. They are treated as 0
+            if all of them are at most ``slack * max(1, max(abs(y)))`` in absolute value.
 
     Returns:
         The lower bound, which is -inf if the multipliers prove no bound, and the multipliers with those of the wrong
@@ -82,8 +82,8 @@ def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, toler
     """Return the bound on a linear program's optimum that a solver's multipliers prove, up to rounding.
 
     Unlike :func:`dual_bound`, this function allows unbounded columns to have small reduced costs, within rounding and
-    the solver's tolerance. It assumes that the absolute value of such a column is at most ten times the larger of 1 and
-    its value in the solver's point. The bound is weakened by the largest amount that these reduced costs can then
+    the solver's tolerance. It assumes that such a column x satisfies ``abs(x) <= 10 * max(1, abs(v))``, where v is its
+    value in the solver's point. The bound is weakened by the largest amount that these reduced costs can then
     contribute.
 
     Args:
@@ -196,7 +196,8 @@ def implied_bounds(form: StandardForm) -> tuple[Floats, Floats]:
     """Return the lower and upper column bounds, shape (n,) each, with missing upper bounds derived from rows.
 
     If a row ``sum a x <= b`` has only non-negative coefficients a and non-negative columns x, each of its columns
-    satisfies ``x <= b / a``. An upper bound remains infinite if no such row exists.
+    with ``a > 0`` satisfies ``x <= b / a``. An upper bound remains infinite if no such row exists. If any upper bound
+    is missing, such rows also lower finite upper bounds.
     """
     lower, upper = form.col_lower, form.col_upper.copy()
     matrix = form.A
