@@ -312,7 +312,7 @@ class FunctionReplacer:
 def _restrictions_inside(restrictions: tuple[Any, ...], over: tuple[Index, ...]) -> tuple[Any, ...]:
     """Return the restrictions that still apply inside a sum or extremum over the indices ``over``.
 
-    A restriction on any of these indices does not apply inside, because there the index is bound by the inner sum.
+    A restriction on any of these indices does not apply inside, because the inner sum or extremum binds it.
     """
     return tuple(restriction for restriction in restrictions if not set(restriction[0]) & set(over))
 

@@ -321,8 +321,8 @@ class StandardForm:
     def linearised_at(self, point: Floats) -> StandardForm:
         """Return this form with its objective replaced by the objective's tangent at a point, shape (n,).
 
-        The tangent is linear and lies below a convex objective or above a concave one. A bound on the optimum of the
-        returned form is therefore also a bound on the optimum of this form.
+        The tangent is linear and lies below a convex objective or above a concave one. A lower bound on the
+        minimum of the returned form, or an upper bound on its maximum, therefore holds for this form, too.
         """
         if self.Q is None:
             return self

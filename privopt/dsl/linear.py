@@ -238,7 +238,7 @@ class SummedIndices:
 
 @frozen(eq=False)
 class Term:
-    """A linear term ``coefficient * variable[indices]``, summed over ``bindings``, or a constant term.
+    """A linear term ``coefficient * variable[indices]``, summed over ``bindings``; a constant has no variable.
 
     Attributes:
         coefficient: Expression in params, indices and numbers.
@@ -341,7 +341,7 @@ def _multiply_factors(expression: sympy.Expr, where: str) -> list[Term]:
 
 
 def _merge_bindings(a: Term, b: Term, expression: sympy.Expr, where: str) -> tuple[SummedIndices, ...]:
-    """Return the sums that enclose the product of two terms, with the sums of both terms nested in each other.
+    """Return the sums that enclose the product of two terms: those of ``a``, and inside them those of ``b``.
 
     Args:
         a, b: A term from each factor.

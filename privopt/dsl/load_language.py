@@ -17,7 +17,7 @@ def load_language() -> None:
     Python also collects garbage at exit. With these objects, this takes about 0.1 s of CPU time, mostly to free memory
     that the operating system would reclaim anyway. All objects that exist at exit, including the program's own, are
     therefore exempted from these last collections (``gc.freeze``). As a result, finalizers of objects in reference
-    cycles may not run at exit. Python does not guarantee that they run in any case.
+    cycles may not run at exit. Python does not guarantee that they do.
     """
     if "sympy" in sys.modules:
         return

@@ -351,7 +351,7 @@ def line_families(epigraph: Epigraph) -> list[Family]:
 
 
 def _check_indices(location: str, terms: Sequence[Term], indices: tuple[Index, ...]) -> None:
-    """Check that each index of the terms is in ``forall`` or summed over, and that each index in ``forall`` is used.
+    """Check that each index is either in ``forall`` or summed over, and that each index in ``forall`` is used.
 
     ``indices`` are the indices in ``forall``. ``location`` is the part of the model to name in error messages.
     """

@@ -273,7 +273,7 @@ class Model:
         self._put_objective(formula, sense, terms, quadratic, replacer.epigraphs)
 
     def _adopt_epigraphs(self, where: str, epigraphs: Iterable[Epigraph]) -> None:
-        """Add the variables of epigraphs to this model. Raise an error if a line uses another model's variables."""
+        """Make this model own the epigraphs' variables. Raise an error if a line uses another model's variables."""
         for epigraph in epigraphs:
             epigraph.variable.owner, epigraph.variable.start = self, 0
             for lines in line_families(epigraph):
@@ -301,7 +301,7 @@ class Model:
                 the indices that it names. All other indices run over their whole sets.
             privacy: Whether the rows are privacy rows ``z_i <= exp(L) z_j``. The exponents L of privacy rows are stored
                 separately, and scaling for a solver may tighten but never loosen these rows. By default, rows of this
-                form are privacy rows if the factor is written with ``exp``.
+                form are privacy rows if a factor is written with ``exp``.
             replace: Whether the family replaces the existing family of the same name.
 
         Raises:
@@ -494,7 +494,7 @@ class Model:
             taken |= names
 
     def _line_families(self, epigraph: Epigraph) -> list[Family]:
-        """Return the families for a function's lines. Each family is created only once, so it is compiled only once."""
+        """Return the families for a function's lines. They are created once, so that compiled rows can be reused."""
         if epigraph not in self._lines:
             self._lines[epigraph] = line_families(epigraph)
         return self._lines[epigraph]
