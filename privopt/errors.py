@@ -134,7 +134,7 @@ _MAX_LISTED_NAMES = 20
 
 
 def cut(text: str) -> str:
-    """Truncate text to its first 300 characters, for a message."""
+    """Truncate text to at most 300 characters, for a message."""
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[: _MAX_SHOWN_CHARACTERS - 3]}..."
 
 
@@ -342,7 +342,7 @@ def check_number(name: str, value: object, expectation: str, *, minimum: float =
 
 
 class BudgetSpentError(UsageError):
-    """A ledger's limit does not allow a further report. Nothing was charged, so nothing may be drawn."""
+    """A ledger's limit does not allow a report. Nothing was charged, so nothing may be drawn."""
 
 
 class UnknownNameError(UsageError):

@@ -49,12 +49,13 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
     """Write a form to an MPS or LP file, which other solvers can read.
 
     Rows and columns keep their names, such as ``geo-ind(a,b,a)`` and ``z(a,b)``. Characters that the format forbids
-    become ``_``. If this makes names equal, numbers are appended to them. Names that readers would mistake for a
+    become ``_``. If this makes names equal, all but the first get a number. Names that readers would mistake for a
     keyword or a number get the prefix ``row_`` or ``column_``.
 
-    Numbers are written at full precision. Only the factors of privacy rows are rounded down, so that the rows in a file
-    are never looser than those of the model. Semicontinuous columns are written as continuous ones with binaries,
-    because solvers disagree on how to represent them in files.
+    Factors of privacy rows are rounded down, so that the rows in a file are never looser than those of the model, and
+    bounds of integer columns are rounded inwards to integers. The resulting numbers are written at full precision.
+    Semicontinuous columns are written as continuous ones with binaries, because solvers disagree on how to represent
+    them in files.
 
     Args:
         form: The model.
@@ -83,8 +84,7 @@ def _stricter_matrix(form: StandardForm) -> sparse.csr_matrix:
     """Return a form's matrix with the factors of privacy rows rounded down, so that no row in a file is looser.
 
     The double nearest to a factor ``exp(L)`` may be larger than the factor. Therefore L is lowered by more than the
-    rounding errors of ``exp`` and of the product that L was computed from. Rows for solvers are rounded in the same
-    way.
+    rounding errors of ``exp`` and of the product that gave L. Rows for solvers are rounded in the same way.
     """
     matrix = form.A
     data = matrix.data.copy()
@@ -139,7 +139,7 @@ def _avoid_words(names: list[str], kind: str, *, is_lp: bool) -> list[str]:
 
 
 def _make_distinct(names: list[str], forbidden: re.Pattern[str]) -> list[str]:
-    """Replace forbidden characters, shorten names to MAX_NAME characters, and append numbers to equal names."""
+    """Replace forbidden characters, shorten names to MAX_NAME characters, and append numbers to make names distinct."""
     taken: set[str] = set()
     # The last number that each cleaned name got, so that counting does not begin again at 2 for every equal name.
     last_numbers: dict[str, int] = {}
@@ -236,7 +236,7 @@ def _mps_bounds(lower: float, upper: float, *, is_integer: bool) -> list[tuple[s
 
 
 def _lp_lines(form: StandardForm, name: str) -> Iterator[str]:
-    """Yield the lines of a form's LP file. A row with two different bounds becomes two rows."""
+    """Yield the lines of a form's LP file. A row with two different finite bounds becomes two rows."""
     names = _file_names(form, is_lp=True)
     yield f"\\ {_NOT_IN_MPS.sub('_', name)}"
     yield "maximize" if form.sense == "max" else "minimize"

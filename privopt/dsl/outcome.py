@@ -53,7 +53,7 @@ class Basis:
         return len(self.rows), len(self.columns)
 
     def resized(self, rows: int) -> Basis:
-        """Extend this basis to a model with ``rows`` rows. The added rows are basic."""
+        """Return this basis extended to a model with ``rows`` rows, in which the added rows are basic."""
         extra_count = rows - len(self.rows)
         return (
             Basis(columns=self.columns, rows=np.concatenate([self.rows, np.ones(extra_count, dtype=np.int8)]))

@@ -124,7 +124,7 @@ class QuadraticPart:
         linear: Coefficients of the linear part, shape (n,).
         constant: The constant part.
         square_sign: 1 if all terms are squares with coefficients of at least 0, -1 if all terms are squares with
-            coefficients of at most 0, and 0 otherwise.
+            coefficients of at most 0, and 0 otherwise or if all coefficients of a term are 0.
     """
 
     matrix: sparse.csr_matrix
@@ -136,7 +136,7 @@ class QuadraticPart:
 def check_convexity(part: QuadraticPart, sense: Literal["min", "max"], column_name: Callable[[int], str]) -> None:
     """Check that a quadratic objective is convex if it is minimised, and concave if it is maximised.
 
-    The curvature of a sum of squares follows from the signs of its coefficients. For any other objective, the variables
+    If all terms are squares and no coefficient has the wrong sign, nothing more is checked. Otherwise, the variables
     are divided into blocks, such that no product involves variables from two blocks, and the eigenvalues of each block
     are computed.
 

@@ -185,7 +185,7 @@ class Solution:
         return np.asarray(self.form.A[block.start : block.stop] @ self.x)
 
     def _slacks(self, block: FamilyBlock) -> Floats:
-        """Return the distance from each row's value to the nearest bound of the row, for a family, shape (rows,)."""
+        """Return the distance from the value of each row of a family to the row's nearest bound, shape (rows,)."""
         activities, rows = self._activities(block), slice(block.start, block.stop)
         return np.asarray(np.minimum(activities - self.form.row_lower[rows], self.form.row_upper[rows] - activities))
 
@@ -316,7 +316,10 @@ def _column_labels(variable: VariableBlock) -> dict[str, list[Any]]:
 
 
 def _row_labels(family: FamilyBlock) -> dict[str, list[Any]]:
-    """Return the labels of a family's rows, keyed by distinct index names, or row positions if it has no indices."""
+    """Return the labels of a family's rows, keyed by distinct index names.
+
+    If the family has several rows but no indices, the row positions are the labels, keyed by "row".
+    """
     if not family.indices and len(family) > 1:
         return {"row": list(range(len(family)))}
     names = _distinct_names(list(family.indices))

@@ -43,7 +43,7 @@ _ANY = 2**62
 
 
 class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
-    """The base class of variables and parameters: symbols with a name and sets that are indexed with ``[...]``."""
+    """The base class of variables and parameters: symbols with a name and sets, which are indexed with ``[...]``."""
 
     __slots__ = ("sets",)
 
