@@ -33,8 +33,8 @@ class Counter:
         table: The table's name, for faults.
         column: The column that contains the reports.
         subject: The column that names each report's subject. Only a subject's first report counts, because several
-            reports about one subject are not independent. In traces, the first report is the earliest in time:
-            whether a later report is new depends on earlier ones.
+            reports about one subject are not independent. In traces, the first report is the earliest in time,
+            because whether a later one is drawn anew depends on earlier reports.
         counted_subjects: The subjects who already have a counted report. The counters for several releases share this
             set, because reports about one subject from two releases are not independent either.
         report_counts: The counts so far.
@@ -57,17 +57,18 @@ class Counter:
         )
 
     def check_columns(self, names: Sequence[str]) -> None:
-        """Refuse a table if a required column is missing, or if a column marks repeated reports.
+        """Refuse a table if a required column is missing, or if repeated reports could be counted.
 
         In addition to the reports, ``apply`` writes columns that mark reports repeated for a place (sticky), reports
-        repeated in a trace (kept), and each trace's first report. These columns are recognised by name.
+        repeated in a trace (kept), and each trace's first report. These columns are recognised by name. A table with
+        repeated reports must have a subject column and, for traces, the column that marks first reports.
 
         Args:
             names: The names of the table's columns.
 
         Raises:
-            InputError: A required column is missing, or a column marks repeated reports. There is a fault for each such
-                column.
+            InputError: A required column is missing, or a column marks repeated reports that could be counted. There is
+                a fault for each such column.
         """
         required = [name for name in (self.column, self.subject) if name is not None]
         faults = [
@@ -162,7 +163,8 @@ class Counter:
     def mark_counted_rows(self, frame: pl.DataFrame, has_report: pl.Series) -> pl.Series:
         """Return a mask of the rows whose reports count, because each is the first report about its subject.
 
-        For traces, the first report is the earliest in time. Otherwise, it is the first in the table.
+        For traces, the first report is the earliest in time. Otherwise, it is the first in the table. Without a subject
+        column, all reports count.
 
         Args:
             frame: A batch of rows.

@@ -2,7 +2,7 @@
 
 Let pi be the true shares of the records, and Z the channel (Z_ik is the probability of output k given record i). Each
 output k has Clopper-Pearson bounds L_k and U_k on its probability. Each of the m bounds has confidence 1 - alpha / m,
-so that with probability 1 - alpha all of them hold. The true shares then satisfy pi >= 0, sum pi = 1 and
+so that all of them hold with probability at least 1 - alpha. The true shares then satisfy pi >= 0, sum pi = 1 and
 L_k <= (pi Z)_k <= U_k. The smallest and largest pi_i among all such shares therefore bound all shares simultaneously.
 They are found by linear programs, written in privopt's modelling language.
 
@@ -47,7 +47,7 @@ def is_affordable(records: int, outputs: int, intervals: int) -> bool:
 def finite_sample(
     columns: Floats, low: Floats, high: Floats, functionals: csr_array, progress: Progress | None = None
 ) -> tuple[Floats, Floats] | None:
-    """Return the smallest and the largest h . pi for each functional h, over all shares pi within the outputs' bounds.
+    """Return bounds on h . pi for each functional h, over all shares pi within the outputs' bounds.
 
     The result is None if no shares are within these bounds.
 

@@ -53,7 +53,7 @@ BISECTIONS: Final = 30
 def find_links(
     columns: Floats, counts: Floats, start_shares: Floats, end_shares: Floats, *, extremes: bool = False
 ) -> list[Floats]:
-    """Return the weights of the most likely mixture of links, shape (M, M).
+    """Return a list with the weights of the most likely mixture of links, shape (M, M).
 
     If requested, up to two extreme mixtures follow. They are as near to the identity and as near to independence,
     respectively, as the likelihood allows.
@@ -121,7 +121,7 @@ def _move_towards(extreme: Floats, best: Floats, probabilities: Floats, trips: F
     greatest = float(trips @ np.log(best @ probabilities))
 
     def is_likely(part: float) -> bool:
-        """Return whether the mixture is plausible that has weight ``part`` on the extreme one."""
+        """Return whether the mixture with weight ``part`` on the extreme one is plausible."""
         with np.errstate(divide="ignore"):  # some pairs may be impossible under the identity
             value = trips @ np.log(((1.0 - part) * best + part * extreme) @ probabilities)
         return bool(value >= greatest - LIKELY)

@@ -76,8 +76,8 @@ def linear_intervals(
         channels: For each release, an array of shape (N, K), the probability of each output given each record.
         counts: For each release, an array of shape (K,), how often each output was reported.
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
-        confidence: The confidence, in (0, 1). The error probability, 1 - confidence, is divided evenly among groups,
-            releases and the two sides of an interval.
+        confidence: The confidence, in (0, 1). The error probability, 1 - confidence, is divided evenly among groups and
+            releases.
         finite: Whether the intervals must hold for every number of reports, or only for many reports.
         progress: A function that is called with the current step.
 

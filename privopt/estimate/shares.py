@@ -141,7 +141,8 @@ class Estimate:
             shares are smooth.
         unit: The unit of distance.
         skipped: The number of rows without a report.
-        reported: Array of shape (G,), the shares of the raw reports; None unless the outputs are the records.
+        reported: Array of shape (G,), the records' or groups' shares of the raw reports; None unless the outputs are
+            the records.
         group_of: Array of shape (N,), the index of each record's group, or -1 for a record without a group; None if
             there are no groups.
         notes: Warnings for users of the estimate, as sentences.
@@ -173,7 +174,7 @@ class Estimate:
 
     @property
     def gaps(self) -> str:
-        """A phrase that states the gap and, for smooth shares, the gap over all distributions; empty for counts."""
+        """A phrase with the gap and, for smooth shares, the gap over all distributions; empty for noisy counts."""
         if self.method == NOISY_COUNTS:
             return ""
         whole_text = f", gap_to_all {self.whole_gap:.2g}" if self.resolution else ""

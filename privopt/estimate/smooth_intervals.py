@@ -77,8 +77,8 @@ def smooth_intervals(
         resolution: The estimate's resolution, above 0.
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
         confidence: The confidence, in (0, 1).
-        gap: The distance from the maximum log-likelihood, per report, at which the fit for the estimate ended. The fits
-            here end at the same distance.
+        gap: The distance from the maximum log-likelihood, per report, at which the fit for the estimate ended. The
+            pilot's fit ends at the same distance, and the fits to draws at no less than REPLICATE_GAP.
         progress: A function that is called with the number of the current draw.
 
     Raises:

@@ -320,7 +320,7 @@ _CALLS: WeakSet[DaemonCall[Any]] = WeakSet()
 
 
 def left_behind() -> bool:
-    """Return whether any :class:`DaemonCall` is still running. If so, exit without joining threads."""
+    """Return whether any :class:`DaemonCall` still runs. If so, the process should exit without joining its threads."""
     return any(not call.done for call in list(_CALLS))
 
 
