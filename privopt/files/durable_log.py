@@ -1,4 +1,4 @@
-"""An append-only log of strings in a file. Strings are on disk before the program continues."""
+"""An append-only log of strings in a file. Strings are on disk when the block that adds them ends."""
 
 from __future__ import annotations
 

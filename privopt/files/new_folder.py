@@ -69,7 +69,7 @@ def check_target(
         option: The prefix of messages: the option that names the folder, or the Python method called (``"save:"``).
         known_by: The name of a file that every earlier result contains. A folder without this file was not written by
             privopt.
-        read: The files and folders that the command reads. The folder must not contain any of them.
+        read: The files and folders that the command reads. The folder must neither be nor contain any of them.
 
     Raises:
         UsageError: The folder exists and may not be replaced, or the folder around it cannot be written.
@@ -132,7 +132,8 @@ def check_files_folder(folder: Path, option: str) -> None:
 def check_location(target: Path, subject: str) -> None:
     """Refuse a path that :func:`check_name` refuses, or that lies inside a release folder.
 
-    Writing into a release folder (DIR) would make it invalid, because its checksums must cover every file in it.
+    Writing into a release folder (DIR) would make it invalid, because its checksums must cover every file in it except
+    the report and the signature.
 
     Args:
         target: The file or folder to write.

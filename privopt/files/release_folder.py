@@ -1,6 +1,7 @@
 """Functions that read release folders (DIR) as untrusted input: file names, checksums and result.json.
 
-DIR contains only regular files, each listed in a SHA256SUMS file. :mod:`privopt.run.publish` writes DIR.
+DIR contains only regular files. A SHA256SUMS file lists each of them, except itself, its signature and the report.
+:mod:`privopt.run.publish` writes DIR.
 """
 
 from __future__ import annotations

@@ -84,8 +84,8 @@ def certify_noise(
         notes: Fields to add to the certificate's notes, which already contain ``sensitivities`` and ``scales``. The
             field ``scales`` is called ``variances`` if all calls are Gaussian, or ``scales_or_variances`` if some are.
         checked: The number of values to which noise was added. The default is the number of calls.
-        rests_on: The assumption that cannot be checked from the release. By default, the
-            assumption that the noise was drawn at the stated scales.
+        rests_on: The assumption that cannot be checked from the release. By default, the assumption that the noise was
+            drawn freshly, at the stated scales.
 
     Raises:
         UsageError: A call's law is neither Laplace nor Gaussian, so the mechanism must certify its noise itself.

@@ -218,7 +218,7 @@ def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
         relation: The unit of its epsilon (:attr:`privopt.interfaces.PrivacyConstraint.relation`).
 
     Returns:
-        A tuple with the sentence; empty if the privacy cost is not measured in epsilon.
+        A tuple with the sentence; empty if a ledger cannot charge a report by an epsilon alone.
     """
     cost = cost_of_draw(guarantee, relation, "", "")
     if isinstance(cost, str) or cost.account != EPSILON or guarantee.epsilon is None:
@@ -231,8 +231,8 @@ def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
 def spending_text(account: str, amount: Sum, unit: str, *, within: str = "") -> str:
     """Return a clause that states the budget per subject.
 
-    If the budget is an epsilon, the clause also says by what factor all reports about a subject together can change the
-    odds between two possible secrets.
+    If the budget is an epsilon and its unit is known, the clause also says by what factor all reports about a subject
+    together can change the odds between two possible secrets.
 
     Args:
         account: The account, one of `UNITS`.

@@ -18,7 +18,7 @@ class Mechanism(ABC, Generic[P, R]):
 
     A mechanism that releases an obfuscation matrix subclasses
     :class:`privopt_metric_dp.mechanisms.base.MetricMechanism` instead, and implements only one method. Each optional
-    ability (to plan, warn, audit, prove a bound, ...) is one more method; see :mod:`privopt.interfaces.abilities`.
+    ability (to plan, warn, audit, prove a bound, ...) is one more member; see :mod:`privopt.interfaces.abilities`.
 
     ``P`` is the type of the loaded problem (:meth:`load`), and ``R`` is the type of the release.
 

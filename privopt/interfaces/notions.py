@@ -120,7 +120,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return a sentence that says how well an individual is hidden, and how much the individual's data matter.
+        """Return a sentence that says how well one individual is hidden, and how far its data can change the odds.
 
         If the guarantee hides next to nothing, the first of the :meth:`warnings` is returned instead.
         """

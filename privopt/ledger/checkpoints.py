@@ -112,7 +112,7 @@ def check_ledger(
 
     Args:
         transaction: The ledger, open for reading.
-        form: The form of ledger files.
+        form: The log-file format of ledgers.
         head: A head ``N:HASH``, stored elsewhere, for the open period or a closed one. With a head, all entries are
             checked.
         full: Whether to check all entries. If False and there is a checkpoint, only the entries after it are checked.
@@ -191,7 +191,8 @@ def _digest_of(transaction: LedgerTransaction, number: int, accounts: int, terms
 
     Args:
         transaction: The ledger, open for reading.
-        number, accounts, terms: The last entry, the largest account id and the largest terms id that are included.
+        number, accounts, terms: The number of the last entry, the largest account id and the largest terms id that are
+            included.
     """
     digest = hashlib.sha256()
     for query in _DIGESTED:

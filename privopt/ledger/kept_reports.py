@@ -2,8 +2,8 @@
 
 Reports are stored in a folder next to the ledger, ``FILE.sticky/``, which only its owner can enter. The folder's file
 ``reports`` contains the reports. Its file ``key`` contains the key under which subjects and places are hashed. Without
-a key, anyone could hash a thousand candidate places and recognise the right one. No report is
-shared between places, subjects or mechanisms.
+a key, anyone could hash a thousand candidate places and recognise the right one. No report is shared between places,
+subjects or mechanisms.
 """
 
 from __future__ import annotations
@@ -225,8 +225,8 @@ class Visits:
         uncharged: Stored reports whose charge is missing from the ledger, for example after a restored backup. Such a
             report is charged again before it is repeated.
         new: The reports that were charged in this block, and the marks of their entries, by key.
-        first: The indices of the visits to be charged, in order. A visit must be charged if its place and the
-            nearby places have no report, neither a stored one nor one from an earlier visit in this list.
+        first: The indices of the visits to be charged, in order. A visit must be charged if its place and the nearby
+            places have no report, neither one in ``stored`` nor one from an earlier visit in this list.
         _given: For each visit, the key of the place whose report is given.
     """
 

@@ -156,8 +156,8 @@ def has_others(transaction: LedgerTransaction, subject: str, form: Form) -> bool
     """Return whether a ledger or one of its archives charged any subject other than the given one.
 
     The result is also True if an archive is missing, because it may have other subjects: under a limit per calendar
-    period, a rotation leaves the subjects of closed periods only in the archive. ``form`` is the form of ledger
-    files.
+    period, a rotation leaves the subjects of closed periods only in the archive. ``form`` is the log-file format
+    of ledgers.
     """
     if transaction.has_others(subject):
         return True
