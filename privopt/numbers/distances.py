@@ -341,10 +341,10 @@ def great_circle(
         Beyond a quarter of the circumference h is near 1, so small errors of h are large errors of d. There the
         distance to the point opposite b is subtracted from half the circumference. For that point, cos(d / 2R)^2 takes
         the place of h: it is computed from the sum of the latitudes, and from 180 degrees minus the difference of
-        longitudes. Here the rounding errors of the differences are neglected, so these angles have an error of 6 pi u
-        in radians, and change the distance by no more than that. The formulas have an error of 53 u in the square, and
-        therefore of at most 40 u in an angle of pi / 2. Reduced by 90 u times the radius, the distance is below its
-        exact value.
+        longitudes. The rounding errors of these two angles are not corrected. The angles therefore have an error of
+        6 pi u in radians, and change the distance by no more than that. The formulas have an error of 53 u in the
+        square, and therefore of at most 40 u in an angle of pi / 2. Reduced by 90 u times the radius, the distance is
+        below its exact value.
     """
     # Ordered, so that swapping a and b changes no step.
     east, west = np.maximum(lon_a, lon_b), np.minimum(lon_a, lon_b)

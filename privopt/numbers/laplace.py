@@ -95,10 +95,9 @@ def draw_bernoulli_exp_steps(words, offset, steps, s, t):  # type: ignore[no-unt
 def draw_geometric(words, offset, s, t):  # type: ignore[no-untyped-def]
     """Draw m >= 0 with P(m) proportional to exp(-m s / t) (Algorithm 2 without the sign).
 
-    The integers u < t and v are drawn with probabilities proportional to exp(-u / t) and exp(-v). Then
-    u + t v is geometric with parameter exp(-1 / t). Divided by s and rounded down, it is geometric with parameter
-    exp(-s / t). Return m, and the offset of the next
-    unused word, which is -1 if the random ``words`` ran out.
+    The integers u < t and v are drawn with probabilities proportional to exp(-u / t) and exp(-v). Then u + t v is
+    geometric with parameter exp(-1 / t). Divided by s and rounded down, it is geometric with parameter exp(-s / t).
+    Return m, and the offset of the next unused word, which is -1 if the random ``words`` ran out.
     """
     while True:
         u, offset = _draw_below(words, offset, t)

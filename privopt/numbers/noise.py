@@ -289,8 +289,8 @@ def split_budget(
 def _floor_fraction(value: Fraction, denominator: int) -> Fraction:
     """Return the greatest fraction <= value with a denominator up to ``denominator``.
 
-    A positive value below 1 / ``denominator`` would become 0, so the greatest 1 / q <= value, for an integer q,
-    is returned instead.
+    A positive value below 1 / ``denominator`` would become 0, so the greatest 1 / q <= value, for an integer q, is
+    returned instead.
     """
     if value.denominator <= denominator:
         return value

@@ -234,7 +234,7 @@ def _is_fit(result: Result) -> bool:
 
 
 def _format_epsilon(epsilon: Fraction) -> str:
-    """Format epsilon as it was stated, or rounded up to three digits if the stated form is long.
+    """Format epsilon as it was stated, or rounded up to three digits if the stated form is long or a quotient.
 
     >>> _format_epsilon(Fraction("0.1666")), _format_epsilon(Fraction(1, 3))
     ('0.1666', '0.334')
@@ -285,7 +285,7 @@ def _solver_figures(result: Result) -> list[tuple[str, ...]]:
     value, bound = objective.value, objective.lower_bound
 
     def format_number(number: float) -> str:
-        """Format a loss or a bound with six significant digits, or as a whole number if it is large."""
+        """Format a loss or a bound with six significant digits, or as a whole number from 1e6 up to 1e15."""
         return f"{number:,.0f}" if 1e6 <= abs(number) < 1e15 else f"{number:,.6g}"
 
     figures: list[tuple[str, ...]] = [(objective.measured_quantity, format_number(value), objective.unit_after(value))]

@@ -114,8 +114,8 @@ def measure_release(
 def remembering() -> Iterator[None]:
     """Provide an empty cache for measurements made within the block.
 
-    A run measures its release, and measures it again after reading back the written files. With the cache
-    (:func:`facts`), the second measurement repeats only the parts whose input bytes have changed.
+    A run measures its release, and measures it again after reading back the written files. Parts of the measurement
+    that use the cache (:func:`facts`) are computed again only if their input bytes have changed.
     """
     token = _FACTS.set({})
     try:

@@ -260,7 +260,7 @@ def _name_takers(mechanism: Mechanism[Any, Any], fault: Fault) -> Fault:
     """Add a hint to a fault about an unknown key that says where the key is accepted. Return other faults unchanged.
 
     The key may belong to another kind of the same table, to other tables of the mechanism, or to the same table of
-    other mechanisms. The hint names the first of these places that exists.
+    other mechanisms in the same package. The hint names the first of these places that exists.
 
     Args:
         mechanism: The mechanism that does not accept the key.

@@ -456,7 +456,7 @@ def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[s
 
 
 def _find_bound_over(opened: OpenedFolder) -> str | None:
-    """Return which outputs the lower bound covers, ``"all"`` or ``"chosen"``; None if the mechanism chooses none."""
+    """Return which outputs the lower bound covers, ``"all"`` or ``"chosen"``; None if no outputs were chosen."""
     mechanism = opened.mechanism
     return mechanism.bound_over(opened.problem, opened.folder) if isinstance(mechanism, BoundsChosen) else None
 
@@ -512,9 +512,9 @@ def _compare_claims(stated: Mapping[str, Any], recomputed: Result) -> list[str]:
 
 
 def _check_bookkeeping(opened: OpenedFolder, recomputed: Result, registered_kind: str) -> list[str]:
-    """Check the claims in result.json that cannot be recomputed: names, checksums, the method and the seed.
+    """Check result.json's claims about names, the problem's checksum, the method, the kind of guarantee and the seed.
 
-    Returns a line for each of these claims that contradicts another file or another part of result.json.
+    Return a line for each of these claims that contradicts another file or another part of result.json.
 
     Args:
         opened: The content of the release folder.

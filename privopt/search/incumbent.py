@@ -67,7 +67,8 @@ class Certifier(Protocol[C_contra, P_contra, R_co]):
     def certify(self, candidate: C_contra) -> tuple[float, R_co]:
         """Repair and certify a candidate, and return its exact value and the release.
 
-        Implementations raise a PrivoptError, an ArithmeticError or a MemoryError if the candidate cannot be certified.
+        Implementations raise a CertificationError, an InputError, a SolverError, a StoppedError, an ArithmeticError or
+        a MemoryError if the candidate cannot be certified.
         """
 
     def prove(self, proof: P_contra, value: float) -> tuple[float, Any]:

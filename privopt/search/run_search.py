@@ -124,7 +124,8 @@ def _certify_during(
         search_time: The time scope of the search. Its end must leave time for the incumbent's closing steps.
         has_limit: Whether ``search_time`` has an end. If not, the function only waits.
         earlier_holds: The number of holds on ``search_time`` that began before the search. If it is given, this
-            function waits until the search begins its own hold. None means not to wait for a hold.
+            function waits until the search begins its own hold or the granted time is over. None means not to wait for
+            a hold.
     """
     last_time = start = search_time.now()
     cpu_start, granted_seconds = process_time(), search_time.granted_seconds
