@@ -153,7 +153,7 @@ def _find_faults(form: StandardForm, result: Result, tolerance: float) -> Iterat
 
 
 def _solve_by_scipy(form: StandardForm) -> float:
-    """Return the optimal value that SciPy finds for a feasible and bounded model, to be minimised or maximised.
+    """Return the optimal value that SciPy finds for a feasible and bounded model, which may minimise or maximise.
 
     If SciPy fails, Hypothesis discards the example.
     """

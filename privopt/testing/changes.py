@@ -33,8 +33,8 @@ def changes(
 ) -> Iterator[str]:
     """Yield a sentence for each place where two objects differ, in attrs fields, mappings, sequences or arrays.
 
-    A list equals a tuple with equal parts. Values that only one object has, or that were None in the first object, are
-    not differences, because they may have been cached.
+    A list equals a tuple with equal parts. Attributes and keys that only one object has, and values that were None in
+    the first object, are not differences, because they may have been cached.
 
     Args:
         first: The object before the solve, or as it was written.

@@ -358,7 +358,7 @@ def _check_fresh(trial: Trial, loaded: Any, problem: GeneratedProblem) -> None:
 
 
 def _promised_log_ratio(trial: Trial, pair: tuple[GeneratedProblem, GeneratedProblem], count: int) -> float:
-    """Estimate, from a few draws, the greatest log ratio that the guarantee allows a test on two neighbours to find.
+    """Estimate, from a few draws, the greatest log ratio that a test on two neighbours can be expected to show.
 
     The estimate is used only to rank pairs. No failure is based on it.
 

@@ -159,7 +159,7 @@ def _try_use(use: Callable[[Path], Any], folder: Path) -> Any:
 
 
 def _measure_seconds(work: Callable[[], Any]) -> float:
-    """Call a function, and return the CPU seconds that it took, even if it raised an error."""
+    """Call a function, and return the CPU seconds that it took, even if it refused its input with an error."""
     start = time.process_time()
     with suppress(PrivoptError, ArithmeticError, ValueError):
         work()

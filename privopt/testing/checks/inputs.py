@@ -143,8 +143,8 @@ def make_faulty_problems(
 def _break_file(name: str, contents: bytes, secret: bool) -> Iterator[tuple[str, bytes, bool]]:
     """Yield corruptions of a file as triples: a description, the new contents, and whether they must be rejected.
 
-    Some corrupted contents can be valid: an empty ``.txt`` file, and a secret table without rows. Rejecting the latter
-    would reveal that the table is empty.
+    Some corrupted contents can be valid, for example an empty ``.txt`` file or a secret table without rows. Rejecting
+    the latter would reveal that the table is empty.
 
     Args:
         name: The name of the file.

@@ -40,7 +40,8 @@ def solve_with_weights(trial: Trial) -> tuple[GeneratedProblem, Run, list[list[i
 def compare_log_ratio(x: int, y: int, allowed: Fraction) -> tuple[float, bool]:
     """Return log(x / y) for two positive integers, and whether the exact logarithm is at most ``allowed``.
 
-    The comparison uses doubles, or 60 digits if the logarithm is too close to the limit for doubles to decide.
+    The comparison uses doubles, or 60 digits if the logarithm is within 1e-9 of the limit (relative to the logarithm if
+    that is above 1).
     """
     import mpmath
 
@@ -207,7 +208,7 @@ def channel_of_weights(trial: Trial) -> None:
 
 @check("verify-catches-rows", of={"matrix"}, share=0.3)
 def verify_catches_rows(trial: Trial) -> None:
-    """Check that ``privopt verify`` rejects a matrix in which one record's row was changed to give a certain output.
+    """Check that ``privopt verify`` rejects a matrix in which one record's row was changed to give only one output.
 
     The other row of a required pair is unchanged, so the pair violates the privacy constraint.
 

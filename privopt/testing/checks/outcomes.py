@@ -55,7 +55,7 @@ def drawn_as_stated(trial: Trial) -> None:
 
     The example is skipped if the test has no power, because it would detect none of the multiples of epsilon in
     :data:`FACTORS`. In such an example, the distribution hardly depends on epsilon: one outcome is nearly certain, or
-    all outcomes are equally likely.
+    all outcomes are equally likely. An example without an epsilon is skipped if one outcome is nearly certain.
 
     Args:
         trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
