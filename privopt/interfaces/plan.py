@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
@@ -94,10 +94,11 @@ class Plan:
         }
 
     def lines(self) -> list[str]:
-        """Return the lines of the plan as a text table: a row for each part, and a column for each budget.
+        """Return the lines of the plan as text: a table of errors, a table of budget shares, and the notes.
 
-        The last columns show the baselines and the best split at the problem's budget. Shares and notes follow the
-        table.
+        The first table has a row for each part and a column for each budget. Its last columns show the errors of the
+        baselines and of the best split at the problem's budget. The second table shows in percent how the problem and
+        the best split divide the budget. It is left out if the budget is not divided.
         """
         columns: dict[str, tuple[float, ...]] = {
             exact_text(budget): column_errors for budget, column_errors in self.errors.items()
@@ -107,24 +108,36 @@ class Plan:
                 columns[name] = errors[self.problem_budget]
         if self.best is not None:
             columns["best split"] = self.best[1]
+        lines = [
+            f"Errors to expect of {self.method}, in {self.unit}: {self.basis}",
+            *self._format_table(self.budget, columns),
+        ]
+        shares = {"problem": self.shares} if self.shares else {}
+        if self.best is not None:
+            shares["best split"] = self.best[0]
+        if shares:
+            percentages = {name: tuple(100 * float(part) for part in parts) for name, parts in shares.items()}
+            lines += ["Shares of the budget, in percent", *self._format_table("", percentages)]
+        return lines + list(self.notes)
+
+    def _format_table(self, corner: str, columns: Mapping[str, Sequence[float]]) -> list[str]:
+        """Return the lines of a table with a row for each part.
+
+        Args:
+            corner: The heading of the first column, which contains the names of the parts.
+            columns: For each heading, the numbers of all parts. They are shown with three significant digits.
+        """
         # Long names are cut, so that the errors for several budgets fit beside them.
-        name_width = min(MAX_NAME_CHARACTERS, max(len(self.budget), *map(len, self.parts)))
+        name_width = min(MAX_NAME_CHARACTERS, max(len(corner), *map(len, self.parts)))
         # Most numbers with three significant digits take at most 7 characters.
         widths = {head: max(7, len(head)) for head in columns}
-        head = f"{self.budget:<{name_width}}" + "".join(f"  {name:>{widths[name]}}" for name in columns)
+        head = f"{corner:<{name_width}}" + "".join(f"  {name:>{widths[name]}}" for name in columns)
         rows = [
             f"{_shorten_name(part):<{name_width}}"
-            + "".join(f"  {column_errors[k]:>{widths[name]}.3g}" for name, column_errors in columns.items())
+            + "".join(f"  {numbers[k]:>{widths[name]}.3g}" for name, numbers in columns.items())
             for k, part in enumerate(self.parts)
         ]
-        table_lines = [f"Errors to expect of {self.method}, in {self.unit}: {self.basis}", head, *rows]
-        if self.shares:
-            table_lines.append("shares of the budget, in the order of these lines: " + ", ".join(map(str, self.shares)))
-        if self.best is not None:
-            table_lines.append(
-                f"best split of the budget found, in the same order: {', '.join(map(str, self.best[0]))}"
-            )
-        return table_lines + list(self.notes)
+        return [head, *rows]
 
 
 def _shorten_name(name: str) -> str:

@@ -80,10 +80,11 @@ def test_plan_claims_only_the_best_split_found():
         baselines={"leaves-only": {half: (2.0,)}},
         problem_budget=half,
     )
-    head, row, best = plan.lines()[1:]
+    head, row, _, shares_head, shares_row = plan.lines()[1:]
     assert head.split() == ["epsilon", "0.5", "leaves-only", "best", "split"]
     assert row.split() == ["p", "1", "2", "1"]
-    assert_mentions(best, "best split", "1/2")
+    assert shares_head.split() == ["best", "split"]
+    assert shares_row.split() == ["p", "50"]
     assert plan.to_json()["baselines"][0]["by_part"] == [2.0]
 
 

@@ -161,3 +161,21 @@ def test_rho_curve_is_above_the_gaussian():
     guarantee = Guarantee(kind="zcdp", extra={"rho": 0.5, "rho_text": "0.5"})
     for epsilon, delta in ZCDP.curve(guarantee):
         assert gaussian_delta(0.5, epsilon) < delta < 1
+
+
+@given(
+    variance=st.fractions(min_value=Fraction(1, 20), max_value=400, max_denominator=50),
+    change=st.integers(1, 12),
+)
+def test_guess_bounds_the_attack_on_gaussian_noise(variance, change):
+    rho = Fraction(change**2) / (2 * variance)
+    reach = change + int(12 * float(variance) ** 0.5) + 2
+    probabilities = law(variance, reach)
+    differences = np.abs(
+        np.diff(np.vstack([np.pad(probabilities, (0, change)), np.pad(probabilities, (change, 0))]), axis=0)
+    )
+    guess = ZCDP.guess(Guarantee(kind="zcdp", statement="", extra={"rho_text": str(rho)}))
+    assert (1 + differences.sum() / 2) / 2 <= guess + 1e-12
+    # Both of the known bounds on the total variation hold, so the guess is at most as large as each of them.
+    assert guess <= (1 + float(rho / 2) ** 0.5) / 2 + 1e-12
+    assert guess <= 1.0

@@ -144,3 +144,19 @@ def test_forecast_matches_releases(tmp_path, privacy):
 def test_default_split_is_as_good_as_leaves_only(tmp_path, privacy, leaves):
     problem = problem_of(tmp_path, privacy, ("age",), leaves=leaves)
     assert (forecast_errors(problem) / problem.leaves_only()).max() < 1.02
+
+
+@pytest.mark.parametrize("exact", [["level_1"], ["level_1", "level_2"]])
+def test_plan_gives_exact_numbers_no_share(tmp_path, exact):
+    regions_of(tmp_path)
+    path = tmp_path / "problem.toml"
+    path.write_text(
+        PROBLEM.replace("[hierarchy]\n", f"[hierarchy]\nexact = {json.dumps(exact)}\n", 1) + "epsilon = 1.0\n"
+    )
+    plan = json.loads(run("plan", "hierarchical-tables", path, "--json").stdout)
+    for shares in (plan["shares"], plan["best"]["shares"]):
+        shares_by_part = dict(zip(plan["parts"], map(Fraction, shares), strict=True))
+        exact_parts = [part for part in plan["parts"] for name in exact if part.startswith("people, level " + name[-1])]
+        assert len(exact_parts) == len(exact)
+        assert all(shares_by_part[part] == 0 for part in exact_parts)
+        assert sum(shares_by_part.values()) == 1

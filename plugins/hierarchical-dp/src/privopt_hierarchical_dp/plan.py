@@ -140,8 +140,8 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
         basis=basis,
         parts=design.parts,
         errors=errors_by_budget,
-        shares=_shares_by_part(design.split),
-        best=(_shares_by_part(best), tuple(best_errors.tolist())),
+        shares=tuple(design.budget_shares),
+        best=(tuple(design.with_split(*best).budget_shares), tuple(best_errors.tolist())),
         weights=weights,
         baselines={LEAVES_ONLY: leaf_errors_by_budget},
         problem_budget=total_budget,
@@ -198,12 +198,6 @@ def _format_notes(design: Design, best: Splits) -> Iterator[str]:
         yield f"best split, for the file: hierarchy.budget = {integer_splits[0]}"
         for form, part in zip(design.layout.forms, integer_splits[1], strict=True):
             yield f"  [hierarchy.tables.{form.name}] share = {part}"
-
-
-def _shares_by_part(split: Splits) -> Split:
-    """Return the budget share of each table on each level, ordered by level from the root down and then by table."""
-    levels, tables = split
-    return tuple(a * b for a in levels for b in tables)
 
 
 def _budget_of(privacy: Privacy) -> tuple[str, Fraction]:
