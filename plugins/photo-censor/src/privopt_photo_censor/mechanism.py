@@ -86,7 +86,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     def reopen(self, declared: PhotoProblem, file: str, folder: Path) -> tuple[PhotoInstance, Deletions]:
         """Read a problem and its release from a release folder, for ``verify`` and ``report``.
 
-        If the problem names a folder of photos, its contents are read from the copy stored in the release, because the
+        If the problem names a folder of photos, its contents are read from the record in the release, because the
         folder may no longer exist.
 
         Args:
@@ -248,6 +248,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     def verify(self, problem: PhotoInstance, release: Deletions, result: Result) -> list[str]:
         """Check that the clean copies meet the guarantee, and that rerunning a baseline yields the same deletions.
 
+        Without scores, check that no photo is deleted.
+
         Args:
             problem: The problem, with its scores.
             release: The release as it was read from its folder.
@@ -272,7 +274,9 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return [] if is_equal else [f"deletions.csv: method {result.method} deletes other photos"]
 
     def proved_bound(self, problem: PhotoInstance, release: Deletions, result: Result, folder: Path) -> float | None:
-        """Check that the case tree in proof.npz proves the stated bound. Return the bound, or None if none is stated.
+        """Check that the case tree in proof.npz proves the stated bound. Return the bound, or None.
+
+        The result is None if no bound is stated, or if it is not a whole number.
 
         Args:
             problem: The problem, with its scores.

@@ -99,9 +99,9 @@ class TopK(PrivacyConstraint[Deletions]):
     def measure(self, release: Deletions) -> Certificate:
         """Certify a release by the exact rank of the true location.
 
-        The certificate holds if ``worst`` is at most ``allowed`` and all photos that must stay are retained. In a top-k
-        task, these two attributes count locations that rank below the true one. In a budget task, they count deleted
-        photos.
+        The certificate holds if ``worst`` is at most ``allowed``, all photos that must stay are retained, and at least
+        ``keep_at_least`` photos are retained. In a top-k task, ``worst`` and ``allowed`` count locations that rank
+        below the true one. In a budget task, they count deleted photos.
         """
         album, task = self.problem.album, self.problem.declared.task
         protected_count = protected_k(album, release.retained)

@@ -112,7 +112,7 @@ class PhotoInstance:
 
     @classmethod
     def of(cls, declared: PhotoProblem, file: str) -> PhotoInstance:
-        """Load a problem: read its table of scores, or examine its folder of photos and score them with its classifier.
+        """Load a problem: read its table of scores, or examine its folder and score the photos if it has a classifier.
 
         Args:
             declared: The problem file.

@@ -76,7 +76,7 @@ def can_read_heif() -> bool:
 
 @cache
 def _decoders() -> tuple[str, ...]:
-    """Return those of :data:`DECODERS` that are installed. Pillow would raise KeyError for any other decoder."""
+    """Return those of :data:`DECODERS` that are installed. Pillow raises KeyError for the others."""
     can_read_heif()
     Image.init()
     return tuple(name for name in DECODERS if name in Image.OPEN)
@@ -116,7 +116,7 @@ def open_photo(contents: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> Itera
 
 @contextmanager
 def readable(name: str, what: str = "read") -> Iterator[None]:
-    """Convert any error raised in a ``with`` block that decodes a photo to an InputError.
+    """Convert any exception in a ``with`` block that decodes a photo to an InputError, unless it is a PrivoptError.
 
     The decoder's message is not repeated, because it may quote bytes of the file.
 

@@ -110,8 +110,8 @@ def _parse_degrees(parts: Any, hemisphere: Any, hemispheres: str, limit: float) 
 def carries_position(photo: Image.Image, contents: bytes) -> bool:
     """Return whether a photo's file, apart from its pixels, reveals a position or a place in any form.
 
-    All Exif, XMP and IPTC data are examined, as well as the texts of a PNG and the position of an embedded film. A
-    block that cannot be parsed is searched for tags or words that indicate a position.
+    The GPS data of every Exif block, XMP in any encoding, IPTC data, the texts of a PNG and the position of an embedded
+    film are examined. A block that cannot be parsed is searched for tags or words that indicate a position.
 
     Args:
         photo: The opened photo.
@@ -135,8 +135,8 @@ def carries_position(photo: Image.Image, contents: bytes) -> bool:
 def texts_of(photo: Image.Image) -> list[bytes]:
     """Return a photo's unpacked metadata, as byte strings that can be searched for texts.
 
-    They include the values in Pillow's ``Image.info``, the profiles that a PNG stores as hexadecimal digits, and the
-    XMP packets that a JPEG divides among several segments.
+    These are the strings and byte strings in Pillow's ``Image.info``, the profiles that a PNG stores as hexadecimal
+    digits, and the XMP packets that a JPEG divides among several segments.
     """
     values = [value for value in photo.info.values() if isinstance(value, (bytes, str))]
     texts = [value.encode() if isinstance(value, str) else value for value in values]

@@ -112,7 +112,7 @@ class Text:
 
     Attributes:
         field: The name of the field in Exif, IPTC or XMP data, or of the block in the file.
-        value: The text as a single line or, for data that cannot be read as text, a description that includes the size.
+        value: The text as a single line or, for data that cannot be read as text, a description such as their size.
         is_read: Whether ``value`` is the text itself rather than a description.
     """
 
@@ -129,7 +129,8 @@ class _Unread:
     """A placeholder for data that cannot be read as text.
 
     Attributes:
-        size: A phrase that states the number of bytes and, if known, the kind of data.
+        size: A phrase that states the number of bytes and, if they contain a film, this kind of data. For a malformed
+            Exif block, the phrase states only that there is a further block.
     """
 
     size: str
@@ -236,7 +237,7 @@ def _trailing_texts(data: bytes) -> Iterator[_Field]:
 
 
 def _runs(name: str, data: bytes) -> Iterator[_Field]:
-    """Yield each run of printable characters in binary data, because it may be a text.
+    """Yield the runs of printable characters in binary data that match :data:`LETTERS`, and so may be texts.
 
     Args:
         name: The name of the field that contains the data.
@@ -305,7 +306,9 @@ def _exif_texts(exif: Image.Exif) -> Iterator[_Field]:
 
 
 def _tag_texts(name: str, tag: int, value: Any, order: str) -> Iterator[_Field]:
-    """Yield an Exif field's text if it has any, or a placeholder if the field cannot be read.
+    """Yield the texts in an Exif field, or its size if it is one of :data:`UNREAD_TAGS`.
+
+    Fields without text, such as numbers and codes, yield nothing.
 
     Args:
         name: The name of the field.

@@ -105,7 +105,7 @@ def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
 
 
 def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
-    """Return warnings for a folder without a classifier, about photos that reveal their place and what to post.
+    """Return warnings for a folder without a classifier, about photos that reveal their place and about what to post.
 
     Args:
         problem: The problem, with the contents of the folder.

@@ -64,8 +64,8 @@ class _Case:
 def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None:
     """Check a proof that no choice keeps at least ``fewest`` photos and protects at least ``places`` places.
 
-    The file contains a binary tree of cases in preorder. For each leaf, multipliers prove that there is no such choice
-    in that case.
+    The file contains a binary tree of cases in preorder. Each leaf is a case that contains no such choice, which its
+    multipliers prove unless :func:`_is_closed` needs none.
 
     Args:
         path: The path of proof.npz.
@@ -124,10 +124,11 @@ def _is_closed(
 ) -> bool:
     """Return whether no choice in a case keeps at least ``fewest`` photos and protects at least ``places`` places.
 
-    This is true if too few places can be protected, or if a photo that must stay rules out a place that must be
-    protected. It is also true if the multipliers prove that too few photos can stay. Let f_j >= 0 be the multiplier of
-    place j, and gain_ij the gain of photo i for place j (:class:`Choice`). By Lagrangian duality, at most ``sum_i
-    max(0, 1 + sum_j f_j gain_ij)`` photos can stay. For photos that must stay, the maximum with 0 is omitted.
+    This is true if too few places can be protected, or if a photo that must stay is deleted or rules out a place that
+    must be protected. It is also true if the multipliers prove that too few photos can stay. Let f_j >= 0 be the
+    multiplier of place j, which must be protected, and gain_ij the gain of photo i for place j (:class:`Choice`). By
+    Lagrangian duality, at most ``sum_i max(0, 1 + sum_j f_j gain_ij)`` photos can stay. For photos that must stay, the
+    maximum with 0 is omitted.
 
     Args:
         case: The case.

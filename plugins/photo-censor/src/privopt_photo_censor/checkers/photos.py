@@ -48,7 +48,7 @@ class Photos:
         k, budget: The task: the number of places to protect, or the number of photos that may be deleted. Exactly one
             of them applies; the other is 0.
         least: The smallest number of photos that must stay.
-        whom: A phrase for the scope of the guarantee: this classifier, or all classifiers within the margin.
+        whom: The name of the guarantee's scope: "this-classifier", or "margin" for all classifiers within the margin.
         blind: The indices of the photos and copies that assign probability 0 to the true place.
         gain: For each other place j, the list of S_ij - S_it - margin over all photos and copies i, as exact integers
             in units of 2**-1074. An entry is None if a score is -inf.
@@ -57,7 +57,7 @@ class Photos:
     """
 
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
-        """Read the scores and deletions, and check that the problem file is valid.
+        """Read the scores and deletions, and check that the problem states one source of scores and one task.
 
         Args:
             folder: The release folder.
@@ -114,14 +114,17 @@ class Photos:
         return sum(None not in column and sum(x for x in column if x is not None) >= 0 for column in columns)
 
     def privacy(self) -> str:
-        """Check that the posted photos and their copies protect enough places, or respect the deletion budget.
+        """Check that the posted photos and their copies protect enough places, or that the budget is respected.
+
+        Photos that must stay must be posted. With a budget, the copies must protect at least as many places as the
+        photos.
 
         Returns:
             A description of the result for the checker's output.
 
         Raises:
-            RefusedError: Too few places are protected, too many photos are deleted, or a photo that must stay is
-                deleted.
+            RefusedError: Too few places are protected, too many photos or photos that must stay are deleted, or too few
+                photos stay.
         """
         self.level, copies = self._count_protected(self.retained), self._count_protected(self.copies)
         self.deleted = len(self.all) - len(self.retained)

@@ -71,8 +71,8 @@ def read_scores(
         retained: The indices of the kept photos.
 
     Raises:
-        RefusedError: The scores are neither log-probabilities nor probabilities, or the photos differ from those in
-            ``listed``.
+        RefusedError: The rows have different lengths, a score is not below infinity, probabilities are given as scores,
+            or the photos or copies differ from those in ``listed`` and ``retained``.
     """
     file = photos.get("scores", photos.get("probabilities"))
     has_copies = "folder" in photos and (folder / "copies.csv").exists()
