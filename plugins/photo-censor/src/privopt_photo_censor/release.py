@@ -81,8 +81,8 @@ class Deletions(Release):
         """Write the release to a folder.
 
         The decision for each photo is written to ``deletions.csv``. If the problem names a folder of photos, the
-        metadata, the names of the files left out, the thumbnails, the list of copies and the scores are written as
-        well.
+        metadata, the names of the files left out and the thumbnails are written as well, and so are the list of copies
+        and the scores, if there are any.
         """
         write_columns(folder / TABLE, {"photo": self.names, "deleted": (~self.retained).astype(np.int64)})
         # If clean copies were requested (--copy-to), a list states which file is the copy of which photo.

@@ -211,7 +211,7 @@ def _canonical(latitude: float, longitude: float) -> tuple[Fraction, Fraction]:
 
 
 def _check_distinct(places: tuple[tuple[Fraction, Fraction], ...], file: str) -> None:
-    """Check that no two points are at the same place, because the nearest point would not be unique.
+    """Check that no two points are at the same place, because the nearest point would then not be unique.
 
     Args:
         places: The latitude and longitude of each point, as returned by :func:`_canonical`.

@@ -112,7 +112,7 @@ class Text:
 
     Attributes:
         field: The name of the field in Exif, IPTC or XMP data, or of the block in the file.
-        value: The text as a single line or, for data that cannot be read as text, a description such as their size.
+        value: The text as a single line or, for data that cannot be read as text, a description, such as its size.
         is_read: Whether ``value`` is the text itself rather than a description.
     """
 
@@ -129,8 +129,8 @@ class _Unread:
     """A placeholder for data that cannot be read as text.
 
     Attributes:
-        size: A phrase that states the number of bytes and, if they contain a film, this kind of data. For a malformed
-            Exif block, the phrase states only that there is a further block.
+        size: A phrase that states the number of bytes and, if the data contain a film, says so. For a malformed Exif
+            block, the phrase states only that there is a further block.
     """
 
     size: str

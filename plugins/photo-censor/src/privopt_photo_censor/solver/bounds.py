@@ -232,8 +232,8 @@ class Program:
         data: The album.
         scale: (m,) For each location, the largest absolute advantage of any photo. The location's row is divided by it.
         solved: The number of programs solved so far, exactly or approximately.
-        work: The work so far: the total number of variables in the programs that HiGHS has solved. Each takes about 2
-            microseconds.
+        work: The work so far: the total number of photos in the programs that HiGHS has solved, and
+            :data:`DESCENT_WORK` for each minimisation by Newton's method. A unit takes about 2 microseconds.
         _solver: The HiGHS solver, with the rows and bounds of the last program.
         _endless, _optimal: HiGHS's value for infinity, and its status for an optimal solution.
         _columns: (N + 1,) The column indices of the variables: the photos, then the violation.

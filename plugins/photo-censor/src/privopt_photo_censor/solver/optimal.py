@@ -56,8 +56,8 @@ class Plan:
 def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None = None) -> Plan:
     """Return the best set of photos to retain, with a proved bound.
 
-    The set is optimal unless the search is stopped early. This happens at the enclosing time limit, on an interrupt, or
-    if the proof grows too large.
+    The set is optimal unless the search is stopped early. This happens at the enclosing time limit, on an interrupt, if
+    the proof grows too large, or if a case can neither be closed nor branched.
 
     Args:
         album: The scores, and the photos that must stay.
@@ -127,7 +127,7 @@ def prove_weaker_bounds(search: Search) -> Iterator[tuple[int, Tree]]:
     its proof grows too large.
 
     Args:
-        search: The search for the best set. Only its incumbent is modified.
+        search: The search for the best set. Only its incumbent and its linear program are modified.
 
     Yields:
         The bounds, and the trees that prove them.
@@ -157,8 +157,8 @@ def prove_weaker_bounds(search: Search) -> Iterator[tuple[int, Tree]]:
 def solve_easy_case(album: Album, task: Task) -> Plan | None:
     """Return an optimal plan if one is obvious, or None if a search is needed.
 
-    A plan is obvious if keeping all photos meets the task or protects every location, or if the budget permits deleting
-    all photos.
+    A plan is obvious if keeping all photos meets a top-k task or, under a budget, protects every location. It is also
+    obvious if a budget permits deleting all photos, and none must stay.
 
     Args:
         album: The scores, and the photos that must stay.

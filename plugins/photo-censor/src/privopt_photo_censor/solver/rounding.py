@@ -3,7 +3,8 @@
 The core of a linear program over 0/1 variables consists of the variables with the smallest reduced costs (Balas and
 Zemel, *An algorithm for large zero-one knapsack problems*, Operations Research 28, 1980). All other variables are fixed
 at their values in the linear program. Exchanging core variables hardly changes the objective. With many photos, there
-are so many possible exchanges that one of them usually attains the linear program's value, rounded down.
+are so many possible exchanges that one of them mostly attains the linear program's value, rounded down, or misses it
+by one photo (see :data:`CORE`).
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class Search:
         _effort: The size of the proof so far, in the unit of :data:`PROOF_EFFORT`.
         _stuck: Whether a case can neither be closed nor branched, which ends the search.
         _core_count: The number of linear programs whose cores have been rounded so far.
-        _rounded: The sets of locations whose linear programs have been rounded with no photo fixed.
+        _rounded: The sets of locations whose linear programs have been rounded with no photo fixed by the search.
         _photos: The photos that must stay and the photos that may stay in the root case.
         _order: (N,) The photos in the order in which the search branches on them.
     """
@@ -163,7 +163,7 @@ class Search:
     def make_search_above(self, bound: int) -> Search:
         """Return a new search that starts at the root case and looks for a set of photos whose value exceeds ``bound``.
 
-        If it finds no such set, its cases prove the bound. The linear program is shared with this search.
+        If it ends without such a set, its cases prove the bound. The linear program is shared with this search.
         """
         other = copy(self)
         other.incumbent = copy(self.incumbent)
@@ -236,7 +236,7 @@ class Search:
                     # A set that can be grown in several orders is added only once.
                     grown.setdefault(frozenset((*case.rows.tolist(), j)), (case, j, extended))
             best = sorted(grown.values(), key=lambda entry: -entry[2].bound)[:BEAM_SETS]
-            # The extended multipliers are where the child's bound is improved from.
+            # The computation of the child's bound starts from the extended multipliers.
             sets = [
                 evolve(child, candidates={})
                 for case, j, extended in best
@@ -514,7 +514,7 @@ class Search:
         """Return an upper bound on the number of locations that an open case can protect while enough photos stay.
 
         The bound is the number of the case's protected locations plus the number of candidates that permit enough
-        photos to stay.
+        photos to stay. It is 0 if the case itself does not permit enough photos to stay.
         """
         if case.certificate.bound < self.incumbent.need:
             return 0

@@ -74,7 +74,8 @@ def best_for(album: Album, row: int, count: int) -> Bools:
     """Return an (N,) mask of the ``count`` photos with the largest advantages for one alternate.
 
     Photos that must stay are included first. If ``count`` is the alternate's entry in the result of :func:`reach`, the
-    alternate ranks at or above the true location. Ties between floating-point advantages are resolved exactly.
+    alternate ranks at or above the true location. The photos are chosen by floating-point advantages, and by exact ones
+    if the first choice leaves the alternate below the true location.
 
     Args:
         album: The scores, and the photos that must stay.

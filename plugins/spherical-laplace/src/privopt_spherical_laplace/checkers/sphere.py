@@ -231,7 +231,7 @@ class Sphere:
         """Check that result.json states the guarantee, the measured privacy, the loss and the bound correctly.
 
         Raises:
-            RefusedError: A statement differs from the values that this checker computed.
+            RefusedError: A statement differs from the value that this checker computed.
         """
         stated = self.result["objective"]
         # The program that made the release may have rounded the bound differently, but at most the last bit may be

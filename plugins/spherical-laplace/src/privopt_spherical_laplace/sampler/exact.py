@@ -377,7 +377,7 @@ def _read_word(entropy: Source) -> int:
     """Read 64 random bits from a source, and return them as an integer.
 
     Raises:
-        UsageError: The source returns fewer than 8 bytes.
+        UsageError: The source does not return exactly 8 bytes.
     """
     word = entropy(_WORD_BYTES)
     # If a source that has ended were read as zeros, a draw might never be decided.
