@@ -69,7 +69,7 @@ def apply(
         table: The file of the table, for example CSV or Parquet.
         out: The file to write, in the format given by its ending, CSV or Parquet. It is written completely or not at
             all.
-        secret: The columns that hold the secret.
+        secret: The columns that hold the secret, including those of every named position.
         options: How the release is applied. None means the default options.
         force: Whether ``out`` may be replaced if it exists.
         progress: Called with the progress so far, such as the number of protected rows.
@@ -136,7 +136,7 @@ def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
     """Check that a finished batch is repeated with the same table, release and options.
 
     The protected table of a finished batch is not written again, so new options would have no effect. For example, a
-    column to be dropped would remain in the table.
+    column that only the new options drop would remain in the table.
 
     Args:
         batch: The finished batch, with the record of its inputs.

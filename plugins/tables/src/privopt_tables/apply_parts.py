@@ -229,8 +229,8 @@ def _protect_parts(
         source: The source of the table, whose name is added to error messages.
         protector: The protector that draws the reports.
         write: Function that writes a part with its reports.
-        digest: A digest to which the rows are added as they are read. The caller compares it with the digest from the
-            first pass over the table. None if there is no batch.
+        digest: A digest to which the rows are added as they are read. The caller compares it with the digest of the
+            rows that were read before the first charge. None if there is no batch.
         progress: Called after each part with the number of protected rows so far.
     """
     rows, start = 0, time.perf_counter()
@@ -271,7 +271,7 @@ def _begin_batch(batch: Batch, charger: RowCharger, digest: Digest) -> None:
 def _drop_leaks(
     protector: RowProtector, source: GeoSource, options: ApplyOptions, progress: Progress | None
 ) -> RowProtector:
-    """Return a protector that also drops every column whose values reveal the secret in any part of the table.
+    """Return a protector that also drops the columns whose values reveal the secret (see :func:`drop_columns`).
 
     All parts are searched before anything is charged or written, because a column may reveal the secret only in the
     last rows.
@@ -331,8 +331,8 @@ def drop_columns(protector: P, search: ColumnSearch, names: Sequence[str], optio
     """Return a protector that drops the columns in which a search has found the secret.
 
     A column for another position, such as the other end of a trip, may contain the secret in some rows, for example in
-    round trips. A column whose name suggests a position is therefore dropped only if it contains the secret in at least
-    half of the rows. If it contains the secret in fewer rows, it is kept, and a warning is added.
+    round trips. A column whose name suggests a position or a place is therefore dropped only if it contains the secret
+    in at least half of the searched rows. If it contains the secret in fewer rows, it is kept, and a warning is added.
 
     Args:
         protector: The protector to modify.

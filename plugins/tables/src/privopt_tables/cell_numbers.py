@@ -60,8 +60,8 @@ class CellNumbers:
         values: (R,) The absolute values.
         errors: (R,) The place value of each number's last digit, such as 0.01 for 2.25.
         cells: (R,) The index of the cell in which each number occurs, ascending.
-        ranks: (R,) The index of each number within its cell, or -1 if the same digits have also been read in another
-            way.
+        ranks: (R,) The index of each number within its cell. It is -1 for an alternative reading, such as an angle, of
+            digits that are also read as plain numbers.
         counts: (R,) How many numbers of the same kind each number's cell contains.
     """
 

@@ -1,9 +1,11 @@
 """Charge rows to their subjects before anything secret is read.
 
 Charges and refusals are visible, so they must not depend on secrets. Which rows are charged depends only on the
-subjects, and a row without a usable position is charged like any other (ADR 15). There is one exception. If reports are
-stored and repeated ("sticky"), only the first visit to a place is charged, so the charges reveal when a subject returns
-to a place. Rows without a position count as visits to one additional place.
+subjects and, if the ledger has a calendar limit, on the times. A row without a usable position is charged like any
+other (ADR 15). There are two exceptions. If reports are stored and repeated ("sticky"), only the first visit to a place
+is charged, so the charges reveal when a subject returns to a place. Rows without a position count as visits to one
+additional place. A row with a sentence is charged for its known words, so the sentence is read before the charge,
+which reveals the number of these words.
 """
 
 from __future__ import annotations
@@ -354,7 +356,7 @@ class RowCharger:
         draw: Callable[[Ints], RowOutputs],
         find_places: Callable[[Ints], RowPlaces],
     ) -> RowOutputs:
-        """Repeat the report stored for each row's place. A first visit to a place is charged, and its report is drawn.
+        """Repeat the report stored for each row's place, and draw one for each first visit whose charge is granted.
 
         Args:
             stored_reports: The file of stored reports.
