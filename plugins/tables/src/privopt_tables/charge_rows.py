@@ -2,10 +2,10 @@
 
 Charges and refusals are visible, so they must not depend on secrets. Which rows are charged depends only on the
 subjects and, if the ledger has a calendar limit, on the times. A row without a usable position is charged like any
-other (ADR 15). There are two exceptions. If reports are stored and repeated ("sticky"), only the first visit to a place
-is charged, so the charges reveal when a subject returns to a place. Rows without a position count as visits to one
-additional place. A row with a sentence is charged for its known words, so the sentence is read before the charge,
-which reveals the number of these words.
+other (ADR 15). There are exceptions. If reports are stored and repeated ("sticky"), only the first visit to a place is
+charged, so the charges reveal when a subject returns to a place. Rows without a position count as visits to one
+additional place. A row with a sentence is charged for its known words, so the sentence is read before the charge, which
+reveals the number of these words. Rows of a trace are charged by segments (:mod:`.trace_rows`).
 """
 
 from __future__ import annotations
