@@ -151,8 +151,8 @@ class LeakyColumns:
     Attributes:
         positions: Structure fields whose names indicate coordinates, as ``column.field``.
         places: Structure fields whose names indicate places, as ``column.field``.
-        _copies: A mapping from each column that so far equals a secret column in every row to up to two of its distinct
-            values. None before the first part.
+        _copies: A mapping from each column that so far equals a secret column in every row to at most three of its
+            distinct values. None before the first part.
     """
 
     positions: list[str] = field(factory=list)

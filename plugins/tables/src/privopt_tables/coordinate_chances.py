@@ -66,8 +66,8 @@ class ControlValues:
             errors: (R,) The maximum errors of the numbers.
             targets: (R,) The coordinate in the row of each number.
             width: The number of units of ``values`` in one degree, or in one km of the plane.
-            single: Whether this coordinate is compared without the other one. If so, rows with an equal coordinate also
-                count as matches, unless all rows have the same coordinate.
+            single: Whether this coordinate is compared without the other one. If so, other rows with an equal
+                coordinate can count as matches too, unless all rows have the same coordinate.
 
         Returns:
             Array of shape (R,), the estimated probabilities, at most 1.

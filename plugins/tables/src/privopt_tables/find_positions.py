@@ -179,7 +179,7 @@ class ColumnSearch:
 
         Args:
             entries: The result of the other search's :meth:`to_json`. Entries for a column that is not in `names`, and
-                entries with the wrong number of stakes, are ignored.
+                entries whose number of stakes differs from that of :data:`BETS`, are ignored.
         """
         for name, form, logs, matches, searched in entries:
             if name in self.names and len(logs) == len(BETS):
@@ -216,7 +216,7 @@ class _SecretPart:
         corners: (2, 2) The smallest absolute values of the two coordinates in the first row, and the largest in the
             second.
         texts: The texts of the rows, with one entry for each kind of text.
-        _controls: A cache of the coordinates of all rows, keyed by form and axis (see :meth:`_control`).
+        _controls: A cache of coordinates in a sample of the rows, keyed by form and axis (see :meth:`_control`).
     """
 
     secret: RowSecrets
@@ -263,7 +263,8 @@ class _SecretPart:
     def _search_numbers(self, numbers: CellNumbers, form: NumberForm) -> Iterator[tuple[str, Evidence]]:
         """Yield the evidence that a column's numbers represent both coordinates, or only one, in the given form.
 
-        Each item is a pair: a word that names the compared coordinates, and the evidence.
+        Each item is a pair: a word that names the compared numbers (all or only the fine ones) and coordinates, and the
+        evidence.
 
         Args:
             numbers: The numbers in the cells of a column.

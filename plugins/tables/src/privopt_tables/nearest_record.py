@@ -69,7 +69,8 @@ MALFORMED: Final = (_IMPOSSIBLE, _COMMA)
 class Strays:
     """A count of "stray" positions, which are farther from every record than any two records are from each other.
 
-    Such positions are probably errors.
+    Such positions are probably errors. If the guarantee covers every point in a region, the distance of a position from
+    the region is used instead of that from its nearest record.
 
     Attributes:
         reach: The diagonal of the records' bounding box in km, but at least 1. It reveals nothing beyond the records.
@@ -132,10 +133,12 @@ class Snap:
             raise UsageError(f"max-snap must be a finite number of km above 0, got {self.max_distance}")
 
     def check(self, secret: Secret) -> None:
-        """Check that the secret is of the same kind as the records: ids or positions.
+        """Check that the secret fits the records.
+
+        Ids always fit. Positions must be in degrees or on a plane, as the records or the region require.
 
         Raises:
-            UsageError: The kinds differ, or a maximum distance is given for ids.
+            UsageError: The positions are of another kind, or a maximum distance is given for ids.
         """
         kinds = {"none" if self.places is None else self.places.kind}
         if self.region is not None:
@@ -170,16 +173,17 @@ class Snap:
             frame: Rows of the table.
             secret: The columns of the secret.
             fixed: Whether to find records without randomness. If there is a region, the vertex with the largest
-                barycentric coordinate is returned, or the first one if there are several, so each vertex has a fixed
-                cell.
+                barycentric coordinate is returned, or the one with the lowest index if there are several, so each
+                vertex has a fixed cell.
             strays: The count to which positions that get a record are added. None means that nothing is counted.
             streams: The random bytes with which vertices are drawn, one stream per row. By default, :attr:`source` is
                 used.
 
         Returns:
-            Two arrays of shape (B,). The first contains the matrix row for each row, or 0 for a row without a record.
-            If ``fixed`` is set and there is a region, it contains indices of vertices instead. The second contains, for
-            each row without a record, the reason as an index into :data:`REASONS`, and -1 for all other rows.
+            Two arrays of shape (B,). The first contains the index of each row's matrix row or, if ``fixed`` is set and
+            there is a region, of its vertex. For a row without a record, this index has no meaning. The second
+            contains, for each row without a record, the reason as an index into :data:`REASONS`, and -1 for all other
+            rows.
 
         Raises:
             InputError: The columns cannot be read.
@@ -229,10 +233,10 @@ class Snap:
 
         A report that is stored for one of these cells may be repeated at the position.
 
-        Cells are fixed and public. Each cell has a record or vertex as its centre, and consists of the points that are
-        nearer to it than to any other. A cell is near a position if its centre is within the radius. The distance is
-        never measured from a position that was reported before, because renewed reports at three known places would
-        reveal that position.
+        Cells are fixed and public. Each cell has a record or vertex as its centre, and consists of the points for which
+        :meth:`rows` finds this centre if ``fixed`` is set. A cell is near a position if its centre is within the
+        radius. The distance is never measured from a position that was reported before, because renewed reports at
+        three known places would reveal that position.
 
         Args:
             radius_km: The maximum distance in km between a position and the centre of a cell near it.
@@ -243,8 +247,8 @@ class Snap:
             Rows whose reason is not -1 get no report, and have no cells.
 
         Raises:
-            UsageError: The radius is not a number above 0, or is so small that some point of a cell is farther than
-                this from the centre.
+            UsageError: The radius is not a finite number above 0, or is less than half the diagonal of a typical cell,
+                a square as wide as the median distance between nearest centres.
         """
         from scipy.spatial import cKDTree
 

@@ -155,7 +155,8 @@ def check_options(positions: Sequence[tuple[str | None, Secret]], options: Apply
     Raises:
         UsageError: The seed is negative, the prefix is empty, a column is given twice, or options cannot be combined. A
             seed cannot be combined with a ledger. A batch requires a ledger and reports that do not depend on earlier
-            ones. Named positions cannot be combined with a prefix, stored reports or traces.
+            ones. Named positions cannot be combined with a prefix, and several positions cannot be combined with stored
+            reports or traces.
     """
     if options.prefix is not None and not options.prefix.strip():
         raise UsageError("prefix must be what the names of the added columns begin with, got nothing")

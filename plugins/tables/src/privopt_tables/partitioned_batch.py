@@ -127,8 +127,10 @@ class PartitionedBatch:
 
         Returns:
             The object that draws reports in the second pass, for the tallied rows only. If a subject's remaining budget
-            is too small, reports are drawn only for its first rows in the order of their ids. Columns that contain the
-            secret are dropped unless they are listed in :attr:`keep`. A :class:`PrivoptWarning` names each of them.
+            is too small, reports are drawn only for its first rows in the order of their ids. Each column that contains
+            the secret is named in a :class:`PrivoptWarning`. It is dropped unless it is the column of row ids, is
+            listed in :attr:`keep`, or is named like another position and contains the secret in fewer than half of the
+            rows.
 
         Raises:
             UsageError: The tallies are not results of the first pass, a subject has rows in more than one partition, or

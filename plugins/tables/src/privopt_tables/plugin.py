@@ -68,9 +68,10 @@ def privopt_names() -> Sequence[NameSpec]:
 
 @hookimpl
 def privopt_handle(release: object) -> type | None:
-    """Return the class of the Python handle that protects tables with a release, or None if the release cannot be used.
+    """Return the class of the Python handle that protects tables with a release, or None if there is none.
 
-    A matrix can be used, and so can any release that overrides ``sample``, the method that draws reports for ids.
+    There is a handle for a matrix, and one for any other release that overrides ``sample``, the method that draws
+    reports for ids.
     """
     from privopt.interfaces import Release
     from privopt_metric_dp.matrix.release import MatrixRelease

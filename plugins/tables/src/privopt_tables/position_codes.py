@@ -179,10 +179,11 @@ def _read_polyline(text: str) -> Iterator[Reading]:
 
 
 def _read_binary(text: str) -> Iterator[Reading]:
-    """Yield the absolute value of the double at each byte offset in a string of hexadecimal digits.
+    """Yield the absolute values of the doubles at each byte offset, in either byte order, in hexadecimal digits.
 
-    Well-known binary (WKB), a format for geometries, stores coordinates as doubles. It is not known which coordinate a
-    double represents, so each number is yielded as both.
+    Numbers that are too small or too large for coordinates are left out. Well-known binary (WKB), a format for
+    geometries, stores coordinates as doubles. It is not known which coordinate a double represents, so each number is
+    yielded as both.
     """
     for code in re.findall(r"(?:[0-9a-fA-F]{2}){16,4000}", text):
         raw = bytes.fromhex(code)

@@ -1,8 +1,8 @@
 """Check that the charges for traces cover what the reports reveal, and that draws follow the stated distribution.
 
 The kit computes the distribution from the numbers in the release, independently of the code under test
-(:mod:`privopt_tables.kit.trace_law`). All positions in the checked traces are records or vertices, never arbitrary
-points of a region.
+(:mod:`privopt_tables.kit.trace_law`). All positions in the checked traces are records. A problem with a region is
+passed over, because its traces could go through any point of the region.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The exact distribution of reports along short traces, with sums over the noise in closed form.
+"""The distribution of reports along short traces, with sums over the noise in closed form.
 
 The conformance kit computes the probability of every sequence of reports from the numbers in a release. It does not use
 the code that draws reports, so a fault in that code shows up as a difference.
@@ -35,8 +35,8 @@ class Law:
 
     Attributes:
         fresh: (P, K) The probability of each output in a fresh report (one that is not a repetition) from each place.
-        steps: (P, K) The distance from each place to each output, in steps. A step is the unit in which
-            repetition tests measure distances.
+        steps: (P, K) The distance from each place to each output, in steps. A step is the unit in which repetition
+            tests measure distances.
         prediction: The parameters of the tests: the level, which is the distance up to which a report would be repeated
             without noise, and the rates of the noise.
     """
@@ -174,9 +174,9 @@ def max_log_ratio(terms: Terms, reports: Reports, distances: Floats) -> Fraction
     """Return the maximum log ratio permitted by the guarantee between a sequence's probabilities along two traces.
 
     The first report contributes its epsilon times the distance at the first row. Each segment contributes its epsilon
-    times the largest distance at any of its rows. The epsilon of a complete segment is the sum of the epsilons of a
-    report, the threshold and two tests. For a segment that has not ended, it is the epsilon of the threshold alone. The
-    cost of a segment is derived from these parts; the total cost stated in ``terms`` is not used.
+    times the largest distance at the rows that repeat or renew its report. The epsilon of a complete segment is the sum
+    of the epsilons of a report, the threshold and two tests. For a segment that has not ended, it is the epsilon of the
+    threshold alone. The cost of a segment is derived from these parts; the cost stated in ``terms`` is not used.
 
     Args:
         terms: The epsilons of the parts: the report, the threshold and a test.
