@@ -89,7 +89,7 @@ def weigh_rows(near: Bools, matched: Bools, chances: Floats, scale: float) -> Ev
 
 
 def conclusive_evidence(matches: int, searched: int) -> Evidence:
-    """Return conclusive evidence, for cells whose pattern alone proves that they contain positions.
+    """Return conclusive evidence, for cells whose pattern alone shows that they contain positions.
 
     ``matches`` is the number of cells with this pattern, and ``searched`` the number of cells that were searched.
     """

@@ -2,7 +2,7 @@
 
 :class:`ReleasedRows` is the handle of any release that can draw a report for a row. :class:`ReleasedMatrix` is the
 handle of an obfuscation matrix. Both use :mod:`.apply`, as the command ``apply`` does. For DuckDB, Polars, Spark and
-Dask, they use :mod:`.row_reports` and :mod:`.partitions`.
+Dask, the second uses :mod:`.row_reports` and :mod:`.partitions`.
 """
 
 from __future__ import annotations
@@ -332,8 +332,9 @@ class ReleasedMatrix(ReleasedRows):
             max_snap: The maximum distance in km of a position from its nearest record. Positions that are farther away
                 get no report. None means no limit.
             keep: The columns to keep even if they reveal the secret. The first pass searches all columns for the row's
-                position or record. ``charge`` warns of each column that contains it. The second pass drops such columns
-                unless they are listed here.
+                position or record. ``charge`` warns of each column that contains it. The second pass drops such a
+                column unless it is listed here, is the column ``row``, or is named like another position and contains
+                the secret in fewer than half of the rows.
 
         Raises:
             UsageError: The release reports traces, the batch has ended or runs in another process, or the ledger has a

@@ -178,7 +178,7 @@ def _compare_traces(
 ) -> None:
     """Check, for pairs of traces, that the charges for each sequence of reports cover what the sequence reveals.
 
-    The charges must be at least the absolute log ratio of the sequence's probabilities along the two traces.
+    The absolute log ratio of the sequence's probabilities along the two traces must be at most :func:`max_log_ratio`.
 
     Args:
         trial: The trial, which collects failures.

@@ -78,7 +78,8 @@ class PositionProtector(RowProtector):
         ways: The path lengths from any point to the outputs, for traces. None if there are no traces, or if positions
             are replaced by their records.
         strays: A count of the positions that are far from every record.
-        unit_searches: For each position, a search for other units that the table's numbers may have.
+        unit_searches: For each position of two columns, a search for other units that the table's numbers may have.
+            Empty if the records have no coordinates.
         look_alike_counts: For each column, the number of rows so far whose id resembles a record's id without being
             equal to it.
     """
@@ -260,7 +261,7 @@ class PositionProtector(RowProtector):
         """Return the secrets for which other columns are searched: positions, and the ids and names of records.
 
         Positions are taken from all rows, but ids and names only from an evenly spaced sample of the rows. The record
-        of a position is the nearest one.
+        of a position is that of :meth:`_record_ids`.
         """
         text_rows = spread_rows(len(frame), MAX_TEXT_ROWS)
         places, secrets = self.snap.places, []
@@ -347,7 +348,7 @@ class PositionProtector(RowProtector):
     def _record_ids(self, frame: nw.DataFrame[Any], columns: Secret) -> list[str | None]:
         """Return the id of each row's record, or None for a row without one.
 
-        The record of a position is the nearest one.
+        The record of a position is the nearest one or, in a region, the vertex with the largest barycentric coordinate.
 
         Args:
             frame: The rows.

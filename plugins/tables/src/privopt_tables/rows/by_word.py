@@ -110,7 +110,7 @@ class WordProtector(RowProtector):
     """A protector that draws a report for each known word in a sentence.
 
     The charge for a row depends on its number of known words, but the protected table reveals this number in any case.
-    If unknown words are masked, it also reveals which words are known.
+    If unknown words are masked, it also reveals the pattern of known and unknown words.
 
     Attributes:
         release: The matrix, whose records are words.
@@ -259,7 +259,7 @@ class WordProtector(RowProtector):
         return reports
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
-        """Return the base class's notes, and a note on how epsilons add up over the words of a sentence."""
+        """Return the base class's notes, and a note on how the guarantee adds up over the words of a sentence."""
         if self.is_masking:
             shared = "pattern of known and unknown words"
             public = "the words' number, their order and the masks stay visible"

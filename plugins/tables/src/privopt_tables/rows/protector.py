@@ -54,7 +54,7 @@ class RowProtector(ABC):
         source: The source of random bytes.
         is_seeded: Whether the source is seeded. Seeded reports are not private.
         coins: The source of a batch's random bytes, with a separate stream for each draw. If None, ``source`` is used.
-        charger: The charger, which charges each row to its subject before the secret is read. None if nothing is
+        charger: The charger, which charges each row to its subject before its reports are drawn. None if nothing is
             charged.
         refusals: The number of rows without a report so far, keyed by reason.
         first_malformed: The index of the first row with a malformed cell, keyed by reason.
@@ -161,7 +161,7 @@ class RowProtector(ABC):
             raise InputError(faults)
 
     def add_rows(self, digest: Digest, frame: nw.DataFrame[Any], first: int) -> None:
-        """Add rows to a batch's digest, with their indices, secrets, subjects and times.
+        """Add rows to a batch's digest, with their indices, secrets, subjects and calendar periods.
 
         Args:
             digest: The digest, which is modified in place.
@@ -197,7 +197,7 @@ class RowProtector(ABC):
     def replace_secret(self, frame: nw.DataFrame[Any], columns: Iterable[pl.Series]) -> nw.DataFrame[Any]:
         """Return the rows with new columns in place of the secret's columns.
 
-        Columns to hash are replaced by their hashes, and the remaining columns are examined for copies of the secret.
+        All columns that stay are examined for copies of the secret. Columns to hash are then replaced by their hashes.
 
         Args:
             frame: Rows of the table.
@@ -290,7 +290,7 @@ class RowProtector(ABC):
 
 
 def _describe_several_positions(count: int, guarantee: Guarantee) -> tuple[str, ...]:
-    """Return a note on how epsilons add up over the positions in a row, or an empty tuple for a single position.
+    """Return a note on how the guarantee adds up over a row's positions, or an empty tuple for a single position.
 
     Args:
         count: The number of positions.
