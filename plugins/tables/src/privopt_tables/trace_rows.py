@@ -158,7 +158,7 @@ class Tracer:
         source: The source of random bytes.
         unit: The unit of distances.
         slack_mm: The number of millimetres that the guarantee adds to the distance between two different positions,
-            because tests measure distances in steps. 0 if traces consist of records only.
+            because tests measure distances in steps of a millimetre. 0 if traces consist of records only.
         charger: The charger that also charges each segment to a ledger. None means that segments are only counted in
             memory.
         forms: The formats of subjects and times.
@@ -238,8 +238,8 @@ class Tracer:
 
         Args:
             frame: The part, with B rows.
-            records: (B,) The index of each record's matrix row. If the guarantee covers every point in a region, the
-                record is a vertex that was drawn at random for the row.
+            records: (B,) For each row, the index of its record's matrix row. If the guarantee covers every point in a
+                region, the record is a vertex that was drawn at random for the row.
             reason: (B,) The reason why a row has no position, as an index into :data:`REASONS`, or -1 for a row with a
                 position.
             measure_steps: A function that takes the indices (M,) of rows and returns the distances (M, K), in steps,

@@ -79,7 +79,7 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
         return points
 
     def plot(self) -> Figure:
-        """Plot the loss (solid) and the proved bound (dashed) against epsilon, and return the matplotlib figure."""
+        """Plot the loss and the proved bound (dashed lines) against epsilon, and return the matplotlib figure."""
         from privopt_tables.studies.curve_pictures import draw_loss
 
         return draw_loss(self.points, self.unit, self.distance_unit)

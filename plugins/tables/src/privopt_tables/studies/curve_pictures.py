@@ -41,7 +41,7 @@ def group_by_mechanism(points: Sequence[Point]) -> dict[str, list[Point]]:
 
 
 def draw_loss(points: Sequence[Point], unit: str, distance_unit: str) -> Figure:
-    """Plot the loss (solid) and the proved bound (dashed) against epsilon on logarithmic axes.
+    """Plot the loss (lines with markers) and the proved bound (dashed lines) against epsilon on logarithmic axes.
 
     Args:
         points: The points, ordered by mechanism and then by epsilon.
@@ -116,7 +116,7 @@ def _shorten_name(name: str) -> str:
 
 
 def _positive_points(points: Sequence[Point], name: str) -> tuple[list[float], list[float]]:
-    """Return the epsilons and values of the points with values above 0, which a logarithmic axis can show.
+    """Return the epsilons and values of the points with a value. Values of 0, which have no logarithm, are omitted.
 
     Args:
         points: The points.

@@ -1,8 +1,8 @@
 """Recognise the columns of a table for ``privopt init``: ids, coordinates, and columns that identify people.
 
-For privacy, it matters whether the rows are public places or belong to people or trips. The positions of places are
-published in the problem file. For a table of people, or a table without ids of places, the problem file describes a
-grid instead.
+For privacy, it matters whether the rows are public places or belong to people or trips. For a table of places, the
+problem file refers to the table, and ``solve`` publishes their positions. For a table of people, or a table without ids
+of places, the problem file describes a grid instead.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class RecognisedTable:
 
 @frozen(kw_only=True)
 class ColumnChoice:
-    """The columns that the table's owner selected with options. A column that is None is recognised by its name.
+    """The columns that the table's owner selected with options. A column that is None is recognised automatically.
 
     Attributes:
         lat, lon: The columns of latitudes and longitudes.

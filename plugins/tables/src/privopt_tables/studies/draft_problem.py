@@ -93,7 +93,8 @@ class Roads:
 
     Attributes:
         table: A CSV or Parquet table with the columns from, to and km.
-        one_way: Whether the roads are directed, and the loss is the error in travel distance along them.
+        one_way: Whether the loss is the error in travel distance along the directed roads. Distances for privacy run
+            both ways in any case.
     """
 
     table: Path
@@ -423,8 +424,8 @@ def _median_spacing(data: MetricData) -> float:
 def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[float, str]:
     """Return a radius within which nearly all places have enough addresses, and a sentence that explains it.
 
-    A person is hidden among the people who live nearby, whatever the number of places. The number of addresses is used
-    as an estimate of the number of people.
+    A person is hidden among the people who live nearby, whatever the number of places. Addresses represent these
+    people.
 
     Args:
         data: The places and their distances.

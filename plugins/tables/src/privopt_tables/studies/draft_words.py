@@ -193,7 +193,7 @@ def _draft_words(
 
 
 def _describe_epsilon(distances_by_rank: dict[int, Floats], epsilon: float) -> list[str]:
-    """Return notes on the number of words among which epsilon hides each word, and on epsilons that hide it among more.
+    """Return notes on the number of others among which epsilon hides most words, and on epsilons for larger numbers.
 
     Args:
         distances_by_rank: The distances from :func:`neighbour_distances`.
