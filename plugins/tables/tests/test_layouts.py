@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from privopt.declare.schema import File
 from privopt.errors import InputError
 from privopt_metric_dp.problem.read_points import Columns, read_points
+from privopt_tables.foreign_tables import find_position_column
 from privopt_tables.position_texts import read_position
 from privopt_tables.studies.draft_columns import ColumnChoice, convert_table
 
@@ -218,3 +219,10 @@ def test_reads_a_position_in_each_form(lat, lon, form):
 def test_ignores_text_outside_degrees(text):
     position = read_position(text)
     assert position is None or text.strip() == "[]" or (abs(position[0]) <= 90 and -180 <= position[1] <= 360)
+
+
+@pytest.mark.parametrize(("count", "is_found"), [(10, True), (30, True), (9, False)])
+def test_nine_positions_in_ten_make_a_column_of_positions(count, is_found):
+    # One cell in ten, or one in nine, is no position.
+    cells = ["52.1, 4.3"] * (count - max(1, count // 10)) + ["unknown place"] * max(1, count // 10)
+    assert find_position_column(pl.DataFrame({"where": cells})) == ("where" if is_found else None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
@@ -28,7 +29,7 @@ __all__ = ["FOREIGN_ENDINGS", "find_position_column", "read_foreign_table", "spl
 FOREIGN_ENDINGS: Final = (".geojson", ".json", ".gpx", ".txt", ".tsv")
 """File name endings of these formats."""
 
-MIN_POSITION_SHARE: Final = 0.9
+MIN_POSITION_SHARE: Final = Fraction(9, 10)
 """Minimum fraction of a column's cells that must be positions for ``init`` to treat it as a column of positions."""
 
 _TIMELINE_COLUMNS: Final = ("kind", "time", "lat", "lon")
@@ -222,7 +223,8 @@ def find_position_column(frame: pl.DataFrame) -> str | None:
             texts = texts_of(nw.from_native(frame[name].head(1_000), series_only=True))
             filled_cells = texts.drop_nulls()
             # The second result of read_positions is 1 for a cell that is not a position.
-            if len(filled_cells) and float(read_positions(filled_cells)[1].mean()) <= 1.0 - MIN_POSITION_SHARE:
+            position_count = len(filled_cells) - int(read_positions(filled_cells)[1].sum())
+            if len(filled_cells) and position_count >= MIN_POSITION_SHARE * len(filled_cells):
                 return str(name)
     return None
 
