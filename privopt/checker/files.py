@@ -239,6 +239,9 @@ class Problem:
         """
         text = io.StringIO(self.read(file).decode("utf-8-sig"), newline="\n")
         header, *rows = [list(map(_strip_blanks, line)) for line in csv.reader(text, strict=True)]
+        # Spreadsheets export rows below the table's last one that have separators alone.
+        while rows and not any(rows[-1]):
+            rows.pop()
         is_table = rows and header and {*map(len, rows)} == {len(header)}
         need(is_table, f"problem/{file}: expected at least one row, and rows as long as the header", 2)
         names = [n if header.count(n) == 1 else (n, k) for k, n in enumerate(header)]

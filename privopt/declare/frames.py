@@ -216,7 +216,13 @@ def _read_cells(text: bytes) -> DataFrame:
     import polars as pl
 
     frame = pl.read_csv(text, infer_schema=False)
-    return frame.select(pl.all().fill_null("")) if any(column.null_count() for column in frame) else frame
+    if any(column.null_count() for column in frame):
+        frame = frame.select(pl.all().fill_null(""))
+    if not frame.height or any(cell.strip() for cell in frame.row(-1)):
+        return frame
+    # Below a table's last row, spreadsheets export rows that consist of separators alone.
+    filled_rows = frame.select(pl.any_horizontal(pl.all().str.strip_chars() != "")).to_series().arg_true()
+    return frame.head(filled_rows[-1] + 1 if len(filled_rows) else 0)
 
 
 _cached_cells = lru_cache(maxsize=32)(_read_cells)

@@ -249,6 +249,7 @@ def test_numbers_of_any_type_hold(tmp_path, kind):
 LEGAL = {
     "ids of two columns": ('points = "a.csv"\ncolumns = { id = ["u", "v"] }', "u,v,x,y\na,b,0,0\na,c,1,0\nd,b,0,1\n"),
     "an id of another name": ('points = "a.csv"\ncolumns = { id = "u" }', "u,x,y\na,0,0\nb,1,0\nc,0,1\n"),
+    "rows of separators alone below the table": ('points = "a.csv"', 'id,x,y\na,0,0\nb,1,0\nc,0,1\n,,\n"", ,\n'),
     "a column twice that nobody asks for": ('points = "a.csv"', "id,n,x,y,n\na,1,0,0,2\nb,1,1,0,2\nc,1,0,1,2\n"),
 }
 

@@ -5,9 +5,11 @@ import json
 import polars as pl
 import pytest
 from helpers.charging import run_command
+from helpers.mentions import assert_mentions
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privopt.declare.frames import table_of
 from privopt.declare.schema import File
 from privopt.errors import InputError
 from privopt_metric_dp.problem.read_points import Columns, read_points
@@ -226,3 +228,25 @@ def test_nine_positions_in_ten_make_a_column_of_positions(count, is_found):
     # One cell in ten, or one in nine, is no position.
     cells = ["52.1, 4.3"] * (count - max(1, count // 10)) + ["unknown place"] * max(1, count // 10)
     assert find_position_column(pl.DataFrame({"where": cells})) == ("where" if is_found else None)
+
+
+def test_init_refuses_metres_of_utm_as_kilometres(tmp_path):
+    path = tmp_path / "stops.csv"
+    path.write_text("id,x,y\n" + "".join(f"s{n},{594_000 + 250 * n}.5,{5_763_000 + 130 * n}\n" for n in range(12)))
+    exit_code, _, stderr = run_command(
+        "init", "optimal-lp", "--points", path, "--out", tmp_path / "p.toml", "--within", "1"
+    )
+    assert exit_code == 2
+    assert_mentions(stderr, "stops.csv: column x", "column y", "divide metres by 1,000")
+    assert "594" not in stderr
+    assert not (tmp_path / "p.toml").exists()
+
+
+@given(blank_rows=st.integers(1, 40), separators=st.sampled_from([",,", " , ,", '"",,']), at_end=st.booleans())
+def test_blank_rows_below_a_table_are_no_rows(blank_rows, separators, at_end):
+    rows = csv_of("id,lat,lon", lambda n, lat, lon: f"s{n},{lat},{lon}")
+    text = rows + (separators + "\n") * blank_rows
+    contents = (text if at_end else text + "s99,45.0,7.3\n").encode()
+    assert table_of(File(name="stops.csv", path=None, kept=contents)).height == len(PLACES) + (
+        0 if at_end else blank_rows + 1
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,6 +64,8 @@ OF_PLACES: Final = ("node", "node_id", "osmid", "geoid", "fips", "stop_id", "zon
 IDS: Final = ("id", *OF_PLACES, "code")
 NAMES: Final = ("name", "county", "ctyname")
 """Lower-case names of columns that contain ids (IDS) or names that can serve as ids (NAMES), the likeliest first."""
+
+EARTH_CIRCUMFERENCE_KM: Final = 40_075
 
 MAX_PLACES: Final = 5_000
 """The number of rows above which a table of latitudes and longitudes is assumed to contain positions of people."""
@@ -211,6 +214,7 @@ def recognize_table(
         columns["geometry"] = geometry
     elif plane_columns is not None:
         x, y = plane_columns
+        _check_kilometres(frame, plane_columns, points.name)
         notes = [f"columns {x} and {y} are taken for km on a plane (degrees: columns lat and lon)"]
         # The values do not show whether they are degrees or km, so the note says how to name columns that contain
         # degrees.
@@ -281,6 +285,27 @@ def recognize_table(
     grid, grid_note = lay_grid(frame, columns, points.name)
     skipped = describe_skipped_cells(frame, [str(columns[name]) for name in ("lat", "lon")], points.name)
     return RecognisedTable(records={"grid": grid}, kind=kind, notes=[*notes, grid_note], owner_notes=skipped)
+
+
+def _check_kilometres(frame: pl.DataFrame, columns: tuple[str, str], file: str) -> None:
+    """Raise an error if planar coordinates are too large to be kilometres on Earth, as metres of UTM are.
+
+    Args:
+        frame: The table, whose cells may be strings or numbers.
+        columns: The names of the columns of x and y.
+        file: The name of the table, for the error message, which quotes no coordinate.
+
+    Raises:
+        InputError: A coordinate is larger than the circumference of Earth.
+    """
+    faults = []
+    for column in columns:
+        largest = frame[column].cast(pl.Float64, strict=False).abs().max()
+        if isinstance(largest, float) and math.isfinite(largest) and largest > EARTH_CIRCUMFERENCE_KM:
+            expectation = f"km, which are at most {EARTH_CIRCUMFERENCE_KM:,} on Earth: divide metres by 1,000"
+            faults.append(Fault(file, f"column {column}", "larger numbers", expectation))
+    if faults:
+        raise InputError(faults)
 
 
 def _read_table(points: Path) -> tuple[pl.DataFrame, str | None, list[str]]:
