@@ -79,7 +79,7 @@ _PLURAL_ENDINGS: Final = (
     (r"([^aeiou])y", r"\1ies"),  # facility, entry
     ("(s|x|ch|sh)", r"\1es"),  # class, box, batch
 )
-"""Patterns for the endings of nouns whose plural needs more than an s, with replacements. The first match counts."""
+"""Regular expressions for nouns whose plural needs more than an s, with replacements. The first match is used."""
 
 NO_SUCH_FILE: Final = "no such file"
 """The value of ``Fault.actual`` for a missing file."""
@@ -107,7 +107,7 @@ class Fault:
     is_description: bool = field(default=False, kw_only=True)
 
     def __str__(self) -> str:
-        """Return the fault as one line for a terminal, with long strings truncated."""
+        """Return the fault as a single line for a terminal, with long strings truncated."""
         place = f"{self.file}: {self.where}" if self.where else self.file
         if self.actual == NO_SUCH_FILE and not self.where:
             return _line(f"{cut(place)}: file not found; expected {cut(self.expectation)}")
@@ -115,7 +115,7 @@ class Fault:
 
 
 def conceal(faults: Iterable[Fault]) -> list[Fault]:
-    """Return faults in a secret file without the values that they quote, because messages may end up in logs.
+    """Remove the values quoted in the faults of a secret file, because messages may end up in logs.
 
     The owner can find each value by its row and column.
 
@@ -128,18 +128,18 @@ def conceal(faults: Iterable[Fault]) -> list[Fault]:
 
 
 _MAX_SHOWN_CHARACTERS = 300
-"""The largest number of characters of a single string that a message shows."""
+"""The largest number of characters of a single string to show in a message."""
 _MAX_LISTED_NAMES = 20
-"""The largest number of names that a message lists if none is similar to the unknown one; the rest are counted."""
+"""The largest number of names to list in a message if none is similar to the unknown name. The rest are counted."""
 
 
 def cut(text: str) -> str:
-    """Truncate text to at most 300 characters, for a message."""
+    """Truncate text to at most 300 characters, for use in a message."""
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[: _MAX_SHOWN_CHARACTERS - 3]}..."
 
 
 def number_of(count: int, thing: str) -> str:
-    """Return a count followed by a noun, which is in the plural unless the count is 1. Only its last word changes.
+    """Return a count followed by a noun, in the plural unless the count is 1. Only the noun's last word changes.
 
     >>> number_of(1, "report"), number_of(1_200, "report"), number_of(0, "open facility"), number_of(3, "vertex")
     ('1 report', '1,200 reports', '0 open facilities', '3 vertices')
@@ -148,7 +148,7 @@ def number_of(count: int, thing: str) -> str:
 
 
 def _plural_of(noun: str) -> str:
-    """Return the plural of an English noun, by rules that cover the nouns in privopt's own messages."""
+    """Return the plural of an English noun, using rules that cover the nouns in privopt's own messages."""
     for ending, plural_ending in _PLURAL_ENDINGS:
         if re.search(f"{ending}$", noun):
             return re.sub(f"{ending}$", plural_ending, noun)
@@ -156,7 +156,7 @@ def _plural_of(noun: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Return text as one line for a terminal: white space is collapsed, and unprintable characters are escaped."""
+    """Return text as a single line for a terminal, with white space collapsed and unprintable characters escaped."""
     return printable(" ".join(text.split()))
 
 
@@ -198,7 +198,7 @@ def reason_of(error: BaseException) -> str:
 
 
 class InputError(PrivoptError):
-    """Invalid input. The message has one line for every fault.
+    """Invalid input. The message has one line for each fault.
 
     Attributes:
         faults: The faults, in the order of the message's lines.
@@ -207,17 +207,17 @@ class InputError(PrivoptError):
     exit_code = 2
 
     def __init__(self, faults: Iterable[Fault]) -> None:
-        """Create the error from its faults, each of which becomes a line of the message."""
+        """Create the error from faults, each of which becomes a line of the message."""
         self.faults = tuple(faults)
         super().__init__("\n".join(map(str, self.faults)))
 
     def __reduce__(self) -> tuple[type[InputError], tuple[tuple[Fault, ...]]]:
-        # By default pickle would call the class with the message instead of the faults.
+        # By default, pickle would call the class with the message instead of the faults.
         return InputError, (self.faults,)
 
 
 MOST_FAULTS: Final = 20
-"""The largest number of faults in a file that are listed; the rest are counted."""
+"""The largest number of faults in a file to list. The rest are counted."""
 
 
 class Faults:
@@ -258,14 +258,17 @@ class Faults:
             file: The name of the file.
             column: The name of the column.
             rows: The indices of the faulty rows.
-            actual_of: A function that returns the value of a row. It is called only for listed rows.
+            actual_of: A function that returns a row's value. It is called only for rows that are listed.
             expectation: The expected value, in words.
         """
         faults = (Fault(file, f"row {row + 2}, column {column}", str(actual_of(row)), expectation) for row in rows)
         self.extend(faults, len(rows))
 
     def extend(self, faults: Iterable[Fault], count: int | None = None) -> None:
-        """Add faults. If their number is given as ``count``, only faults to be listed are taken from the iterable."""
+        """Add faults.
+
+        If their number is given as ``count``, the iterable is consumed only as far as its faults will be listed.
+        """
         if count is None:
             faults = list(faults)
             count = len(faults)
@@ -274,12 +277,12 @@ class Faults:
 
     @property
     def listed(self) -> list[Fault]:
-        """The first :data:`MOST_FAULTS` faults and, if there are more, a fault that states the number of the others."""
+        """The first :data:`MOST_FAULTS` faults. If there are more, one further fault says how many."""
         unlisted_count = self.count - len(self._first)
         if not unlisted_count:
             return list(self._first)
         actual = f"{unlisted_count} more fault{'s' * (unlisted_count > 1)} of these kinds"
-        # A description, so that conceal() leaves the count readable even if the file is secret.
+        # Marked as a description, so that conceal() keeps the count even if the file is secret.
         return [*self._first, Fault(self._first[0].file, "", actual, "no faults", is_description=True)]
 
     def check(self) -> None:
@@ -294,7 +297,7 @@ class Faults:
 
 @contextmanager
 def faults_in(file: str) -> Iterator[None]:
-    """Replace the file name ``"problem"`` with ``file`` in the faults of InputErrors raised in a ``with`` block.
+    """Replace the file name ``"problem"`` with ``file`` in the faults of any InputError raised in a ``with`` block.
 
     Code that checks a problem does not know the name of the problem's file, and uses ``"problem"`` instead.
     """
@@ -308,13 +311,13 @@ def faults_in(file: str) -> Iterator[None]:
 
 
 class UsageError(PrivoptError):
-    """A command or call whose arguments are invalid or contradict each other."""
+    """The arguments of a command or call are invalid or contradict each other."""
 
     exit_code = 2
 
 
 def check_number(name: str, value: object, expectation: str, *, minimum: float = -inf, whole: bool = False) -> None:
-    """Raise a UsageError unless an argument is a finite number of at least ``minimum``.
+    """Raise a UsageError unless an argument is a finite number that is at least ``minimum``.
 
     >>> check_number("gap", "1e-6", "a number")
     Traceback (most recent call last):
@@ -330,7 +333,7 @@ def check_number(name: str, value: object, expectation: str, *, minimum: float =
     Raises:
         UsageError: The value does not meet the requirement.
     """
-    # True and False are integers in Python, but no user means a number by them.
+    # True and False are integers in Python, but users do not mean numbers by them.
     is_number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
     try:
         # NaN is invalid too, because it fails both comparisons.
@@ -342,7 +345,7 @@ def check_number(name: str, value: object, expectation: str, *, minimum: float =
 
 
 class BudgetSpentError(UsageError):
-    """A ledger's limit does not allow a report. Nothing was charged, so nothing may be drawn."""
+    """A report would exceed a ledger's limit. Nothing was charged, so nothing may be drawn."""
 
 
 class UnknownNameError(UsageError):
@@ -366,10 +369,10 @@ class UnknownNameError(UsageError):
         self.name = name
         self.known = known = sorted(known)
         self.is_secret = is_secret
-        # Names similar to a secret would reveal nearly as much as the secret itself.
+        # Names similar to a secret would reveal almost as much as the secret itself.
         similar = [] if is_secret else [cut(match) for match in get_close_matches(name, known, n=3, cutoff=0.5)]
         listed_names = [cut(known_name) for known_name in known[:_MAX_LISTED_NAMES]]
-        # Names may be as long as an input makes them, and a message is a line that a terminal can show.
+        # Names come from input files and may be very long, but a message should be short enough for a terminal.
         while len(listed_names) > 1 and sum(map(len, listed_names)) > 2 * _MAX_SHOWN_CHARACTERS:
             listed_names.pop()
         omitted = len(known) - len(listed_names)
@@ -379,12 +382,12 @@ class UnknownNameError(UsageError):
         super().__init__(f"no {kind} is called {'as the input says' if is_secret else cut(repr(name))}; {hint}")
 
     def __reduce__(self) -> tuple[Callable[..., UnknownNameError], tuple[str, str, list[str]]]:
-        # By default pickle would call the class with the message alone.
+        # By default, pickle would call the class with only the message.
         return partial(UnknownNameError, is_secret=self.is_secret), (self.kind, self.name, self.known)
 
 
 class RegistryError(PrivoptError):
-    """Plugins clash or are registered incorrectly. The message names those involved."""
+    """Plugins clash or are registered incorrectly. The message names the plugins involved."""
 
     exit_code = 2
 

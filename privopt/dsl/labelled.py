@@ -1,4 +1,4 @@
-"""Match labelled numbers (from dicts, pandas or polars) to index sets, by label and never by position."""
+"""Match labelled numbers (from dicts, pandas or polars) to index sets by their labels, never by their position."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from privopt.dsl.sets import IndexSet
 from privopt.errors import ModelError, number_of
 
 MASKED_ADVICE = "a masked array (numpy.ma) may lack numbers; give one without a mask, as a.filled(0)"
-"""The end of error messages about masked arrays."""
+"""Advice at the end of error messages about masked arrays."""
 
 
 def as_doubles(values: Any) -> Floats:
-    """Return numbers as an array of doubles.
+    """Convert numbers to an array of doubles.
+
+    NumPy's own conversion would silently drop imaginary parts and masks, and would parse strings.
 
     Raises:
-        TypeError, ValueError: The values are not real numbers, or they are a masked array. NumPy's own conversion would
-            silently drop imaginary parts and masks.
+        TypeError, ValueError: The values are not real numbers, or they are a masked array.
     """
     if isinstance(values, np.ma.MaskedArray):
         raise TypeError("a masked array")
@@ -36,7 +37,7 @@ def as_doubles(values: Any) -> Floats:
 
 
 def as_double_matrix(matrix: Any) -> Any:
-    """Return a vector or matrix as an array of doubles, or as CSR of doubles if it is a SciPy sparse matrix or array.
+    """Convert a vector or matrix to an array of doubles, or to a CSR matrix of doubles if it is a SciPy sparse object.
 
     Raises:
         TypeError, ValueError: As for :func:`as_doubles`.
@@ -44,30 +45,32 @@ def as_double_matrix(matrix: Any) -> Any:
     if not sparse.issparse(matrix):
         return as_doubles(matrix)
     rows = matrix.tocsr()
-    as_doubles(rows.data)  # refuses complex numbers, whose imaginary parts astype would drop
+    as_doubles(rows.data)  # rejects complex numbers, because astype would drop their imaginary parts
     return rows.astype(np.float64)
 
 
 def refuse_masked(values: Any, name: str) -> None:
-    """Raise a ModelError, prefixed with ``name``, if ``values`` is a masked array, because numbers may be missing."""
+    """Raise a ModelError, prefixed with ``name``, if ``values`` is a masked array, which may lack some numbers."""
     if isinstance(values, np.ma.MaskedArray):
         raise ModelError(f"{name}: {MASKED_ADVICE}")
 
 
 def match_labels(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> Any:
-    """Convert labelled numbers to an array in the order of the index sets. Other values are returned unchanged.
+    """Arrange labelled numbers in an array, in the order of the index sets.
+
+    Values without labels are returned unchanged.
 
     Args:
         source: A dict from labels (tuples of labels, if there are several sets) to numbers; a pandas Series; a pandas
             DataFrame whose rows are labelled by the first set and whose columns are labelled by the second; or a polars
             DataFrame with a column of labels for each set, followed by a column of numbers. pandas objects with the
             default index have no labels.
-        sets: The index sets that the labels belong to; None if no sets were given.
-        name: Name of the variable or parameter, which is the prefix of error messages.
+        sets: The index sets that the labels belong to, or None if none were given.
+        name: The name of the variable or parameter, used as the prefix of error messages.
 
     Raises:
         ModelError: The numbers have labels but no sets were given, a label is not in its set, a label is missing or
-            repeated, or a label has a value that is not a number.
+            repeated, or a label's value is not a number.
     """
     refuse_masked(source, name)
     entries = _read_entries(source, sets, name)
@@ -102,7 +105,9 @@ def match_labels(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> A
 def _read_entries(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> Iterable[tuple[Any, float]] | None:
     """Return the (label, number) pairs in a source, or None if the source has no labels.
 
-    A polars table must have one column of labels for each of the ``sets``. Error messages are prefixed with ``name``.
+    Raises:
+        ModelError: A polars table does not have one column of labels for each of the ``sets`` and one of numbers. The
+            message is prefixed with ``name``.
     """
     if isinstance(source, Mapping):
         return source.items()

@@ -1,6 +1,6 @@
 """Convert sympy expressions to linear terms, and coefficients to NumPy functions.
 
-A family is checked for linearity once, from its formula, rather than row by row.
+A family's linearity is checked once, on its formula, rather than for each row.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from privopt.dsl.symbols import Access, Index, IndexSet, Param, Restriction, Tot
 from privopt.dsl.variables import Variable
 from privopt.errors import ModelError
 
-# For each index, the position (from 0) of its value in its set, for every row; all arrays have the same shape.
+# Maps each index to the positions of its values, counted from 0 in its set. There is one position for each row, so all
+# arrays have the same shape.
 Places = Mapping[Index, Ints]
 
 _DOUBLE_BITS = 53
 """The precision of Python's floats, in bits."""
 
 Expression: TypeAlias = sympy.Expr | float
-"""A part of a formula: a sympy expression or a number."""
+"""Part of a formula: a sympy expression or a number."""
 
 Side: TypeAlias = Expression | VectorExpression | Floats
-"""A side of a relation: an expression, or a vector or array with a value for each row."""
+"""One side of a relation: an expression, or a vector or array with one value for each row."""
 
 Where: TypeAlias = Ints | Iterable[object]
 """Index tuples in any of the forms that :func:`read_tuples` accepts."""
@@ -41,7 +42,7 @@ def as_expression(value: Expression) -> sympy.Expr:
     """Convert a number or expression to an expression in sympy's own classes.
 
     If the outermost operation is an instance of a subclass in :mod:`.operators`, it is converted to sympy's own class.
-    Strings are refused, because sympy would parse them as formulas.
+    Strings are rejected, because sympy would parse them as formulas.
 
     Raises:
         ModelError: The value is a string, an array, an expression written without indices (``VectorExpression``), or
@@ -81,7 +82,7 @@ def exp(exponent: Expression) -> sympy.Expr:
     number = float(expression)
     if not np.isfinite(number):
         raise ModelError(f"exp({number}): the exponent must be finite")
-    # A parameter is not evaluated; it is printed as the number.
+    # sympy cannot evaluate a parameter. This one is named after the number, so that it prints like the number.
     return with_operators(sympy.exp(Param(str(exponent), None, number)))
 
 
@@ -96,12 +97,12 @@ def sqrt(value: Expression) -> sympy.Expr:
 
 
 def _with_operators_unless_number(expression: sympy.Expr) -> sympy.Expr:
-    """Add the operators for formulas to an expression. A number such as ``sqrt(2)`` is returned unchanged."""
+    """Add this package's operators to an expression, or return it unchanged if it is a number such as ``sqrt(2)``."""
     return expression if expression.is_number else with_operators(expression)
 
 
 def _relation(kind: type[sympy.Rel], left: Side, right: Side) -> Any:
-    """Return a relation of class ``kind`` between expressions, or between vectors if a side is a vector."""
+    """Return a relation of class ``kind``, between vectors if either side is a vector, or else between expressions."""
     if is_vector(left) or is_vector(right):
         return vector_relation(kind, left, right)
     return kind(as_expression(left), as_expression(right), evaluate=False)
@@ -123,15 +124,15 @@ def Eq(left: Side, right: Side) -> Any:  # noqa: N802
 
 
 def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ...], tuple[Ints, ...]]:
-    """Read the index tuples to which a family or sum is restricted, in any form that users may write.
+    """Read the index tuples that a family or sum is restricted to, in any form that users may write.
 
     Args:
-        indices: Indices that can be restricted. Tuples of m entries restrict the first m of them.
+        indices: The indices that can be restricted. Tuples with m entries restrict the first m of them.
         where: An integer array (P, m) of positions in the sets; a sequence of tuples of labels (plain labels if m is
             1); or a pair ``(indices, tuples)`` that names the restricted indices.
 
     Returns:
-        The restricted indices, and for each of them the positions of its values, shape (P,).
+        The restricted indices, and the positions of each one's values, shape (P,).
 
     Raises:
         ModelError: The tuples have the wrong form or length, or a label or position is not in its set.
@@ -141,7 +142,7 @@ def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ..
     if names_indices:
         restricted: tuple[Index, ...] = (tuples[0],) if isinstance(tuples[0], Index) else tuple(tuples[0])
         tuples = tuples[1]
-    # From here on, ``columns`` has the positions or labels of one index in all tuples, for each restricted index.
+    # From here on, ``columns`` contains one entry for each restricted index: its positions or labels in all tuples.
     if isinstance(tuples, np.ndarray):
         if tuples.dtype == bool:
             raise ModelError(
@@ -152,7 +153,7 @@ def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ..
         )
     else:
         entries = list(tuples)
-        # Only a list in which every entry is a tuple states the labels of several indices.
+        # Entries are read as labels of several indices only if all of them are tuples or lists.
         sequences = [tuple(x) for x in entries if isinstance(x, tuple | list)]
         if sequences and len(sequences) == len(entries):
             if len({len(x) for x in sequences}) > 1:
@@ -163,7 +164,7 @@ def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ..
         else:
             # One index: a label may also be written as a tuple of one entry.
             column = [x[0] if isinstance(x, tuple | list) and len(x) == 1 else x for x in entries]
-            # An empty sequence does not show how many indices it restricts, so it restricts all.
+            # An empty sequence does not show how many indices it restricts, so it is assumed to restrict all of them.
             columns = [column] if entries else [np.zeros(0, np.int64)] * len(restricted if names_indices else indices)
     if not names_indices:
         restricted = tuple(indices[: len(columns)])
@@ -192,9 +193,9 @@ def total(expression: Expression, *, over: Index | Sequence[Index], where: Where
     """Return the sum of an expression over all values of the given indices, or over given tuples of index values.
 
     Args:
-        expression: The expression that is summed.
-        over: The indices that are summed over.
-        where: The tuples of index values to sum over, as labels or positions; None for all. In the form
+        expression: The expression to sum.
+        over: The indices to sum over.
+        where: The tuples of index values to sum over, as labels or positions, or None for all. In the form
             ``((i, k), tuples)``, some of the named indices need not be summed over. Each row then sums only over the
             tuples that match the row's values of these indices.
 
@@ -229,7 +230,7 @@ class SummedIndices:
 
     Attributes:
         over: The indices that are summed over.
-        restriction: The tuples of index values that the sum is restricted to; None for all.
+        restriction: The tuples of index values that the sum is restricted to, or None if it runs over all of them.
     """
 
     over: tuple[Index, ...]
@@ -238,10 +239,10 @@ class SummedIndices:
 
 @frozen(eq=False)
 class Term:
-    """A linear term ``coefficient * variable[indices]``, summed over ``bindings``; a constant has no variable.
+    """A linear term: a constant or ``coefficient * variable[indices]``, summed over ``bindings``.
 
     Attributes:
-        coefficient: Expression in params, indices and numbers.
+        coefficient: An expression in params, indices and numbers.
         variable: The variable, or None for a constant.
         indices: The variable's index expressions, such as ``i`` or ``i + 1``; empty for a scalar or a constant.
         bindings: The sums that enclose the term, starting with the outermost.
@@ -280,7 +281,7 @@ def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
         ModelError: The expression contains a nonlinear product or function of variables, which the message names, or a
             sum inside a function.
     """
-    # A scalar variable appears as it is; others appear with their indices only.
+    # A scalar variable appears on its own, any other variable only with its indices.
     if isinstance(expression, Access | Variable):
         base = expression.base if isinstance(expression, Access) else expression
         if isinstance(base, Variable):
@@ -289,7 +290,7 @@ def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
             return [Term(sympy.S.One, base, expression.indices if isinstance(expression, Access) else (), ())]
     if isinstance(expression, Total):
         binding = SummedIndices(expression.over, expression.restriction)
-        # A sum of terms is the sum of each term: the sum is noted on each of them.
+        # Summing an expression means summing each of its terms, so the sum is recorded on every term.
         return [evolve(t, bindings=(binding, *t.bindings)) for t in linear_terms(expression.body, where)]
     if expression.is_Add:
         return [t for part in expression.args for t in linear_terms(part, where)]
@@ -307,12 +308,12 @@ def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
 
 
 def _variable_names(expression: sympy.Expr) -> str:
-    """Return the names of an expression's variables as a string, for messages."""
+    """Return the names of an expression's variables, separated by commas, for messages."""
     return ", ".join(sorted(v.name for v in expression.atoms(Variable)))
 
 
 def _multiply_factors(expression: sympy.Expr, where: str) -> list[Term]:
-    """Expand the product ``expression`` and return its terms. Only one factor may contain variables.
+    """Expand the product ``expression`` and return its terms. At most one factor may contain variables.
 
     ``where`` is the part of the model to name in error messages: a family or "objective".
     """
@@ -323,7 +324,7 @@ def _multiply_factors(expression: sympy.Expr, where: str) -> list[Term]:
             f"{where}: the term {expression} is not linear: it multiplies variables ({_variable_names(expression)}); "
             "implies states a row that depends on a binary, and numbers enter as params"
         )
-    # Begin with the constant factors, then multiply the terms so far by the terms of one factor after another.
+    # Start with the constant factors, then multiply the terms so far by those of each remaining factor in turn.
     terms = [Term(sympy.Mul(*constant_factors), None, (), ())]
     for factor in variable_factors:
         terms = [
@@ -341,10 +342,10 @@ def _multiply_factors(expression: sympy.Expr, where: str) -> list[Term]:
 
 
 def _merge_bindings(a: Term, b: Term, expression: sympy.Expr, where: str) -> tuple[SummedIndices, ...]:
-    """Return the sums that enclose the product of two terms: those of ``a``, and inside them those of ``b``.
+    """Return the sums that enclose the product of two terms: the sums around ``a``, followed by those around ``b``.
 
     Args:
-        a, b: A term from each factor.
+        a, b: A term from each of two factors.
         expression: The whole product, for error messages.
         where: The part of the model to name in error messages.
 
@@ -352,7 +353,8 @@ def _merge_bindings(a: Term, b: Term, expression: sympy.Expr, where: str) -> tup
         ModelError: An index that one factor sums over also occurs in the other factor.
     """
     summed_indices = [{i for binding in t.bindings for i in binding.over} for t in (a, b)]
-    # Factors are multiplied under one sum, so that an index that is bound in one would capture the other's.
+    # The product is written inside all the sums, so an index summed over in one factor would capture the same index in
+    # the other.
     clash = (summed_indices[0] & (summed_indices[1] | b.free_indices())) | (summed_indices[1] & a.free_indices())
     if clash:
         raise ModelError(
@@ -362,9 +364,9 @@ def _merge_bindings(a: Term, b: Term, expression: sympy.Expr, where: str) -> tup
 
 
 def _numpy_function(arguments: list[sympy.Dummy], body: sympy.Expr) -> Callable[..., Any]:
-    """Return the expression ``body`` as a NumPy function of the symbols ``arguments``.
+    """Compile the expression ``body`` to a NumPy function of the symbols ``arguments``.
 
-    Most coefficients are products of symbols and integers, such as ``-p[i]``. Such products are computed directly,
+    Most coefficients are products of symbols and integers, such as ``-p[i]``. These products are computed directly,
     because sympy takes milliseconds to generate a function's code.
     """
     factors = sympy.Mul.make_args(body)
@@ -387,15 +389,17 @@ def _numpy_function(arguments: list[sympy.Dummy], body: sympy.Expr) -> Callable[
 class Coefficient:
     """A coefficient expression as a NumPy function of index arrays, compiled once for all rows of a family.
 
-    Numbers are passed to the function as arguments. sympy would write only 15 of their digits into generated code.
+    Numbers are passed to the function as arguments, because sympy would write only 15 of their digits into the
+    generated code.
 
     Attributes:
         expression: The coefficient, in params, indices and numbers.
         where: The part of the model to name in error messages.
         _accesses: The params in the expression, with their indices. They are the function's first arguments.
         _numbers: The numbers in the expression that are not integers. They are the function's last arguments.
-        _constant: The value, if the expression consists of integers alone; otherwise None.
-        _function: The NumPy function; None if ``_constant`` is set.
+        _constant: The coefficient's value if it contains no params or indices and no numbers other than integers, else
+            None.
+        _function: The NumPy function, or None if ``_constant`` is set.
     """
 
     def __init__(self, expression: sympy.Expr, where: str) -> None:
@@ -421,7 +425,8 @@ class Coefficient:
                     f"{where}: the coefficient {expression} has a number of {number._prec} bits, such as a float32, to "
                     "which sympy rounds the numbers beside it; write float(...) around it"
                 )
-        # Parameters and inexact numbers become arguments of the function: sympy would print 15 digits of them.
+        # Params and fractional numbers become arguments of the function, because sympy would print only 15 of their
+        # digits.
         stand_ins = {
             x: sympy.Dummy(f"q{position}", real=True) for position, x in enumerate((*self._accesses, *numbers))
         }
@@ -439,38 +444,41 @@ class Coefficient:
         self._function = None if self._constant is not None else _numpy_function(list(stand_ins.values()), body)
 
     def __call__(self, places: Places, size: int) -> Floats:
-        """Return the coefficient of each index tuple, shape (size,).
+        """Return the coefficient at each index tuple, shape (size,).
 
-        For each index, ``places`` contains the positions of its values, shape (size,).
+        ``places`` contains the positions of each index's values, shape (size,).
         """
         if self._constant is not None or self._function is None:
             return np.full(size, self._constant, dtype=np.float64)
         values = [param_values(a, places, size, self.where) for a in self._accesses]
-        # Values that are not finite are found by the caller, which can name the entry.
+        # The caller checks for values that are not finite, because it can name the entry.
         with np.errstate(all="ignore"):
             result = self._function(*values, *self._numbers)
         return np.ascontiguousarray(np.broadcast_to(np.asarray(result, dtype=np.float64), (size,)))
 
 
 class Coefficients:
-    """A cache of NumPy functions for a model's coefficients. With it, recompiling for new parameters needs no sympy.
+    """A cache of a model's coefficients as NumPy functions, so that recompiling for new parameters does not need sympy.
 
     Attributes:
-        _functions: The functions, keyed by the location that uses them (a family or "objective"), then by expression.
+        _functions: The functions, keyed first by the family (or "objective") that uses them, and then by expression.
     """
 
     def __init__(self) -> None:
         self._functions: dict[str, dict[sympy.Expr, Coefficient]] = {}
 
     def get(self, expression: sympy.Expr, where: str) -> Coefficient:
-        """Return the function for an expression, compiling it if needed. Its error messages begin with ``where``."""
+        """Return the function for an expression, compiling it if it is not cached.
+
+        The function's error messages begin with ``where``.
+        """
         functions = self._functions.setdefault(where, {})
         if expression not in functions:
             functions[expression] = Coefficient(expression, where)
         return functions[expression]
 
     def drop(self, where: str) -> None:
-        """Drop the functions cached for ``where``, a family or objective that was replaced or removed."""
+        """Remove the functions cached for ``where``, because this family or objective was replaced or removed."""
         self._functions.pop(where, None)
 
 
@@ -517,7 +525,7 @@ def index_values(expression: sympy.Expr, index_set: IndexSet, places: Places, si
         return np.full(size, int(expression), dtype=np.int64)
     indices = sorted(expression.atoms(Index), key=str)
     positions = np.asarray(sympy.lambdify(indices, expression, modules="numpy")(*(places[i] for i in indices)))
-    # An expression such as i / 2 may be no integer.
+    # An expression such as i / 2 may not be an integer.
     is_outside = (positions < 0) | (positions >= len(index_set)) | (positions != np.floor(positions))
     if is_outside.any():
         k = int(np.flatnonzero(is_outside)[0])
@@ -530,7 +538,7 @@ def index_values(expression: sympy.Expr, index_set: IndexSet, places: Places, si
 
 
 def split_exponential(coefficient: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
-    """Split a coefficient ``factor * exp(log)`` into ``factor`` and ``log``, which is 0 if there is no exponential.
+    """Split a coefficient ``factor * exp(log)`` into ``factor`` and ``log``. If there is no exponential, ``log`` is 0.
 
     Privacy rows store the logarithm, because its exponential may be too large for a double.
     """
@@ -540,5 +548,5 @@ def split_exponential(coefficient: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
 
 
 def free_indices(terms: Iterable[Term]) -> set[Index]:
-    """Return the indices that are free (not summed over) in at least one of the terms."""
+    """Return the indices that at least one of the terms contains without summing over them."""
     return set().union(*(t.free_indices() for t in terms))

@@ -1,6 +1,6 @@
-"""Convert a constraint family from its formula to terms, index tuples and a kind, from which rows are compiled.
+"""Convert a constraint family from a formula to the terms, index tuples and kind of row from which it is compiled.
 
-Errors that concern a family as a whole are detected here, once rather than for each row.
+Errors that concern a family as a whole are detected here, once for all rows.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Range:
 
 @frozen(eq=False)
 class Implication:
-    """A relation that must hold if a binary variable is 1. Created by :func:`implies`."""
+    """A relation that must hold whenever a binary variable is 1. Created by :func:`implies`."""
 
     binary: sympy.Expr
     relation: sympy.Rel | Range
@@ -59,7 +59,7 @@ class Implication:
 
 
 Relation: TypeAlias = sympy.Rel | Range | Implication
-"""A relation that the rows of a family can state."""
+"""A relation that the rows of a family can express."""
 
 
 def broadcast_side(name: str, side_name: str, value: ArrayLike, rows: int) -> Floats:
@@ -97,12 +97,12 @@ def between(lower: Expression, expression: Expression, upper: Expression) -> Ran
 def implies(binary: Expression, relation: sympy.Rel | Range) -> Implication:
     """Return an indicator relation, which must hold if the binary is 1 and need not hold if it is 0.
 
-    It is compiled to big-M rows. Each row uses the smallest M that the variables' bounds allow. If a variable has no
-    bound that M depends on, compiling raises an error that names the variable.
+    It is compiled to big-M rows, each with the smallest M that the variables' bounds allow. If a variable lacks a bound
+    that M depends on, compiling raises an error that names the variable.
 
     Args:
         binary: A binary variable ``h[j]`` or its complement ``1 - h[j]``.
-        relation: ``<=``, ``>=`` or ``Eq`` of linear expressions, or ``between``.
+        relation: A ``<=``, ``>=`` or ``Eq`` relation between linear expressions, or ``between``.
 
     Raises:
         ModelError: The binary is not an expression, or the relation is between whole variables.
@@ -114,7 +114,7 @@ def implies(binary: Expression, relation: sympy.Rel | Range) -> Implication:
 
 @frozen(eq=False, kw_only=True)
 class Family:
-    """One symbolic constraint, ``sum of terms  (<= | >= | ==)  0``, for all of its index tuples.
+    """A symbolic constraint, ``sum of terms  (<= | >= | ==)  0``, with one row for each of its index tuples.
 
     Attributes:
         name: The family's name.
@@ -123,14 +123,14 @@ class Family:
         operator: "<=", ">=" or "==".
         forall: The indices that the rows run over.
         restricted: The indices in ``forall`` whose values are restricted to given tuples.
-        tuples: For each restricted index, the positions of its values, shape (number of tuples,).
+        tuples: The positions of each restricted index's values, shape (number of tuples,).
         kind: The kind of row: "rows", "indicator" (big-M rows with a binary) or "piecewise".
-        privacy: True if the rows must be privacy rows, False if they must not be, None if the form of the relation
+        privacy: Whether the rows must (True) or must not (False) be privacy rows. If None, the form of the relation
             decides.
         switch: For indicator rows, the terms of ``h`` or ``1 - h``, where h is the binary; empty for other rows.
-        upper_terms: For rows with two bounds, the constant terms of ``expression - upper``. For such rows, ``terms``
+        upper_terms: For rows with two bounds, the constant terms of ``expression - upper``. For these rows, ``terms``
             contains all terms of ``expression - lower``, and the operator is ">=".
-        epigraphs: The absolute values and extrema in the relation, which variables represent in the terms.
+        epigraphs: The absolute values and extrema in the relation, which the terms represent by variables.
     """
 
     name: str
@@ -160,7 +160,7 @@ class Block:
         name: The family's name.
         matrix: CSR matrix, shape (rows, number of ``columns``).
         lower, upper: Lower and upper bounds of the rows, shape (rows,); infinite where a row is unbounded on that side.
-        columns: For each column of ``matrix``, the index of the corresponding column of the model.
+        columns: The model's column index for each column of ``matrix``.
         kind: Always "block".
     """
 
@@ -176,7 +176,7 @@ _OPERATORS = {sympy.Le: "<=", sympy.Ge: ">=", sympy.Eq: "=="}
 
 
 def relation_operator(relation: sympy.Rel) -> str:
-    """Return the operator of a relation ("<=", ">=" or "=="), or the class name of any other relation."""
+    """Return a relation's operator if it is "<=", ">=" or "==", or else the name of the relation's class."""
     return next((text for kind, text in _OPERATORS.items() if isinstance(relation, kind)), type(relation).__name__)
 
 
@@ -188,20 +188,20 @@ def relation_text(relation: sympy.Rel | Range) -> str:
 
 
 def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
-    """Return the terms of a relation's left side minus its right side, and the relation's operator.
+    """Return the terms of a relation's left side minus its right side, together with the relation's operator.
 
     ``where`` is the part of the model to name in error messages.
 
     Raises:
-        ModelError: The relation cannot be a row: it has an unsuitable operator, no variable, or a term that is not
-            linear.
+        ModelError: The relation cannot be expressed as a row, because it has an unsuitable operator, no variable, or a
+            term that is not linear.
     """
     if isinstance(relation, np.ndarray):
         raise ModelError(
             f"{where}: must be a relation, got an array of shape {relation.shape}; a relation of whole variables, as "
             "A @ x <= b, states a row for each value, and one of numbers alone states nothing"
         )
-    # A relation without variables was decided by Python or sympy before it came here.
+    # Python or sympy has already evaluated a relation without variables.
     if relation in (True, False, sympy.true, sympy.false):
         raise ModelError(
             f"{where}: the relation is always {bool(relation)}; it contains no variable. Write it with Le, Ge or Eq "
@@ -219,7 +219,7 @@ def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
 
 
 def _read_range(relation: Range, where: str) -> tuple[list[Term], str, list[Term]]:
-    """Return the ``terms``, the operator and the ``upper_terms`` of rows with two bounds, as ``Family`` stores them.
+    """Return the ``terms``, ``operator`` and ``upper_terms`` of a :class:`Family` whose rows have two bounds.
 
     ``where`` is the part of the model to name in error messages.
     """
@@ -245,19 +245,19 @@ def build_family(
     privacy: bool | None,
     kind: FamilyKind,
 ) -> Family:
-    """Check the arguments of ``Model.require`` (linearity, operator, indices, tuples), and return the family.
+    """Create a family from the arguments of ``Model.require``, after checking linearity, operator, indices and tuples.
 
     Args:
         name: The family's name.
-        relation: The relation or implication that each row states.
+        relation: The relation or implication that each row expresses.
         forall: The indices of the rows.
-        where: The index tuples that get a row, in any form that ``read_tuples`` accepts; None for all.
-        privacy: Whether the rows must be privacy rows ``z_i <= exp(...) z_j``; None if the form of the relation
+        where: The index tuples that get a row, in any form that ``read_tuples`` accepts, or None for all.
+        privacy: Whether the rows must be privacy rows ``z_i <= exp(...) z_j``. If None, the form of the relation
             decides.
         kind: The kind of row. For an implication it is replaced by "indicator".
 
     Raises:
-        ModelError: An argument cannot be used; the message names the family.
+        ModelError: An argument cannot be used. The message names the family.
     """
     location = f"family {name}"
     indices = (forall,) if isinstance(forall, Index) else tuple(forall)
@@ -266,7 +266,7 @@ def build_family(
     if len(set(indices)) < len(indices):
         raise ModelError(f"{location}: an index occurs twice in forall")
     switch: list[Term] = []
-    # An implication is stored as its relation, and the terms of its binary (the switch) next to it.
+    # An implication is stored as its relation, with the terms of its binary (the switch) kept separately.
     row = relation
     if isinstance(relation, Implication):
         row, kind = relation.relation, "indicator"
@@ -315,7 +315,7 @@ def build_family(
 def _replace_functions(
     row: sympy.Rel | Range, replacer: FunctionReplacer, location: str, *, is_implied: bool
 ) -> sympy.Rel | Range:
-    """Return a relation in which absolute values and extrema are replaced with variables.
+    """Return a copy of a relation in which variables replace the absolute values and extrema.
 
     Args:
         row: The relation.
@@ -324,7 +324,7 @@ def _replace_functions(
         is_implied: Whether the relation belongs to an implication.
 
     Raises:
-        ModelError: Such a function occurs in an implication or in a bound of a range.
+        ModelError: An absolute value or extremum occurs in an implication or in a bound of a range.
     """
     sides = (row.lower, row.expression, row.upper) if isinstance(row, Range) else getattr(row, "args", ())
     if not any(isinstance(side, sympy.Expr) and has_functions(side) for side in sides):
@@ -342,7 +342,10 @@ def _replace_functions(
 
 
 def line_families(epigraph: Epigraph) -> list[Family]:
-    """Return a family for each line of an epigraph. Its rows keep the epigraph's variable above or below the line."""
+    """Return one family for each line of an epigraph.
+
+    The rows keep the epigraph's variable above the line if the function is convex, or below it if it is concave.
+    """
     relation = Ge if epigraph.is_convex else Le
     return [
         build_family(name, relation(epigraph.term, line.body), line.indices, line.where, False, "piecewise")
@@ -376,7 +379,7 @@ def privacy_terms(family: Family) -> tuple[Term, Term] | None:
     """
     if family.kind != "rows" or family.operator == "==" or family.privacy is False or family.upper_terms:
         return None
-    # A row like z <= exp(L) y + 0 still has the shape.
+    # Terms with coefficient 0 do not matter, as in z <= exp(L) y + 0.
     terms = [t for t in family.terms if t.coefficient != 0]
     if len(terms) != 2 or any(t.variable is None or t.bindings for t in terms):
         return None
@@ -387,7 +390,7 @@ def privacy_terms(family: Family) -> tuple[Term, Term] | None:
 
 
 def variable_block(variable: Variable) -> VariableBlock:
-    """Return the block of columns that a variable occupies in the compiled form."""
+    """Return the block of columns that a variable occupies in the compiled form, which also names the columns."""
     return VariableBlock(name=variable.name, start=variable.start, sets=variable.sets)
 
 
@@ -414,7 +417,7 @@ def piecewise_lines(
 
     Args:
         name: The name of the piecewise term, for messages.
-        shape: Sizes of the sets that the term is indexed by; () for a single function.
+        shape: The sizes of the sets that the term is indexed by, or () for a single function.
         breakpoints: Two or more increasing numbers, either shared by all functions, shape (B,), or separate for each
             function, shape (*shape, B).
         values: The functions' values at the breakpoints, in a shape that broadcasts to (*shape, B).
@@ -441,7 +444,7 @@ def piecewise_lines(
         raise ModelError(f"piecewise {name}: a value or slope is not finite")
     # A function is convex if its slopes never fall, concave if they never rise.
     bends = np.diff(slopes, axis=-1)
-    # Slopes are quotients of differences; the slack keeps their rounding from turning a line into pieces.
+    # Slopes are quotients of differences. The slack prevents their rounding errors from splitting a line into pieces.
     slack = 1e-9 * (1 + np.abs(slopes).max(initial=0.0))
     if (np.abs(bends) <= slack).all():
         return slopes[..., :1], intercepts[..., :1], "linear"

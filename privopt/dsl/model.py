@@ -1,4 +1,4 @@
-"""The container for a model: variables, params, constraint families and the objective.
+"""The container for a model: its variables, params, constraint families and objective.
 
 A model consists of symbols only. It is compiled to arrays, which a backend then solves.
 """
@@ -67,7 +67,7 @@ class Model:
     Params may be given without their sets. Indices over any sets of the right sizes are then accepted.
     """
 
-    # Slots, so that setting an attribute that does not exist is an error.
+    # With slots, setting an attribute that does not exist is an error.
     __slots__ = (
         "_columns",
         "_families",
@@ -97,7 +97,7 @@ class Model:
         self._objective_terms: list[Term] = []
         self._quadratic_terms: tuple[QuadraticTerm, ...] = ()
         self._objective_epigraphs: tuple[Epigraph, ...] = ()
-        # The families of the lines of absolute values and extrema that are in use.
+        # The families with the lines of each absolute value or extremum in use.
         self._lines: dict[Epigraph, list[Family]] = {}
         # Names of variables, params and families together, the number of columns so far, and for each piecewise term
         # its variable, its curvature and the name of its rows, which compile() checks.
@@ -133,7 +133,7 @@ class Model:
         return self._sense
 
     def _check_name(self, name: str, kind: str) -> None:
-        """Raise an error if a name is empty or taken. ``kind`` is the kind of part it names, such as "variable"."""
+        """Raise an error if a name is empty or taken. ``kind`` says what the name is for, such as "variable"."""
         # Names must be distinct, because errors, duals and values are looked up by them.
         if not isinstance(name, str) or not name:
             raise ModelError(f"{kind}: its name must be a text, got {name!r}")
@@ -176,7 +176,7 @@ class Model:
     def _create_variable(
         self, name: str, sets: tuple[IndexSet, ...], lower: ArrayLike | None, upper: ArrayLike | None, kind: Kind
     ) -> Variable:
-        """Create a variable whose columns follow the model's last column, without adding it to the model."""
+        """Create a variable whose columns will follow the model's last column, without adding it to the model yet."""
         variable = Variable(name, tuple(sets), kind)
         variable.owner, variable.start = self, self._columns
         variable.lower, variable.upper = lower, upper
@@ -191,7 +191,7 @@ class Model:
 
     def _check_owner(self, where: str, variables: Iterable[Variable | None]) -> None:
         """Raise a ModelError, prefixed with ``where``, if a variable belongs to another model."""
-        # The column indices of another model refer to other variables in this one.
+        # The column indices of another model's variable would refer to other variables in this one.
         for variable in variables:
             if variable is not None and variable.owner is not self:
                 owner_name = variable.owner.name
@@ -201,7 +201,7 @@ class Model:
                 )
 
     def param(self, name: str, source: ArrayLike | Source, *sets: IndexSet) -> Param:
-        """Declare a parameter: known numbers that formulas may use.
+        """Add a parameter, whose known numbers formulas may use.
 
         Args:
             name: The name under which the parameter is printed.
@@ -251,7 +251,7 @@ class Model:
     ) -> None:
         """Replace the objective with one that has already been checked.
 
-        In ``terms`` and ``quadratic``, absolute values and extrema are represented by the variables of ``epigraphs``.
+        In ``terms`` and ``quadratic``, the variables of ``epigraphs`` represent absolute values and extrema.
         """
         self._objective, self._sense, self._objective_terms = formula, sense, terms
         self._quadratic_terms, self._objective_epigraphs = tuple(quadratic), tuple(epigraphs)
@@ -275,7 +275,7 @@ class Model:
     def _adopt_epigraphs(self, where: str, epigraphs: Iterable[Epigraph]) -> None:
         """Make this model own the epigraphs' variables. Raise an error if a line uses another model's variables."""
         for epigraph in epigraphs:
-            epigraph.variable.owner, epigraph.variable.start = self, 0
+            epigraph.variable.owner, epigraph.variable.start = self, 0  # compile() assigns the columns
             for lines in line_families(epigraph):
                 self._check_owner(where, (t.variable for t in lines.all_terms))
 
@@ -289,16 +289,16 @@ class Model:
         privacy: bool | None = None,
         replace: bool = False,
     ) -> None:
-        """Add a family of rows: one relation for all index tuples.
+        """Add a family of rows, with one relation for all of its index tuples.
 
         Args:
             name: The family's name, which is used in errors, duals and explanations of infeasibility.
             relation: ``Le``, ``Ge`` or ``Eq`` of linear expressions, ``between(lower, expression, upper)``, or
-                ``implies(binary, relation)``; or a relation between whole variables and arrays, such as ``A @ x <= b``.
+                ``implies(binary, relation)``. It may also relate whole variables and arrays, as in ``A @ x <= b``.
             forall: The indices that the rows run over. A relation between whole variables has its own indices.
-            where: The index tuples that get a row; None for all. An integer array (P, m) of positions, or a sequence of
-                tuples of m labels, restricts the first m indices in ``forall``. A pair ``((i, k), tuples)`` restricts
-                the indices that it names. All other indices run over their whole sets.
+            where: The index tuples that get a row, or None for all. An integer array (P, m) of positions, or a sequence
+                of tuples of m labels, restricts the first m indices in ``forall``. A pair ``((i, k), tuples)``
+                restricts the indices that it names. All other indices run over their whole sets.
             privacy: Whether the rows are privacy rows ``z_i <= exp(L) z_j``. The exponents L of privacy rows are stored
                 separately, and scaling for a solver may tighten but never loosen these rows. By default, rows of this
                 form are privacy rows if a factor is written with ``exp``.
@@ -315,7 +315,7 @@ class Model:
         family = build_family(name, relation, forall, where, privacy, "rows")
         self._adopt_epigraphs(f"family {name}", family.epigraphs)
         self._check_owner(f"family {name}", (t.variable for t in family.all_terms))
-        # Added last, so that a refused family leaves the model as it was.
+        # Added last, so that the model is unchanged if the family is rejected.
         self._insert_rows(family, replace)
 
     def _insert_rows(self, rows: Family | Block, replace: bool) -> None:
@@ -337,7 +337,7 @@ class Model:
         self._names.remove(name)
 
     def _family_number(self, name: str) -> int:
-        """Return a family's position. Raise an error if there is no such family or it belongs to a piecewise term."""
+        """Return the position of a family, which must exist and must not define a piecewise term."""
         names = [rows.name for rows in self._families]
         if name not in names:
             raise ModelError(f"no family is called {name!r}; there are {', '.join(names) or 'none'}")
@@ -382,13 +382,13 @@ class Model:
         sets = tuple(i.index_set for i in indices)
         slopes, intercepts, curvature = piecewise_lines(name, tuple(len(s) for s in sets), breakpoints, values)
         rows = f"{name} lines"
-        # Everything is checked before anything is added, so that a refused term leaves the model as it was.
+        # Everything is checked before anything is added, so that the model is unchanged if the term is rejected.
         self._check_name(name, "variable")
         self._check_name(rows, "family")
-        # Free, because the function's values may be negative: only its lines bound it.
+        # Without bounds, because the function may be negative. Only the lines bound the variable.
         variable = self._create_variable(name, sets, lower=None, upper=None, kind="continuous")
         pieces = IndexSet(f"{name} pieces", slopes.shape[-1])
-        # The pieces are one more index of the family, so that a single relation states all lines.
+        # The pieces are one more index of the family, so that a single relation covers all lines.
         q = Index("q", pieces)
         slope = Param(f"{name} slope", (*sets, pieces), slopes)
         intercept = Param(f"{name} lift", (*sets, pieces), intercepts)
@@ -494,7 +494,7 @@ class Model:
             taken |= names
 
     def _line_families(self, epigraph: Epigraph) -> list[Family]:
-        """Return the families for a function's lines. They are created once, so that compiled rows can be reused."""
+        """Return the families for a function's lines, created only once so that their compiled rows can be reused."""
         if epigraph not in self._lines:
             self._lines[epigraph] = line_families(epigraph)
         return self._lines[epigraph]
@@ -512,7 +512,7 @@ class Model:
             if name not in self._params:
                 names = ", ".join(self._params) or "none"
                 raise ModelError(f"model {self.name}: no param is called {name!r}; there are {names}")
-        # Checked first, so that a refused value leaves all parameters as they were.
+        # Checked first, so that no parameter changes if a value is rejected.
         sources = {name: self._params[name].check_value(value) for name, value in values.items()}
         for name, source in sources.items():
             self._params[name].value = source
@@ -535,9 +535,8 @@ class Model:
             params: New parameter values by name. They remain in effect, as if set by ``param.value = ...``.
             start: A point from which a search over integers begins: an earlier solution, or values by variable name. If
                 variables are omitted, the solver completes the point.
-            options: Options for ``Backend.solve``, the same for all solvers: time_limit (seconds), gap (the relative
-                gap at which a search over integers may stop), log (True shows the solver's log on standard error),
-                method, threads, seed.
+            options: Options for any solver: time_limit (seconds), gap (the relative gap at which a search over integers
+                may stop), log (whether to show the solver's log on standard error), method, threads, seed.
 
         Raises:
             InfeasibleError: No point satisfies all rows; the message names the families that clash.
@@ -558,6 +557,7 @@ class Model:
             all_options["basis"] = old_basis.carry_over(old_form, form)
         if start is not None:
             vector = start_vector(form, start)
+            # The user cannot give values for the columns that the model adds for absolute values and extrema.
             for epigraph in self._lines:
                 variable = epigraph.variable
                 columns = slice(variable.start, variable.start + variable.size)

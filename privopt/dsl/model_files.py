@@ -18,10 +18,10 @@ from privopt.dsl.semicontinuous import expand_semicontinuous
 from privopt.errors import UsageError
 
 MAX_NAME = 100
-"""The largest number of characters in a name. Longer names are shortened, because readers of LP files refuse them."""
+"""The largest number of characters in a name. Longer names are shortened, because readers of LP files reject them."""
 _NOT_IN_MPS = re.compile(r"[^!-~]")
 _NOT_IN_LP = re.compile(r"[^A-Za-z0-9_.(),]")
-"""Patterns for the characters that names in MPS and LP files must not contain."""
+"""Patterns for the characters that must not occur in names in MPS and LP files."""
 _LP_WORD = re.compile(
     "st|s[.]t[.]|subject|such|min|minimi[sz]e|minimum|max|maximi[sz]e|maximum|free|inf|infinity|bounds?|bin|binary|binaries"
     "|gen|generals?|integers?|int|semis?|semi-continuous|sos[12]?|end|obj",
@@ -32,14 +32,14 @@ _MPS_WORD = re.compile(
     "|delayedrows|modelcuts|indicators|sets|sos[12]?|gencons|pwlobj|pwlnam|pwlcon|endata",
     re.IGNORECASE,
 )
-"""Patterns for the words that readers of LP and MPS files interpret as keywords."""
+"""Patterns for the words that readers of LP and MPS files treat as keywords."""
 TERMS_IN_LINE = 6
 """The largest number of terms on one line of an LP file."""
 
 
 @frozen
 class FileNames:
-    """Names for the rows and columns in a file. They are distinct and valid in the file's format."""
+    """The names of rows and columns in a file. They are distinct and valid in the file's format."""
 
     rows: list[str]
     columns: list[str]
@@ -63,7 +63,7 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
         name: The model's name in the file.
 
     Raises:
-        UsageError: The path has a different ending, or the model has no variables and the path ends in ``.lp``.
+        UsageError: The path has a different ending, or it ends in ``.lp`` and the model has no variables.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in (".mps", ".lp"):
@@ -81,30 +81,32 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
 
 
 def _stricter_matrix(form: StandardForm) -> sparse.csr_matrix:
-    """Return a form's matrix with the factors of privacy rows rounded down, so that no row in a file is looser.
+    """Return a form's matrix with the factors of privacy rows rounded down, so that no row is looser in the file.
 
     The double nearest to a factor ``exp(L)`` may be larger than the factor. Therefore L is lowered by more than the
-    rounding errors of ``exp`` and of the product that gave L. Rows for solvers are rounded in the same way.
+    rounding errors of ``exp`` and of the product that gave L. Rows passed to solvers are rounded in the same way.
     """
     matrix = form.A
     data = matrix.data.copy()
     for block in form.families:
+        # Only families of privacy rows store exponents and the columns of z_j.
         if block.log_ratio is None or block.right is None:
             continue
         entries = slice(matrix.indptr[block.start], matrix.indptr[block.stop])
         rows = np.repeat(np.arange(len(block)), np.diff(matrix.indptr[block.start : block.stop + 1]))
         exponents = np.minimum(block.log_ratio, MAX_LOG_RATIO)
         lowered = np.exp(exponents - EXPONENT_ROUNDING * (4.0 + np.abs(exponents)))
-        # Also one double less: the smallest doubles have fewer digits, which the margin does not cover.
+        # Use the next smaller double too, because the margin does not cover the smallest doubles, which have fewer
+        # digits.
         factors = np.nextafter(lowered, 0.0)
-        # The entry of z_j. A row with the same column on both sides has none, or a single one without a factor.
+        # The entry of z_j, which carries the factor. A row with the same column on both sides has no such entry.
         is_factor = (matrix.indices[entries] == block.right[rows]) & (data[entries] < 0)
         data[entries] = np.where(is_factor, -factors[rows], data[entries])
     return sparse.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def _file_names(form: StandardForm, *, is_lp: bool) -> FileNames:
-    """Return the names for a form's rows and columns in an MPS file, or in an LP file if ``is_lp``."""
+    """Return valid names for a form's rows and columns, for an LP file if ``is_lp`` is True or else an MPS file."""
     forbidden = _NOT_IN_LP if is_lp else _NOT_IN_MPS
     columns, rows = [f"column{n}" for n in range(form.shape[1])], [f"row{n}" for n in range(form.shape[0])]
     for variable in form.variables:
@@ -133,7 +135,7 @@ def _avoid_words(names: list[str], kind: str, *, is_lp: bool) -> list[str]:
     """
     if not is_lp:
         return [f"{kind}_{name}" if _MPS_WORD.fullmatch(name) else name for name in names]
-    # Readers may take a name such as "e1" for the exponent of the number before it.
+    # Readers may interpret a name such as "e1" as the exponent of the number before it.
     start = re.compile(r"(?!inf|nan)([a-df-z_]|e[a-z_(])", re.IGNORECASE | re.ASCII)
     return [name if start.match(name) and not _LP_WORD.fullmatch(name) else f"{kind}_{name}" for name in names]
 
@@ -149,7 +151,7 @@ def _make_distinct(names: list[str], forbidden: re.Pattern[str]) -> list[str]:
         candidate, number = cleaned, last_numbers.get(cleaned, 1)
         while candidate in taken:
             number += 1
-            # Eight characters are enough for the underscore and a number of seven digits.
+            # Eight characters are enough for the underscore and a seven-digit number.
             candidate = f"{cleaned[: MAX_NAME - 8]}_{number}"
         last_numbers[cleaned] = number
         taken.add(candidate)
@@ -169,7 +171,7 @@ def _mps_lines(form: StandardForm, name: str) -> Iterator[str]:
     yield from ("OBJSENSE", "    MAX") if form.sense == "max" else ()
     lower, upper = form.row_lower, form.row_upper
     has_lower, has_upper = np.isfinite(lower), np.isfinite(upper)
-    # A row with two different sides is written as >= its lower side, and gets a range.
+    # A row with two different bounds is written as >= its lower bound, followed by an entry in RANGES.
     kinds = np.where(lower == upper, "E", np.where(has_lower, "G", np.where(has_upper, "L", "N")))
     # The objective is a row of the file too, so its name must differ from those of the rows.
     objective = _make_distinct([*names.rows, "cost"], _NOT_IN_MPS)[-1]
@@ -206,7 +208,7 @@ def _mps_lines(form: StandardForm, name: str) -> Iterator[str]:
             yield f" {kind} BOUND {column}{'' if value is None else f' {_number(value)}'}"
     if form.Q is not None:
         yield "QUADOBJ"
-        # The lower triangle of the symmetric matrix Q; in this format the objective has x' Q x / 2.
+        # The format expects the lower triangle of the symmetric matrix Q in x' Q x / 2.
         lower_half = sparse.tril(form.Q).tocoo()
         for row, column, value in zip(lower_half.row, lower_half.col, lower_half.data.tolist(), strict=True):
             yield f" {names.columns[column]} {names.columns[row]} {_number(value)}"
@@ -278,11 +280,11 @@ def _lp_lines(form: StandardForm, name: str) -> Iterator[str]:
 
 
 def _lp_terms(name: str, columns: list[int], values: list[float], names: FileNames) -> Iterator[str]:
-    """Yield the lines of a row: its name, then its terms, at most TERMS_IN_LINE on each line.
+    """Yield the lines of a row: its name, followed by its terms, with at most TERMS_IN_LINE on each line.
 
     Args:
         name: The row's name in the file.
-        columns, values: Column index and coefficient of each term.
+        columns, values: The column index and coefficient of each term.
         names: The names of all columns in the file.
     """
     terms = [
@@ -307,7 +309,7 @@ def _lp_quadratic(matrix: sparse.csr_matrix, names: FileNames) -> Iterator[str]:
 
 
 def _lp_bounds(column: str, lower: float, upper: float) -> Iterator[str]:
-    """Yield the line that states a column's bounds, or nothing if they are the format's default of 0 to infinity."""
+    """Yield the line that declares a column's bounds, or nothing if they are the format's default of 0 to infinity."""
     if lower == upper:
         yield f" {column} = {_number(lower)}"
     elif np.isinf(lower) and np.isinf(upper):

@@ -1,8 +1,8 @@
-"""The operators of expressions: comparisons kept as written, vector arithmetic, and errors for other uses.
+"""The operators of expressions: comparisons kept as written, vector arithmetic, and helpful errors for other uses.
 
 sympy's own operators would evaluate or rearrange relations, and their errors do not say what to write instead. All
-expressions that users see therefore inherit from :class:`Operators`. For example, ``0 <= x + y <= 1`` raises the same
-helpful error as ``0 <= x <= 1``.
+expressions that users see therefore inherit from :class:`Operators`, so that ``0 <= x + y <= 1``, for example, raises
+the same error as ``0 <= x <= 1``.
 
 Variables, parameters, accesses, sums over indices and extrema inherit from the mixin in their own modules. This module
 defines subclasses of sympy's sum, product, power, absolute value, exponential and logarithm. :func:`with_operators`
@@ -38,9 +38,11 @@ _UFUNC_METHODS = {
     "negative": ("__neg__", ""),
     "absolute": ("__abs__", ""),
 }
-"""The operator methods for each NumPy function that an operator calls if one operand is an array.
+"""The operator methods that correspond to each NumPy function.
 
-The first method is called if the expression is the left operand, and the second one if it is the right operand."""
+An operator calls these functions if one of its operands is an array. If the expression is the left operand, the first
+method is used, otherwise the second one.
+"""
 _NUMPY_ADVICE = {
     "sum": "total(..., over=...) is a sum over indices, and z.sum() that of a whole variable",
     "mean": "a mean is z.sum() divided by the number of its values",
@@ -62,16 +64,16 @@ class Operators:
     """
 
     __slots__ = ()
-    # Above the priority of sympy's own expressions, so that sympy leaves mixed arithmetic to the methods here.
+    # Higher than the priority of sympy's own expressions, so that sympy leaves mixed arithmetic to the methods here.
     _op_priority: ClassVar[float] = 11.0
-    # Without this, sympy would take an object with ``__iter__`` for a sequence.
+    # Without this, sympy would treat an object with ``__iter__`` as a sequence.
     _iterable = False
 
-    # Whether expressions of the class range over whole sets. A relation with one of them is between vectors.
+    # Whether expressions of this class range over whole sets. A relation with such an expression is between vectors.
     _is_expression_of_vectors: ClassVar[bool] = False
 
     def _as_vector(self) -> Any:
-        """Return a variable, parameter or expression over sets as a ``VectorExpression``, or None for a scalar."""
+        """Return a variable, parameter or expression over sets as a ``VectorExpression``, or None if it is a scalar."""
         return None
 
     def __le__(self, other: Any) -> Any:
@@ -87,7 +89,7 @@ class Operators:
         return self._compare(Above, other)
 
     def _compare(self, relation: type[sympy.Rel], other: Any) -> Any:
-        """Return a relation as written, between vectors if either side is a vector, or else between scalars.
+        """Return a relation as written, between vectors if either side is a vector and between scalars otherwise.
 
         Args:
             relation: The class of the relation.
@@ -139,7 +141,11 @@ class Operators:
         return with_operators(getattr(sympy.Expr, method)(as_plain(self), as_plain(other)))
 
     def _combine_with_array(self, operator: Callable[[Any, Any], Any], array: Any) -> Any:
-        """Apply ``operator`` to this scalar and each expression in an array; raise an error for an array of numbers."""
+        """Combine a scalar with each expression in an array.
+
+        Raises:
+            ModelError: The array contains numbers instead of expressions.
+        """
         refuse_masked(array, str(self))
         if array.dtype != object:
             text = f"({self})" if isinstance(self, sympy.Add) else str(self)
@@ -196,7 +202,7 @@ class Operators:
         return self._multiply_matrix(other, is_left=True)
 
     def _multiply_matrix(self, matrix: Any, *, is_left: bool) -> Any:
-        """Return ``matrix @ self`` if ``is_left``, else ``self @ matrix``."""
+        """Return ``matrix @ self`` if ``is_left`` is True, and ``self @ matrix`` otherwise."""
         vector = self._as_vector()
         if vector is None:
             raise ModelError(f"{self} is a scalar: @ multiplies a variable over one set by a matrix or a vector")
@@ -215,7 +221,7 @@ class Operators:
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         refuse_copy(str(self))
 
-    # The methods below refuse uses that are not formulas. Their errors say what to write instead.
+    # The methods below reject uses that are not formulas. Their errors say what to write instead.
 
     def __iter__(self) -> Any:
         advice = "total(..., over=...) is the sum over an index"
@@ -224,7 +230,7 @@ class Operators:
         raise MisuseError(f"{self} cannot be iterated over; {advice}")
 
     def __contains__(self, value: object) -> bool:
-        # Without this method, Python would call __iter__, and replace its error by another.
+        # Without this method, Python would call __iter__ and replace its error with another one.
         return value in iter(self)
 
     def _refuse_remainder(self, other: object) -> NoReturn:
@@ -255,11 +261,11 @@ class Operators:
     __float__ = __int__ = __complex__ = __round__ = __trunc__ = __floor__ = __ceil__ = _refuse_as_number
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """Apply an operator that Python passed to NumPy because an operand is an array.
+        """Apply an operator that Python delegated to NumPy because one operand is an array.
 
         All other NumPy functions raise an error.
         """
-        # NumPy passes its scalars as arrays without axes.
+        # NumPy passes scalars as arrays without axes.
         inputs = tuple(as_number(value) for value in inputs)
         left, right = inputs[0], inputs[-1]
         if ufunc.__name__ in ("equal", "not_equal"):
@@ -278,7 +284,7 @@ class Operators:
         return getattr(right, methods[1])(left)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
-        """Support ``numpy.sum`` of a vector or whole variable, and ``numpy.where`` of scalars; refuse all others."""
+        """Support ``numpy.sum`` of a vector or whole variable and ``numpy.where`` of scalars. Others raise an error."""
         if function is np.where and not any(
             isinstance(value, Operators) and value._as_vector() is not None for value in arguments
         ):
@@ -289,9 +295,9 @@ class Operators:
 
     @property
     def _data(self) -> NoReturn:
-        """Raise the error for using a masked array as the left operand.
+        """Raise the error for a masked array as the left operand.
 
-        NumPy reads this attribute only in that case. Without the error, NumPy would multiply entry by entry.
+        NumPy reads this attribute only in that case. Without the error, it would multiply entry by entry.
         """
         raise ModelError(f"{self}: {MASKED_ADVICE}")
 
@@ -302,20 +308,20 @@ class Operators:
 
 
 def as_number(value: Any) -> Any:
-    """Convert a NumPy scalar or an array without axes to a Python number, and return any other value unchanged.
+    """Convert a NumPy scalar or an array without axes to a Python number. Other values are returned unchanged.
 
-    Without this conversion, sympy would keep the 24-bit precision of a float32, and would round any other number to it
-    when combining the two.
+    Otherwise sympy would keep the 24-bit precision of a float32, and would round any number combined with it to that
+    precision.
     """
     if isinstance(value, np.longdouble | np.clongdouble):
-        # Their item() has the same type, because Python has no such numbers.
+        # item() would return the same type, because Python has no such numbers.
         return float(value) if isinstance(value, np.longdouble) else complex(value)
     is_scalar = isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0)
     return value.item() if is_scalar and not isinstance(value, np.ma.MaskedArray) else value
 
 
 def _in_array(value: Any) -> Any:
-    """Wrap an expression in an array without axes, as NumPy's functions require; return any other value unchanged."""
+    """Wrap an expression in an array without axes, as NumPy's functions require. Other values stay unchanged."""
     if not isinstance(value, Operators):
         return value
     array = np.empty((), dtype=object)
@@ -386,7 +392,7 @@ _SYMPY_CLASSES = {subclass: sympy_class for sympy_class, subclass in _SUBCLASSES
 def with_operators(expression: Any) -> Any:
     """Convert a sympy operation to the subclass with this module's operators. Other values are returned unchanged.
 
-    Only the outermost operation is converted, so that sympy can compare and simplify the inner operations as usual.
+    Only the outermost operation is converted, so that sympy can compare and simplify the inner ones as usual.
     """
     return _rebuild(expression, _SUBCLASSES)
 
@@ -397,15 +403,14 @@ def as_plain(expression: Any) -> Any:
 
 
 def _rebuild(expression: Any, classes: dict[Any, Any]) -> Any:
-    """Rebuild an expression in another class with the same arguments.
+    """Rebuild an expression in another class with the same arguments, which are not simplified.
 
-    ``classes`` maps the classes to be replaced to their replacements. An expression of any other class is returned
-    unchanged. The arguments are not simplified.
+    ``classes`` maps each class to its replacement. An expression of any other class is returned unchanged.
     """
     new_class = classes.get(type(expression))
     if new_class is None:
         return expression
     if issubclass(new_class, sympy.Add | sympy.Mul):
-        # The constructor would look at every argument again, which takes long in a sum that a loop builds.
+        # The constructor would examine every argument again, which is slow for a sum that is built in a loop.
         return new_class._from_args(expression.args, is_commutative=expression.is_commutative)
     return new_class(*expression.args, evaluate=False)

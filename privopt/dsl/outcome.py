@@ -1,4 +1,4 @@
-"""The status and the checked result of a solve."""
+"""The outcome of a solve and its checked result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from privopt.dsl.form import StandardForm
 
 
 class Outcome(Enum):
-    """The status of a solve. If a solver crashes or returns a wrong answer, ``SolverError`` is raised instead."""
+    """The status of a solve. A solver that crashes or returns a wrong answer raises ``SolverError`` instead."""
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
@@ -24,7 +24,7 @@ class Outcome(Enum):
 
 
 class Basis:
-    """A simplex basis as arrays of statuses, which can be pickled."""
+    """A simplex basis as arrays of statuses, so that it can be pickled."""
 
     __slots__ = ("_columns", "_rows")
 
@@ -32,19 +32,19 @@ class Basis:
         """Create a basis from statuses: 0 at the lower bound, 1 basic, 2 at the upper bound, 3 free at 0.
 
         Args:
-            columns: Status of each column, shape (n,).
-            rows: Status of each row, shape (m,).
+            columns: The status of each column, shape (n,).
+            rows: The status of each row, shape (m,).
         """
         self._columns, self._rows = columns, rows
 
     @property
     def columns(self) -> NDArray[np.int8]:
-        """Status of each column, shape (n,)."""
+        """The status of each column, shape (n,)."""
         return self._columns
 
     @property
     def rows(self) -> NDArray[np.int8]:
-        """Status of each row, shape (m,)."""
+        """The status of each row, shape (m,)."""
         return self._rows
 
     @property
@@ -53,7 +53,7 @@ class Basis:
         return len(self.rows), len(self.columns)
 
     def resized(self, rows: int) -> Basis:
-        """Return this basis extended to a model with ``rows`` rows, in which the added rows are basic."""
+        """Return this basis extended to a model with ``rows`` rows. The added rows are basic."""
         extra_count = rows - len(self.rows)
         return (
             Basis(columns=self.columns, rows=np.concatenate([self.rows, np.ones(extra_count, dtype=np.int8)]))
@@ -64,8 +64,9 @@ class Basis:
     def carry_over(self, old_form: StandardForm, form: StandardForm) -> Basis:
         """Convert this basis of ``old_form`` to a basis of ``form``, a changed version of ``old_form``.
 
-        Variables and families that have the same name and size in the old form keep their status. Other columns are at
-        their lower bounds, and other rows are basic. If the result is not a valid basis, the solver repairs it.
+        Variables and families keep their status if the old form contains one of the same name and size. All other
+        columns are set to their lower bounds, and all other rows become basic. If the result is not a valid basis, the
+        solver repairs it.
         """
         if _layout(old_form) == _layout(form):
             return self
@@ -85,17 +86,17 @@ class Basis:
 
 
 def _layout(form: StandardForm) -> list[tuple[str, int, int]]:
-    """Return the name, start and stop of each variable and family of a form."""
+    """Return the name, start and stop of each of a form's variables and families."""
     variables = [(variable.name, variable.start, variable.stop) for variable in form.variables]
     return variables + [(family.name, family.start, family.stop) for family in form.families]
 
 
 @frozen(eq=False, kw_only=True)
 class Ranges:
-    """Ranges within which costs or row bounds can change, one at a time, while the basis stays optimal.
+    """Ranges within which costs or row bounds can change, one at a time, without the basis losing optimality.
 
     Attributes:
-        lower, upper: Ends of each range; infinite if the range is unbounded.
+        lower, upper: The ends of each range; infinite if the range is unbounded.
         lower_objective, upper_objective: The objective at these ends, in the units and sense of the form.
     """
 
@@ -107,14 +108,15 @@ class Ranges:
 
 @frozen(eq=False, kw_only=True)
 class Ranging:
-    """Ranges within which costs and row bounds of a linear program can change while its basis stays optimal.
+    """Ranges within which a linear program's costs and row bounds can change while its basis stays optimal.
 
     Each range assumes that no other number changes.
 
     Attributes:
-        costs: Ranges for the cost of each column, shape (n,), within which the optimal point stays the same.
-        sides: Ranges for the bound at which each row is active, shape (m,), within which the multipliers stay the same.
-        is_tight: Mask of the rows that are active at a bound, shape (m,). The ranges for other rows are meaningless.
+        costs: The range of each column's cost, shape (n,), within which the optimal point stays the same.
+        sides: The range of the bound at which each row is active, shape (m,), within which the multipliers stay the
+            same.
+        is_tight: Mask of the rows that are active at a bound, shape (m,). The ranges of other rows are meaningless.
         is_at_upper: Mask of the rows that are active at their upper bound, shape (m,).
     """
 
@@ -129,20 +131,21 @@ class Result:
     """A solver's answer that passed its checks, in the rows, units and sense of the form.
 
     Attributes:
-        outcome: Status of the solve. If it is optimal or feasible, x, objective and violation are set.
+        outcome: The status of the solve. If it is optimal or feasible, x, objective and violation are set.
         x: The point, shape (n,), exactly within its bounds, and exactly integer in integer columns.
         objective: The value of the form's objective at x.
-        bound: A bound on the optimum of the original form, before privacy rows were tightened, or None.
-        duals: Change in the objective per unit change in each row's bound, shape (m,), for LPs solved to optimality.
-        reduced: Reduced costs of the columns, shape (n,), for LPs solved to optimality.
-        seconds: Seconds that the solver took.
-        iterations: Number of simplex and interior-point iterations.
-        solver: Name and version of the solver.
+        bound: A bound on the optimum of the original form, before privacy rows were tightened, or None if unknown.
+        duals: For LPs solved to optimality, the change in the objective per unit change in each row's bound, shape
+            (m,).
+        reduced: For LPs solved to optimality, the reduced cost of each column, shape (n,).
+        seconds: The number of seconds that the solver took.
+        iterations: The number of simplex and interior-point iterations.
+        solver: The name and version of the solver.
         violation: The largest amount by which x violates a scaled row.
         message: A message from the solver or from the checks.
-        tightening: The privacy rows that were tightened; None if there were none.
-        basis: The optimal basis of an LP, which can be the start for solving a similar form; None if the solver
-            provides no basis.
+        tightening: The privacy rows that were tightened, or None if there were none.
+        basis: The optimal basis of an LP, from which to start solving a similar form, or None if the solver provides
+            none.
     """
 
     outcome: Outcome

@@ -23,9 +23,9 @@ from privopt.dsl.variables import Variable
 from privopt.errors import ModelError
 
 MAX_BLOCK = 2000
-"""The largest block of variables that multiply one another for which convexity is checked by eigenvalues."""
+"""The largest number of variables in a block whose convexity is checked by computing eigenvalues."""
 CURVATURE_ROUNDING = 1e-10
-"""The size, relative to the largest eigenvalue in its block, up to which a negative one is attributed to rounding."""
+"""How far below 0 rounding may move an eigenvalue, as a fraction of the largest eigenvalue of the same block."""
 
 
 @frozen(eq=False)
@@ -52,7 +52,7 @@ class QuadraticTerm:
 
 
 def degree(expression: sympy.Expr) -> float:
-    """Return an expression's degree as a polynomial in the variables, or infinity if it is not a polynomial."""
+    """Return an expression's degree as a polynomial in the variables, or infinity if it is not a polynomial in them."""
     if not expression.has(Variable):
         return 0
     if isinstance(expression, Variable):
@@ -76,7 +76,8 @@ def quadratic_terms(expression: sympy.Expr, where: str) -> tuple[list[Term], lis
     ``where`` is the part of the model to name in error messages.
 
     Raises:
-        ModelError: A term is neither linear nor quadratic; the message names it.
+        ModelError: A term is neither linear nor quadratic, a sum multiplies variables, or an index of a sum is also
+            used outside it. The message names the term.
     """
     if degree(expression) <= 1:
         return linear_terms(expression, where), []
@@ -121,7 +122,7 @@ class QuadraticPart:
 
     Attributes:
         matrix: Symmetric CSR matrix, shape (n, n).
-        linear: Coefficients of the linear part, shape (n,).
+        linear: The coefficients of the linear part, shape (n,).
         constant: The constant part.
         square_sign: 1 if all terms are squares with coefficients of at least 0, -1 if all terms are squares with
             coefficients of at most 0, and 0 otherwise or if all coefficients of a term are 0.
@@ -136,9 +137,9 @@ class QuadraticPart:
 def check_convexity(part: QuadraticPart, sense: Literal["min", "max"], column_name: Callable[[int], str]) -> None:
     """Check that a quadratic objective is convex if it is minimised, and concave if it is maximised.
 
-    If all terms are squares and no coefficient has the wrong sign, nothing more is checked. Otherwise, the variables
-    are divided into blocks, such that no product involves variables from two blocks, and the eigenvalues of each block
-    are computed.
+    If all terms are squares and no coefficient has the wrong sign, nothing else is checked. Otherwise, the variables
+    are divided into blocks so that no product involves variables from two blocks, and the eigenvalues of each block are
+    computed.
 
     Args:
         part: The objective's quadratic terms.
@@ -149,6 +150,7 @@ def check_convexity(part: QuadraticPart, sense: Literal["min", "max"], column_na
         ModelError: The objective has the wrong curvature, or a block is too large to compute its eigenvalues.
     """
     flip = 1 if sense == "min" else -1
+    # A sum of squares whose signs suit the sense has the right curvature without further checks.
     if part.square_sign == flip:
         return
     shape, use = ("convex", "minimised") if sense == "min" else ("concave", "maximised")

@@ -12,15 +12,16 @@ from privopt.errors import ModelError
 class MisuseError(ModelError, TypeError):
     """Raised if an expression or relation is used as a number, a condition or a sequence.
 
-    This is also a TypeError, which NumPy and sympy expect when they try such a use and it fails.
+    It is also a TypeError, because NumPy and sympy expect one when they attempt such a use and it fails.
     """
 
 
 def refuse_as_condition(relation: object) -> NoReturn:
     """Raise the error for using a relation as a condition.
 
-    Python needs a relation's truth value for ``0 <= x <= 1``, ``x >= 0 and y >= 0``, ``if x <= 1:`` and ``max(x, y)``.
-    A relation cannot tell which of these is being evaluated, so the message suggests a replacement for each.
+    Python asks for a relation's truth value when it evaluates ``0 <= x <= 1``, ``x >= 0 and y >= 0``, ``if x <= 1:`` or
+    ``max(x, y)``. A relation cannot tell which of these is being evaluated, so the message suggests a replacement for
+    each.
     """
     raise MisuseError(
         f"{relation} is a relation, which is not true or false: write between(0, x, 1) for 0 <= x <= 1, one require "
@@ -30,7 +31,7 @@ def refuse_as_condition(relation: object) -> NoReturn:
 
 
 def refuse_copy(name: str) -> NoReturn:
-    """Raise the error for copying or pickling a model or a part of it. The message refers to the object as ``name``."""
+    """Raise the error for copying or pickling a model or part of one. The message refers to the object as ``name``."""
     raise MisuseError(
         f"{name} cannot be copied or pickled, because formulas know variables by identity; build the model again, or "
         "pickle the arrays of Model.compile()"
@@ -38,7 +39,7 @@ def refuse_copy(name: str) -> NoReturn:
 
 
 class NoCondition:
-    """Mixin for relations, which have no truth value and cannot be combined with ``&``, ``|``, ``^`` and ``~``."""
+    """Mixin for relations, which have no truth value and cannot be combined with ``&``, ``|``, ``^`` or ``~``."""
 
     __slots__ = ()
 
@@ -76,12 +77,12 @@ class Equal(NoCondition, sympy.Eq):  # type: ignore[misc]
 
 
 class Below(NoCondition, sympy.Lt):  # type: ignore[misc]
-    """The strict relation ``left < right``. Models refuse it, because no row can express it."""
+    """The strict relation ``left < right``. Models reject it, because it cannot be expressed as a row."""
 
     __slots__ = ()
 
 
 class Above(NoCondition, sympy.Gt):  # type: ignore[misc]
-    """The strict relation ``left > right``. Models refuse it, because no row can express it."""
+    """The strict relation ``left > right``. Models reject it, because it cannot be expressed as a row."""
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""Rows whose coefficients differ from those in their formula: privacy rows and the big-M rows for implications."""
+"""Rows whose coefficients differ from those in their formula: privacy rows, and big-M rows for implications."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Rows:
     Attributes:
         matrix: CSR matrix over all columns of the model, shape (rows, n).
         lower, upper: Lower and upper bounds of the rows, shape (rows,); infinite where a row is unbounded on that side.
-        block: The name and labels of the rows. Its ``start`` and ``stop`` are counted from this family's first row.
+        block: The name and labels of the rows. ``start`` and ``stop`` are counted from this family's first row.
     """
 
     matrix: Any
@@ -54,20 +54,20 @@ def build_privacy_rows(
     negative.
 
     Args:
-        family: The family, for its operator, name and ``privacy`` flag.
-        pair: The two terms of the family: one in ``z_i``, one in ``z_j``.
-        places: For each index, the position of its value in every row, shape (size,).
-        size: Number of rows.
-        n: Number of columns in the model.
-        col_lower: Lower bounds of the columns, shape (n,).
+        family: The family, which provides the rows' operator, name and ``privacy`` flag.
+        pair: The family's two terms: one in ``z_i``, and one in ``z_j``.
+        places: The position of each index's value in every row, shape (size,).
+        size: The number of rows.
+        n: The number of columns in the model.
+        col_lower: The lower bounds of the columns, shape (n,).
         block: The name and labels of the rows.
-        coefficients: The NumPy functions for the model's coefficients; missing ones are added.
+        coefficients: The NumPy functions for the model's coefficients. Missing ones are added.
 
     Raises:
         ModelError: The family is declared ``privacy=True`` but does not consist of privacy rows, or an exponent is NaN.
     """
     where = f"family {family.name}"
-    # A row >= 0 is turned into a row <= 0, so that only one direction must be handled.
+    # A row >= 0 is converted to a row <= 0, so that only one direction needs to be handled.
     pair = pair if family.operator == "<=" else (negate_term(pair[0]), negate_term(pair[1]))
     factors, logs, columns = [], [], []
     for term in pair:
@@ -75,7 +75,7 @@ def build_privacy_rows(
         factors.append(coefficients.get(factor, where)(places, size))
         logs.append(coefficients.get(log, where)(places, size))
         columns.append(term_columns(term, places, size, where))
-    # The terms may be written in either order: the left one is the one with a positive factor.
+    # The terms may be written in either order. The left one has a positive factor.
     left_number, right_number = (0, 1) if size and factors[0][0] > 0 else (1, 0)
     # Privacy rows may be tightened by a smaller factor, which is stricter only where z_j is not negative.
     has_privacy_shape = bool(
@@ -94,7 +94,7 @@ def build_privacy_rows(
     ratio = (logs[right_number] + np.log(-factors[right_number])) - (logs[left_number] + np.log(factors[left_number]))
     if np.isnan(ratio).any():
         raise ModelError(f"{block.row_name(int(np.flatnonzero(np.isnan(ratio))[0]))}: exponent is NaN")
-    # An infinite exponent is cut at the largest double: that is stricter, and finite.
+    # An infinite exponent is capped at the largest double, which makes the row finite and slightly stricter.
     ratio = np.minimum(ratio, np.finfo(float).max)
     return _ratio_rows(columns[left_number], columns[right_number], ratio, n, evolve(block, kind="privacy"))
 
@@ -104,14 +104,14 @@ def _ratio_rows(left_columns: Ints, right_columns: Ints, ratio: Floats, n: int, 
 
     Args:
         left_columns, right_columns: The two columns of each row, shape (rows,).
-        ratio: Exponent of each row's factor, shape (rows,). It is capped at ``MAX_LOG_RATIO`` in the matrix, but not in
-            the block.
-        n: Number of columns in the model.
+        ratio: The exponent of each row's factor, shape (rows,). It is capped at ``MAX_LOG_RATIO`` in the matrix, but
+            not in the block.
+        n: The number of columns in the model.
         block: The name and labels of the rows.
     """
     size = len(ratio)
     indices = np.stack([left_columns, right_columns], axis=1).ravel()
-    # Two entries a row, in row order, so that the CSR arrays need no sorting.
+    # Every row has two entries, stored in row order, so that the CSR arrays need no sorting.
     data = np.stack([np.ones(size), -np.exp(np.minimum(ratio, MAX_LOG_RATIO))], axis=1)
     data[(left_columns == right_columns) & (ratio >= 0)] = 0.0  # z <= exp(L) z always holds
     data = data.ravel()
@@ -121,7 +121,7 @@ def _ratio_rows(left_columns: Ints, right_columns: Ints, ratio: Floats, n: int, 
 
 
 def activity_bounds(matrix: sparse.csr_matrix, col_lower: Floats, col_upper: Floats) -> tuple[Floats, Floats]:
-    """Return the smallest and the largest value of each row of ``matrix @ x`` for x within the column bounds.
+    """Return the smallest and largest value of each row of ``matrix @ x`` over all x within the column bounds.
 
     ``col_lower`` and ``col_upper``, shape (n,), are infinite where a column has no bound. Both results have shape
     (rows,).
@@ -131,12 +131,13 @@ def activity_bounds(matrix: sparse.csr_matrix, col_lower: Floats, col_upper: Flo
     negative_part.eliminate_zeros()
 
     def product(part: sparse.csr_matrix, vector: Floats) -> Floats:
-        """Return ``part @ vector``, shape (rows,), using only stored entries, because 0 * inf would give NaN."""
+        """Return ``part @ vector``, shape (rows,), from stored entries only, because 0 * inf would give NaN."""
         weighted = part.copy()
         weighted.data = weighted.data * vector[weighted.indices]
         return np.asarray(weighted.sum(axis=1)).ravel()
 
-    # A positive coefficient is smallest at the lower bound of its column, a negative one at the upper bound.
+    # A term with a positive coefficient is smallest at its column's lower bound, one with a negative coefficient at the
+    # upper bound.
     min_activity = product(positive, col_lower) + product(negative_part, col_upper)
     max_activity = product(positive, col_upper) + product(negative_part, col_lower)
     return min_activity, max_activity
@@ -157,12 +158,12 @@ def build_indicator_rows(
     computed for each row, because a smaller M gives a tighter relaxation.
 
     Args:
-        family: The family; its ``switch`` contains the terms of the binary ``h`` or ``1 - h``.
+        family: The family. Its ``switch`` contains the terms of the binary ``h`` or its complement ``1 - h``.
         rows: The rows without the switch.
-        places: For each index, the position of its value in every row, shape (size,).
-        n: Number of columns in the model.
+        places: The position of each index's value in every row, shape (size,).
+        n: The number of columns in the model.
         col_lower, col_upper: Column bounds, shape (n,).
-        coefficients: The NumPy functions for the model's coefficients; missing ones are added.
+        coefficients: The NumPy functions for the model's coefficients. Missing ones are added.
 
     Raises:
         ModelError: The switch is not a binary or its complement, or a missing bound leaves a row without a finite M.
@@ -172,7 +173,7 @@ def build_indicator_rows(
     column, sign = _switch_columns(switch, offset, family, col_lower, col_upper)
     # The value of h at which the switch is off: 0 for the switch h, 1 for the switch 1 - h.
     off_value = np.where(sign > 0, 0.0, 1.0)
-    # With the switch fixed at its off value, the extremes of the other terms bound how far the row can miss its side.
+    # With the switch off, the extreme values of the other terms limit how far the row can be from its bound.
     switch_coefficients = np.asarray(rows.matrix[np.arange(size), column]).ravel()
     other_terms = (
         rows.matrix - sparse.csr_matrix((switch_coefficients, (np.arange(size), column)), shape=(size, n))
@@ -222,12 +223,12 @@ def build_indicator_rows(
 def _switch_columns(
     switch: Any, offset: Floats, family: Family, col_lower: Floats, col_upper: Floats
 ) -> tuple[Ints, Floats]:
-    """Find the binary column of each row's switch. A switch must be a binary ``h`` or its complement ``1 - h``.
+    """Find the binary column of each row's switch, which must be a binary ``h`` or its complement ``1 - h``.
 
     Args:
         switch, offset: The expression given as the binary, as a CSR matrix (rows, n) and constants (rows,).
-        family: The family, for messages and for the variables in the switch.
-        col_lower, col_upper: Column bounds, shape (n,); a binary must lie between 0 and 1.
+        family: The family, which provides the switch's variables and the text for messages.
+        col_lower, col_upper: Column bounds, shape (n,). A binary must lie between 0 and 1.
 
     Returns:
         The column of each row's ``h``, and its sign: 1 for ``h``, -1 for ``1 - h``.
@@ -261,13 +262,14 @@ def _refuse_without_big_m(
         family: The indicator family.
         rows: The family's rows.
         other_terms: The matrix of these rows without the switch column.
-        is_lower: Whether the big-M is missing for the row's lower bound rather than its upper bound.
-        row: Index of the row within the family.
+        is_lower: Whether the big-M is missing for the row's lower bound (True) or its upper bound (False).
+        row: The index of the row within the family.
         col_lower, col_upper: Column bounds, shape (n,).
     """
     entries = slice(other_terms.indptr[row], other_terms.indptr[row + 1])
     columns, values = other_terms.indices[entries], other_terms.data[entries]
-    # The bound that decides each term's extreme: the lower one of a positive coefficient for a lower side.
+    # The bound that determines each term's extreme value. For a row's lower bound, that is the column's lower bound if
+    # the coefficient is positive.
     bounds = np.where((values > 0) == is_lower, col_lower[columns], col_upper[columns])
     unbounded_column = int(columns[np.flatnonzero(~np.isfinite(bounds))[0]])
     variables = [

@@ -1,7 +1,7 @@
-"""Reformulate semicontinuous columns with binary columns, so that solvers need to support only integer columns.
+"""Reformulate semicontinuous columns with binary columns, so that solvers only need to support integer columns.
 
-HiGHS supports semicontinuous columns and reformulates them in the same way. Here, the reformulation is done for all
-solvers. They then receive the same model, and answers can be checked like those for any other integer program.
+HiGHS supports semicontinuous columns and reformulates them in the same way. Here, they are reformulated for all
+solvers, which then receive the same model, and answers can be checked like those of any other integer program.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from privopt.dsl.outcome import Result
 from privopt.dsl.sets import IndexSet
 
 ROWS_NAME = "0 or within bounds"
-"""Name of the family of rows that link semicontinuous columns to their binaries."""
+"""The name of the family of rows that link semicontinuous columns to their binaries."""
 
 
 def expand_semicontinuous(form: StandardForm) -> StandardForm:
-    """Return a form in which a continuous column and a binary replace each semicontinuous column.
+    """Return a form in which each semicontinuous column is replaced by a continuous column and a binary.
 
     A column x with bounds l and u and its binary h satisfy ``l h <= x <= u h``, so x is 0 if h is 0. The binaries
     follow the form's columns, and their rows follow the form's rows. A form without semicontinuous columns is returned
@@ -63,17 +63,17 @@ def expand_semicontinuous(form: StandardForm) -> StandardForm:
 def expand_start(form: StandardForm, start: Floats) -> Floats:
     """Extend a starting point to the expanded form.
 
-    ``start`` contains a value for each column of the form, shape (n,), with NaN for missing values. A column's binary
-    is set to 1 if the column is nonzero, to 0 if it is zero, and to NaN if its value is missing.
+    ``start`` contains the value of each of the form's columns, shape (n,), with NaN for missing values. Each column's
+    binary is set to 1 if the column is nonzero, to 0 if it is zero, and to NaN if its value is missing.
     """
     values = start[form.semicontinuous_columns]
     return np.concatenate([start, np.where(np.isnan(values), np.nan, values != 0)])
 
 
 def drop_binaries(form: StandardForm, result: Result) -> Result:
-    """Convert a result for the expanded form to a result for the form itself.
+    """Convert a result for the expanded form to a result for the original form.
 
-    Semicontinuous columns may be off by the solver's tolerance, so they are set to exactly 0 or moved into their
+    Semicontinuous columns may be off by the solver's tolerance, so they are set to exactly 0 or clipped to their
     bounds.
 
     Args:

@@ -16,26 +16,26 @@ __all__ = ["IndexSet", "Ints"]
 
 
 def _read_labels(value: int | Iterable[Hashable]) -> Sequence[Hashable]:
-    """Return the labels of a set: the elements of a sequence or array, or 0 to n - 1 for an integer n."""
+    """Return a set's labels: the elements of a sequence or array, or 0 to n - 1 for an integer n."""
     if isinstance(value, int | np.integer):
         if value < 0:
             raise ModelError(f"an index set must have 0 elements or more, got {value}")
         return range(int(value))
-    # Only a range from 0 in steps of 1 may stay one, because positions are computed from it without a table.
+    # Only a range 0, 1, 2, ... is kept as a range, because its labels are their own positions.
     if isinstance(value, range) and value == range(len(value)):
         return value
     return tuple(value.tolist() if isinstance(value, np.ndarray) else value)
 
 
 def _can_represent(label: object, element: object) -> bool:
-    """Return whether a label may refer to an element that is equal to it. True equals 1, but must not refer to 1."""
+    """Return whether a label may refer to an element that is equal to it. True equals 1, but must not refer to it."""
     if isinstance(element, bool | np.bool_):
         return isinstance(label, bool | np.bool_)
     return not isinstance(element, Number) or (isinstance(label, Number) and not isinstance(label, bool))
 
 
 def _is_integer(value: object) -> bool:
-    """Return whether a value is a Python or NumPy integer. Booleans are not regarded as integers."""
+    """Return whether a value is a Python or NumPy integer. Booleans do not count as integers."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
@@ -59,7 +59,7 @@ class IndexSet:
     _places: dict[Hashable, int] = field(init=False, repr=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        """Fill the table of positions and refuse repeated labels.
+        """Fill the table of positions and reject repeated labels.
 
         A range needs neither, because its labels are distinct and equal to their positions.
         """
@@ -68,7 +68,7 @@ class IndexSet:
         for position, label in enumerate(self.labels):
             if label != label:
                 raise ModelError(f"index set {self.name}: a label must equal itself, got {label!r} at place {position}")
-            # 1, 1.0 and True are equal and have one hash, so that they count as one label.
+            # 1, 1.0 and True are equal and have the same hash, so they count as the same label.
             if self._places.setdefault(label, position) != position:
                 first = self._places[label]
                 raise ModelError(
@@ -110,9 +110,9 @@ class IndexSet:
         """Return the positions of many elements, counted from 0.
 
         Args:
-            values: An integer array of positions, or a sequence of labels. An array is only checked against the size of
-                the set. In a sequence, integers are taken as positions if no label of the set is an integer. Booleans
-                are always labels.
+            values: An integer array of positions, or a sequence of labels. The positions in an array are only checked
+                against the size of the set. In a sequence, integers are interpreted as positions if no label of the set
+                is an integer. Booleans are always labels.
 
         Raises:
             ModelError: A value is neither a label nor a position of the set.
@@ -126,7 +126,7 @@ class IndexSet:
             has_integers = isinstance(self.labels, range) or any(map(_is_integer, self.labels))
             elements = values.tolist() if isinstance(values, np.ndarray) else values
             positions = np.array([self._position_of(value, has_integers) for value in elements], dtype=np.int64)
-        # NumPy would count negative places from the end.
+        # NumPy would count negative positions from the end.
         is_outside = (positions < 0) | (positions >= len(self))
         if is_outside.any():
             raise ModelError(

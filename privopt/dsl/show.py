@@ -1,4 +1,4 @@
-"""Show the formula of a model as text, LaTeX or HTML."""
+"""Show a model's formula as text, LaTeX or HTML."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PrintableModel(Protocol):
 
 
 def _quantifier_text(family: Family) -> str:
-    """Return the words after "for" in a family's line, such as ``(i, j) in 2 tuples, k in X``."""
+    """Return the text after "for" in a family's line, such as ``(i, j) in 2 tuples, k in X``."""
     parts = []
     if family.restricted:
         listed = ", ".join(str(index.name) for index in family.restricted)
@@ -48,14 +48,14 @@ def _quantifier_text(family: Family) -> str:
 
 
 def _common_bound(value: Floats) -> str | None:
-    """Return the common value of all bounds as a string, "..." if they differ, or None if no bound is finite."""
+    """Return the common value of all bounds as a string, "..." if they differ, or None if none of them is finite."""
     if value.size == 0 or not np.isfinite(value).any():
         return None
     return f"{value[0]:g}" if (value == value[0]).all() else "..."
 
 
 def _variable_text(variable: Variable) -> str:
-    """Return a variable with its sets and bounds as a string, such as ``z[X, X] >= 0`` or ``h[X] binary``."""
+    """Return a string with a variable, its sets and its bounds, such as ``z[X, X] >= 0`` or ``h[X] binary``."""
     sets = f"[{', '.join(s.name for s in variable.sets)}]" if variable.sets else ""
     lower, upper = _common_bound(variable.lower), _common_bound(variable.upper)
     bounds = [f"{sign} {end}" for sign, end in ((">=", lower), ("<=", upper)) if end is not None] or ["free"]
@@ -67,7 +67,7 @@ def _variable_text(variable: Variable) -> str:
 
 
 def format_model(model: PrintableModel) -> str:
-    """Return the model as plain text: a line for the objective, then one for each family and each variable."""
+    """Return the model as plain text: one line for the objective, and one for each family and each variable."""
     lines = [f"{model.name}: {model.sense}imize {0 if model.objective is None else model.objective}"]
     for family in model.families:
         if isinstance(family, Block):
@@ -104,7 +104,7 @@ def _latex_quantifier(family: Family) -> str:
 
 
 def _latex_variable(variable: Variable) -> str:
-    """Return the bounds and the domain of a variable in LaTeX. Bounds that differ between columns become dots."""
+    """Return a variable's bounds and domain in LaTeX. Bounds that differ between columns are shown as dots."""
     name = latex_name(variable.name)
     domains = {"continuous": r"\mathbb{R}", "integer": r"\mathbb{Z}", "binary": r"\{0, 1\}"}
     domain = domains.get(variable.kind, r"\mathbb{R}")
@@ -125,7 +125,7 @@ def _latex_variable(variable: Variable) -> str:
 
 
 def _latex_lines(model: PrintableModel) -> list[tuple[str, str, str]]:
-    """Return (name, formula, quantifier) for the objective, each family and each variable, in this order.
+    """Return a (name, formula, quantifier) triple for the objective, then for each family, then for each variable.
 
     The formulas and quantifiers are in LaTeX.
     """
@@ -149,7 +149,7 @@ def format_latex(model: PrintableModel) -> str:
 
 
 def format_html(model: PrintableModel) -> str:
-    """Return the model as an HTML table with LaTeX formulas, which notebooks typeset."""
+    """Return the model as an HTML table of LaTeX formulas, which notebooks typeset."""
     cells = [
         f"<tr><th>{escape(name)}</th><td>{_html_formula(formula)}</td><td>{_html_formula(quantifier)}</td></tr>"
         for name, formula, quantifier in _latex_lines(model)
@@ -158,5 +158,8 @@ def format_html(model: PrintableModel) -> str:
 
 
 def _html_formula(formula: str) -> str:
-    """Escape a LaTeX formula for HTML, and add dollar signs so that notebooks typeset it. Return "" for no formula."""
+    """Escape a LaTeX formula for HTML and enclose it in dollar signs, so that notebooks typeset it.
+
+    An empty formula stays empty.
+    """
     return rf"$\displaystyle {escape(formula)}$" if formula else ""

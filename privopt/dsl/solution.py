@@ -1,4 +1,4 @@
-"""Solve a compiled model, and give access to the answer by the names and labels in the model's formulas."""
+"""Solve a compiled model, and look up the answer by the names and labels in the model's formulas."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ else:  # loaded late
     DataFrame = Any
 
 EXPLAIN_SECONDS = 20.0
-"""The longest time that explaining an infeasible model may take, in seconds."""
+"""The maximum time to spend on explaining why a model is infeasible, in seconds."""
 
 
 class SolveOptions(TypedDict, total=False):
     """The options that ``Model.solve`` passes on to ``Backend.solve``.
 
     Attributes:
-        time_limit: Time limit in seconds; None for no limit.
-        gap: Relative gap at which a search over integers may end.
-        method: Algorithm for linear programs: "auto", "simplex" or "ipm" (interior point).
-        threads: Number of threads.
-        seed: Seed for the solver's own random choices.
-        basis: Basis from which to start a linear program, for solvers that support warm starts.
-        log: Whether the solver's log is shown on standard error.
+        time_limit: The time limit in seconds, or None for no limit.
+        gap: The relative gap at which a search over integers may stop.
+        method: The algorithm for linear programs: "auto", "simplex" or "ipm" (interior point).
+        threads: The number of threads.
+        seed: The seed for the solver's own random choices.
+        basis: The basis from which to start a linear program, for solvers that support warm starts.
+        log: Whether to show the solver's log on standard error.
     """
 
     time_limit: float | None
@@ -54,10 +54,10 @@ class SolveOptions(TypedDict, total=False):
 
 
 class BackendOptions(SolveOptions, total=False):
-    """Options of ``Backend.solve``.
+    """The options of ``Backend.solve``.
 
     Attributes:
-        start: A point from which a search over integers begins, shape (n,), with NaN for missing values.
+        start: A point from which to start a search over integers, shape (n,), with NaN for missing values.
     """
 
     start: Floats | None
@@ -67,16 +67,16 @@ class Solver(Protocol):
     """A solver of compiled models. Registered solvers derive from :class:`privopt.backends.Backend`."""
 
     def solve(self, form: StandardForm, **options: Unpack[BackendOptions]) -> Result:
-        """Solve a form and return the checked answer."""
+        """Solve a form and return the checked result."""
 
     def explain(self, form: StandardForm, time_limit: float) -> str:
-        """Return an explanation of why a form has no solution, found within ``time_limit`` seconds."""
+        """Explain why a form has no solution, within ``time_limit`` seconds."""
 
 
 class SolveInterrupt(KeyboardInterrupt):
     """Raised if a solver is interrupted (Ctrl-C) after it has found a feasible point.
 
-    ``result`` contains the point, which has been checked.
+    The point, which has been checked, is in ``result``.
     """
 
     def __init__(self, result: Result) -> None:
@@ -86,24 +86,24 @@ class SolveInterrupt(KeyboardInterrupt):
 
 @frozen(eq=False, kw_only=True)
 class Solution:
-    """The result of solving a model, checked against its rows.
+    """The solution of a model, checked against the model's rows.
 
     Attributes:
         form: The compiled model.
         status: "optimal", or "feasible" if a limit or an interrupt ended the search early.
-        x: Values of the columns, shape (n,).
-        objective: Value of the model's objective at x.
-        bound: Lower bound on the optimum (upper bound if the objective is maximised); None if unknown.
-        duals: Change in the objective per unit change in each row's bound, shape (m,); None if the model has integer
-            columns.
-        reduced: Reduced costs of the columns, shape (n,); None if the model has integer columns.
-        seconds: Seconds that the solver took.
-        iterations: Number of simplex and interior-point iterations.
-        solver: Name and version of the solver.
+        x: The values of the columns, shape (n,).
+        objective: The value of the model's objective at x.
+        bound: A lower bound on the optimum (an upper bound if the objective is maximised), or None if unknown.
+        duals: The change in the objective per unit change in each row's bound, shape (m,), or None if the model has
+            integer columns.
+        reduced: The reduced costs of the columns, shape (n,), or None if the model has integer columns.
+        seconds: The number of seconds that the solver took.
+        iterations: The number of simplex and interior-point iterations.
+        solver: The name and version of the solver.
         violation: The largest amount by which x violates a row, as scaled for the solver.
-        tightening: The privacy rows that were tightened, and the cost of tightening them; None if there were none.
-        basis: The solver's basis, from which the solve of a changed model can start; None if the model has integer
-            columns, or if the solver provides no basis.
+        tightening: The privacy rows that were tightened, and the cost of tightening them, or None if there were none.
+        basis: The solver's basis, from which a changed model can be solved. None if the model has integer columns or
+            the solver provides no basis.
     """
 
     form: StandardForm
@@ -122,12 +122,12 @@ class Solution:
 
     @property
     def gap(self) -> float | None:
-        """The relative gap ``|objective - bound| / max(|objective|, 1e-12)``; None without a bound."""
+        """The relative gap ``|objective - bound| / max(|objective|, 1e-12)``, or None without a bound."""
         return None if self.bound is None else abs(self.objective - self.bound) / max(abs(self.objective), 1e-12)
 
     @property
     def rigorous_bound(self) -> float | None:
-        """The bound on the optimum that the multipliers prove, valid despite all rounding errors.
+        """The bound on the optimum that the multipliers prove, which is valid despite all rounding errors.
 
         It is None if they prove no bound or if the objective is quadratic. A mechanism may use it as its
         ``Outcome.lower_bound``. See :func:`privopt.dsl.duality.rigorous_bound`.
@@ -139,7 +139,7 @@ class Solution:
         return bound if math.isfinite(bound) else None
 
     def value(self, name: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return the values of a variable in the shape of its sets, or one number if labels are given.
+        """Return a variable's values in the shape of its sets, or a single number if labels are given.
 
         Raises:
             ModelError: The model has no such variable or label.
@@ -147,7 +147,7 @@ class Solution:
         return self._variable_values(self.x, name, labels)
 
     def reduced_cost(self, name: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return the reduced costs of a variable in the shape of its sets, or one number if labels are given.
+        """Return a variable's reduced costs in the shape of its sets, or a single number if labels are given.
 
         Raises:
             ModelError: The model has no such variable or label.
@@ -156,7 +156,7 @@ class Solution:
         return self._variable_values(self._require_values(self.reduced, "reduced costs"), name, labels)
 
     def dual(self, family: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return the multipliers of a family, one for each row, or those of the rows with the given labels.
+        """Return a family's multipliers, one for each row, or only those of the rows with the given labels.
 
         Raises:
             ModelError: The model has no such family, or the family has no row with these labels.
@@ -167,12 +167,12 @@ class Solution:
         return _select_rows(block, duals[block.start : block.stop], labels)
 
     def activity(self, family: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return the value ``A x`` of each row of a family at the solution. Labels work as in :meth:`dual`."""
+        """Return the value ``A x`` of each of a family's rows at the solution. Labels work as in :meth:`dual`."""
         block = self.form.family(family)
         return _select_rows(block, self._activities(block), labels)
 
     def slack(self, family: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return the distance from each row's value to the nearest bound of the row. Labels work as in :meth:`dual`.
+        """Return the distance from each row's value to its nearest bound. Labels work as in :meth:`dual`.
 
         The slack is 0 if a row is tight, negative if the row is violated within the solver's tolerance, and infinite if
         the row has no bounds.
@@ -181,23 +181,23 @@ class Solution:
         return _select_rows(block, self._slacks(block), labels)
 
     def _activities(self, block: FamilyBlock) -> Floats:
-        """Return the activity ``A x`` of each row of a family, shape (rows,)."""
+        """Return the activity ``A x`` of each of a family's rows, shape (rows,)."""
         return np.asarray(self.form.A[block.start : block.stop] @ self.x)
 
     def _slacks(self, block: FamilyBlock) -> Floats:
-        """Return the distance from the value of each row of a family to the row's nearest bound, shape (rows,)."""
+        """Return the distance from the value of each of a family's rows to the row's nearest bound, shape (rows,)."""
         activities, rows = self._activities(block), slice(block.start, block.stop)
         return np.asarray(np.minimum(activities - self.form.row_lower[rows], self.form.row_upper[rows] - activities))
 
     def to_frame(self, name: str) -> DataFrame:
-        """Return a variable or a family as a polars table, with one line for each of its columns or rows.
+        """Return a variable or a family as a polars table, with one line for each column or row.
 
         The table of a variable has a column of labels for each of its sets, then ``value``, ``lower``, ``upper`` and
         ``reduced_cost``. The table of a family has a column of labels for each of its indices, then ``activity``,
         ``lower``, ``upper``, ``slack`` and ``dual``. Multipliers that the solver did not give are null.
 
         Args:
-            name: Name of a variable or a family.
+            name: The name of a variable or a family.
 
         Raises:
             ModelError: No variable or family has this name.
@@ -238,11 +238,11 @@ class Solution:
         is between ``lower`` and ``upper``. In both tables, ``lower_objective`` and ``upper_objective`` are the
         objective values at ``lower`` and ``upper``.
 
-        For rows that are not active at a bound, all numbers are null. If several bases are optimal, the ranges refer to
+        All numbers are null for rows that are not active at a bound. If several bases are optimal, the ranges refer to
         the solver's basis.
 
         Args:
-            name: Name of a variable or a family.
+            name: The name of a variable or a family.
 
         Raises:
             ModelError: No variable or family has this name.
@@ -267,7 +267,10 @@ class Solution:
         return _make_frame(_row_labels(family), side=np.where(is_tight, side, np.nan), **tight_ends)
 
     def _require_values(self, values: Floats | None, quantity: str) -> Floats:
-        """Return the values unchanged. If None, raise a UsageError that says why the solver gave no such quantity."""
+        """Return the values unchanged, or raise a UsageError if the solver gave none.
+
+        The message says for which models the solver gives this quantity.
+        """
         if values is None:
             raise UsageError(
                 f"no {quantity}: {self.solver} gives them for optimal models without integer variables only"
@@ -279,37 +282,37 @@ class Solution:
 
         Args:
             values: One number for each column of the model, shape (n,).
-            name: Name of the variable.
-            labels: The labels of one of the variable's columns, to return a single number. With None, an array in the
-                shape of the variable's sets is returned.
+            name: The name of the variable.
+            labels: The labels of one of the variable's columns, to return a single number. If None, the result is an
+                array in the shape of the variable's sets, or a number for a scalar variable.
         """
         block = self.form.variable(name)
         block_values = values[block.start : block.stop]
         if labels is not None:
-            # A text is a sequence of characters, but here it is one label.
+            # A string is a sequence of characters, but here it is a single label.
             return float(block_values[block.flat((labels,) if isinstance(labels, str) else tuple(labels))])
         return float(block_values[0]) if not block.sets else read_only(block_values.reshape(block.shape).copy())
 
 
 def _select_rows(block: FamilyBlock, values: Floats, labels: Sequence[Hashable] | None) -> Any:
-    """Return the values of a family's rows, or only of the rows with ``labels``; a number if they select one row."""
+    """Return the values of a family's rows, or only of those with ``labels``. A single selected row gives a number."""
     if labels is None:
         return read_only(values.copy())
-    # A text is a sequence too, but here it is one label.
+    # A string is a sequence of characters, but here it is a single label.
     selected = values[block.rows((labels,) if isinstance(labels, str) else labels)]
     return float(selected[0]) if len(selected) == 1 else read_only(selected)
 
 
 def _labels_at(index_set: IndexSet, places: Ints) -> list[Any]:
-    """Return the labels at given positions in a set. They become strings unless all have the same simple type."""
+    """Return the labels at given positions in a set, converted to strings unless all have the same simple type."""
     labels = [index_set.labels[place] for place in places.tolist()]
     is_simple = len({type(label) for label in labels}) == 1 and isinstance(labels[0], str | int | float | date)
     return labels if is_simple else [str(label) for label in labels]
 
 
 def _column_labels(variable: VariableBlock) -> dict[str, list[Any]]:
-    """Return the labels of a variable's columns, keyed by the set names, which are made distinct."""
-    # For each set an array with the position of its label in every column; columns are numbered row-major.
+    """Return the labels of a variable's columns, keyed by the names of the sets. Repeated names are made distinct."""
+    # One array for each set, with the position of its label in every column. Columns are numbered row-major.
     places = [part.ravel() for part in np.indices(variable.shape)]
     names = _distinct_names([s.name for s in variable.sets])
     return dict(zip(names, map(_labels_at, variable.sets, places), strict=True))
@@ -327,13 +330,13 @@ def _row_labels(family: FamilyBlock) -> dict[str, list[Any]]:
 
 
 def _ends(ranges: Ranges, part: slice) -> dict[str, Floats]:
-    """Return, as table columns, both ends of the ranges in a slice and the objectives at these ends."""
+    """Return both ends of the ranges in a slice, and the objectives at these ends, as table columns."""
     names = ("lower", "upper", "lower_objective", "upper_objective")
     return {name: np.asarray(getattr(ranges, name)[part]) for name in names}
 
 
 def _distinct_names(names: list[str]) -> list[str]:
-    """Return distinct names for label columns: a second "X" becomes "X_2".
+    """Make the names of label columns distinct by numbering repeated ones: a second "X" becomes "X_2".
 
     The names of the value columns are already taken, so "value" becomes "value_2".
     """
@@ -350,7 +353,7 @@ def _distinct_names(names: list[str]) -> list[str]:
 
 
 def _make_frame(labels: dict[str, list[Any]], **numbers: Floats | None) -> DataFrame:
-    """Return a polars table of label columns and then columns of numbers. None becomes a column of nulls."""
+    """Return a polars table of label columns followed by columns of numbers. None becomes a column of nulls."""
     try:
         import polars as pl
     except ModuleNotFoundError as error:
@@ -367,12 +370,12 @@ def _make_frame(labels: dict[str, list[Any]], **numbers: Floats | None) -> DataF
 
 
 def start_vector(form: StandardForm, start: Solution | Mapping[str, ArrayLike]) -> Floats:
-    """Return a starting point as a vector of shape (n,), with NaN for the columns of variables without values.
+    """Return a starting point as a vector of shape (n,), with NaN for columns whose values are not given.
 
     Args:
-        form: The form.
+        form: The compiled model.
         start: An earlier solution, or values by variable name, with or without labels. From a solution, only variables
-            with the same name and shape are taken.
+            with the same name and shape are used.
 
     Raises:
         ModelError: The form has no variable with such a name, or the values do not fit the variable.
@@ -407,15 +410,15 @@ def complete_extremum(
 ) -> None:
     """Compute the values of an absolute value or extremum in a starting point, in place.
 
-    Users cannot supply these values, because the model itself adds the columns for such functions. A column is set to
+    Users cannot supply these values, because the model itself adds the columns for these functions. A column is set to
     the largest value of its lines, or to the smallest value if the function is concave. It stays NaN if the starting
-    point has no value for a column that a line needs.
+    point has no value for a column that one of the lines needs.
 
     Args:
-        form: The form.
+        form: The compiled model.
         start: The starting point, shape (n,), changed in place.
         columns: The columns of the function's variable.
-        lines: Names of the families that state the function's lines.
+        lines: The names of the families that contain the function's lines.
         is_convex: Whether the columns lie above their lines.
     """
     values = np.full(columns.stop - columns.start, -np.inf if is_convex else np.inf)
@@ -424,11 +427,11 @@ def complete_extremum(
         rows = slice(block.start, block.stop)
         line = form.A[rows].tocoo()
         is_term = (line.col >= columns.start) & (line.col < columns.stop)
-        # The value of each row without the column itself. The side minus this value is the height of the line.
+        # The value of each row without the column itself. The row's bound minus this value is the height of the line.
         body = np.bincount(line.row[~is_term], line.data[~is_term] * start[line.col[~is_term]], len(block))
         heights = (form.row_lower if is_convex else form.row_upper)[rows] - body
         extreme = np.maximum if is_convex else np.minimum
-        # A comparison with NaN gives NaN, as it should.
+        # If a needed value is missing (NaN), the result is NaN, as intended.
         with np.errstate(invalid="ignore"):
             extreme.at(values, line.col[is_term] - columns.start, heights[line.row[is_term]])
     # A column without lines is not used.
@@ -436,7 +439,7 @@ def complete_extremum(
 
 
 def load_solver(backend: str | Solver, *, is_soon: bool = False) -> Solver:
-    """Return the solver with this name, or the backend object itself.
+    """Return the registered solver with this name. A backend object is returned unchanged.
 
     Args:
         backend: The name of a registered solver, or a backend object.
@@ -455,7 +458,7 @@ def solve_form(
     name: str = "model",
     **options: Unpack[BackendOptions],
 ) -> Solution:
-    """Solve a compiled model, and return the solution or raise an error that says why there is none.
+    """Solve a compiled model and return the solution, or raise an error that says why there is none.
 
     Args:
         form: The compiled model.
@@ -476,7 +479,7 @@ def solve_form(
     try:
         result = solver.solve(form, **options)
     except SolveInterrupt as interrupt:
-        # The interrupt has a checked point, which is an answer. Other interrupts are passed on.
+        # The solver had found a feasible point, so return it. Any other interrupt is propagated.
         result = interrupt.result
     outcome = result.outcome.value
     # The explanation must not take longer than the solve was allowed to.

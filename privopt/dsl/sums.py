@@ -36,7 +36,7 @@ def latex_text(text: str) -> str:
 def latex_name(name: str) -> str:
     """Return the LaTeX code for a name.
 
-    Single letters and numbers are unchanged, names of Greek letters become commands, and other names are shown in
+    Single letters and numbers stay unchanged, names of Greek letters become commands, and all other names are set in
     upright letters.
     """
     if _GREEK.fullmatch(name):
@@ -79,7 +79,7 @@ class Restriction(sympy.Dummy):  # type: ignore[misc]
 
     Attributes:
         indices: The restricted indices.
-        positions: For each of these indices, the position of its value in each of the P tuples, shape (P,).
+        positions: The positions of each restricted index's values in the P tuples, shape (P,).
     """
 
     __slots__ = ("indices", "positions")
@@ -89,9 +89,9 @@ class Restriction(sympy.Dummy):  # type: ignore[misc]
 
     def __new__(cls, indices: tuple[Index, ...], positions: tuple[Ints, ...]) -> Restriction:
         """Create a restriction of ``indices`` to the tuples given by ``positions``."""
-        # A new symbol each time, so that sympy never merges sums with different tuples.
+        # Each restriction is a new symbol, so that sympy never merges sums over different tuples.
         restriction: Restriction = sympy.Dummy.__new__(cls, "T")
-        # Arguments of sympy's expressions must be sympy's objects, so the arrays are attributes.
+        # The arguments of sympy expressions must be sympy objects, so the arrays are attributes.
         restriction.indices, restriction.positions = indices, positions
         return restriction
 
@@ -100,7 +100,7 @@ class Total(Operators, sympy.Expr):  # type: ignore[misc]
     """A finite sum over index tuples. Created by ``total``."""
 
     __slots__ = ()
-    # sympy then prints its powers with brackets, like those of a product.
+    # With this precedence, sympy encloses a sum in brackets when it prints a power of it, as for a product.
     precedence = PRECEDENCE["Mul"]
     is_commutative = True
     is_real = True
@@ -117,11 +117,11 @@ class Total(Operators, sympy.Expr):  # type: ignore[misc]
 
     @property
     def restriction(self) -> Restriction | None:
-        """The index tuples that the sum is restricted to; None for a sum over all tuples."""
+        """The index tuples that the sum is restricted to, or None for a sum over all tuples."""
         return self.args[2] if len(self.args) > 2 else None
 
     def _restriction_text(self) -> str:
-        """Return a description of the restriction, such as ``(i, k) in 5 tuples``; "" if there is none."""
+        """Return a description of the restriction, such as ``(i, k) in 5 tuples``, or "" if there is none."""
         restriction = self.restriction
         if restriction is None:
             return ""

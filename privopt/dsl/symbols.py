@@ -1,6 +1,6 @@
 """Parameters as sympy atoms, indexed parameters and variables such as ``z[i, k]``, and expressions over whole sets.
 
-Parameters and variables are ``Dummy`` symbols, so that two objects with the same name are never equal. The classes have
+Parameters and variables are ``Dummy`` symbols, so two objects with the same name are never equal. The classes have
 slots, so that assigning to a misspelled attribute is an error.
 """
 
@@ -38,12 +38,12 @@ __all__ = [
 Source: TypeAlias = Callable[..., ArrayLike]
 """A function that takes an integer array of positions for each index, and returns an array of values."""
 
-# The size given to the axes of a function without declared sets, which accept index sets of any size.
+# The size of the axes of a function without declared sets, which accepts index sets of any size.
 _ANY = 2**62
 
 
 class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
-    """The base class of variables and parameters: symbols with a name and sets, which are indexed with ``[...]``."""
+    """Base class of variables and parameters: symbols with a name and sets, which are indexed with ``[...]``."""
 
     __slots__ = ("sets",)
 
@@ -78,7 +78,7 @@ class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
         Args:
             value: An index expression, a label, or a position.
             index_set: The set of this axis.
-            number: Position of the axis, for messages.
+            number: The position of the axis, for messages.
         """
         if isinstance(value, sympy.Expr):
             # An expression of indices, such as i + 1, is checked again when its values are known.
@@ -95,23 +95,23 @@ class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
         return sympy.Integer(int(index_set.positions([value])[0]))
 
     def _accepts_set(self, actual: IndexSet, expected: IndexSet) -> bool:
-        """Return whether an index over the set ``actual`` may be used for an axis over the set ``expected``."""
+        """Return whether an index over the set ``actual`` may be used on an axis over the set ``expected``."""
         return actual.same_as(expected)
 
     def _as_vector(self) -> VectorExpression | None:
-        """Return the variable or parameter as a vector, with an index for each set; None for a scalar."""
+        """Return the variable or parameter as a vector with one index for each set, or None if it is a scalar."""
         if not self.sets:
             return None
         indices = tuple(Index(name, s) for name, s in zip(index_names(len(self.sets)), self.sets, strict=True))
         return VectorExpression(indices, Access(self, *indices))
 
     def axes(self, count: int) -> tuple[IndexSet, ...]:
-        """Return the set of each axis for an access with ``count`` indices."""
+        """Return the set of each axis of an access with ``count`` indices."""
         return self.sets
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of the sets."""
+        """The sizes of the sets."""
         return tuple(len(s) for s in self.sets)
 
 
@@ -119,11 +119,10 @@ class Param(Indexable):
     """A parameter: known numbers, given as an array or a function of index arrays. Created by ``Model.param``.
 
     Attributes:
-        sets: The sets that the indices run over. Without declared sets there is one unnamed set for each axis of the
+        sets: The sets that the indices run over. If none were declared, there is one unnamed set for each axis of the
             array.
         declared: Whether the sets were given. If not, any index set of the right size may be used for an axis.
-        revision: Number of times that the value has changed. Models use it to find the rows that must be compiled
-            again.
+        revision: The number of times that the value has changed, from which models tell which rows to compile again.
     """
 
     __slots__ = ("_source", "declared", "revision")
@@ -137,9 +136,9 @@ class Param(Indexable):
 
         Args:
             name: The name under which the parameter is printed.
-            sets: The sets of the indices; None to create one unnamed set for each axis of the array.
-            source: A number, an array of the sets' shape, or a function of index arrays, whose values are checked when
-                used.
+            sets: The sets of the indices. If None, one unnamed set is created for each axis of the array.
+            source: A number, an array in the shape of the sets, or a function of index arrays, whose values are checked
+                when used.
 
         Raises:
             ModelError: The numbers do not fit the sets, or contain a NaN.
@@ -181,7 +180,7 @@ class Param(Indexable):
         self.revision += 1
 
     def check_value(self, source: ArrayLike | Source) -> Floats | Source:
-        """Check the shape and the entries of a new value, and copy it.
+        """Check the shape and entries of a new value, and return a copy of it. A function is returned unchanged.
 
         Raises:
             ModelError: The value has a different shape, contains a NaN, or is a function although the parameter needs
@@ -208,7 +207,7 @@ class Param(Indexable):
             position = tuple(int(p) for p in np.argwhere(np.isnan(array))[0])
             number = ", ".join(repr(s.labels[p]) for s, p in zip(self.sets, position, strict=True))
             raise ModelError(f"param {self.name}[{number}] must be a number, got NaN")
-        # as_doubles copied the caller's array, which may change before the model is compiled.
+        # The caller may change its array before the model is compiled, but as_doubles has copied it.
         return read_only(array)
 
     @property
@@ -225,12 +224,12 @@ class Param(Indexable):
     def _accepts_set(self, actual: IndexSet, expected: IndexSet) -> bool:
         """Return whether an index over ``actual`` fits an axis over ``expected``.
 
-        If the parameter's sets are not declared, only the sizes are compared.
+        Only the sizes are compared if the parameter's sets are not declared.
         """
         return actual.same_as(expected) if self.declared else len(expected) in (len(actual), _ANY)
 
     def values(self, *positions: Ints) -> Floats:
-        """Return the values at positions (an integer array for each index), in the common shape of these arrays."""
+        """Return the values at positions, given as one integer array for each index, in the arrays' common shape."""
         if not callable(self.source):
             return np.asarray(self.source[positions], dtype=np.float64)
         values = np.asarray(self.source(*positions), dtype=np.float64)
@@ -244,7 +243,7 @@ class Param(Indexable):
 
 
 class Access(Operators, sympy.Expr):  # type: ignore[misc]
-    """A variable or parameter at an index tuple, such as ``z[i, k]``."""
+    """A variable or parameter with its indices, such as ``z[i, k]``."""
 
     __slots__ = ()
     is_commutative = True
@@ -262,7 +261,7 @@ class Access(Operators, sympy.Expr):  # type: ignore[misc]
         return tuple(self.args[1:])
 
     def _eval_subs(self, old: Any, new: Any) -> Any:
-        # sympy replaces symbols by numbers to see whether a formula is constant; a number has no indices.
+        # sympy replaces symbols with numbers to see whether a formula is constant, but a number cannot be indexed.
         return self if old == self.base and not isinstance(new, Indexable) else None
 
     def _sympystr(self, printer: Any) -> str:
@@ -320,7 +319,7 @@ class VectorExpression(Operators):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of the sets."""
+        """The sizes of the sets."""
         return tuple(len(index.index_set) for index in self.indices)
 
     def __eq__(self, other: object) -> bool:
@@ -337,7 +336,7 @@ class VectorExpression(Operators):
         return Total(as_plain(self.formula), sympy.Tuple(*self.indices))
 
     def relate(self, kind: type[sympy.Rel], other: Any, *, is_left: bool) -> VectorRelation:
-        """Return the relation between this expression and another side.
+        """Return a relation between this expression and another side.
 
         Args:
             kind: The class of the relation between formulas.
@@ -358,16 +357,16 @@ class VectorExpression(Operators):
         return VectorExpression(indices, operator(formula, operand))
 
     def align(self, other: Any) -> tuple[tuple[Index, ...], sympy.Expr, sympy.Expr]:
-        """Return common indices for this expression and ``other``, and both operands as formulas in these indices.
+        """Return common indices for this expression and ``other``, and both of them as formulas in these indices.
 
-        The other operand has any form that :meth:`read_operand` accepts. The indices are those of this expression,
+        The other operand may have any form that :meth:`read_operand` accepts. The indices are those of this expression,
         except that declared sets of the other operand replace unnamed axes.
         """
         operand, indices = self.read_operand(other), self.indices
         if isinstance(other, Operators) and (vector := other._as_vector()) is not None:
-            # A declared set has labels, which an unnamed axis lacks.
+            # Prefer declared sets, whose labels an unnamed axis lacks.
             indices = tuple(b if _is_axis(a.index_set) else a for a, b in zip(indices, vector.indices, strict=True))
-            # The operand is already in the indices of this expression.
+            # read_operand has already written the operand in this expression's indices.
             other_indices = dict(zip(self.indices, indices, strict=True))
             return indices, replace_indices(self.formula, other_indices), replace_indices(operand, other_indices)
         return indices, self.formula, operand
@@ -410,7 +409,7 @@ class VectorExpression(Operators):
         return Access(Param("array", sets, numbers), *self.indices)
 
     def multiply_matrix(self, matrix: Any, *, is_left: bool) -> VectorExpression | sympy.Expr:
-        """Return ``matrix @ self``, or ``self @ matrix`` if the matrix is not on the left.
+        """Return ``matrix @ self`` if ``is_left`` is True, and ``self @ matrix`` otherwise.
 
         Args:
             matrix: A vector or matrix of numbers, dense or SciPy sparse.
@@ -449,10 +448,10 @@ class VectorExpression(Operators):
 
 
 def replace_indices(formula: sympy.Expr, new_indices: dict[Index, Index]) -> sympy.Expr:
-    """Return a formula in which each key of ``new_indices`` is replaced by its value.
+    """Return a formula with each key of ``new_indices`` replaced by its value.
 
-    Indices in the restrictions on sums are replaced, too. sympy's substitution would miss them, because they are
-    attributes.
+    This includes the indices in the restrictions of sums. They are attributes, so sympy's own substitution would miss
+    them.
     """
     restrictions = {
         restriction: Restriction(tuple(new_indices.get(x, x) for x in restriction.indices), restriction.positions)
@@ -466,7 +465,7 @@ class _SparseLookup:
     """A function that returns the entries of a sparse matrix at given rows and columns."""
 
     def __init__(self, matrix: sparse.csr_matrix) -> None:
-        """Store the matrix whose entries are looked up."""
+        """Store the matrix to look entries up in."""
         self.matrix = matrix
 
     def __call__(self, rows: Ints, columns: Ints) -> Floats:
@@ -475,7 +474,7 @@ class _SparseLookup:
 
 
 def _fits(a: IndexSet, b: IndexSet) -> bool:
-    """Return whether two sets are the same, or one is an unnamed axis of the other's size."""
+    """Return whether two sets are the same, or one of them is an unnamed axis of the other's size."""
     return a.same_as(b) or (len(a) == len(b) and (_is_axis(a) or _is_axis(b)))
 
 
@@ -485,7 +484,7 @@ def _is_axis(index_set: IndexSet) -> bool:
 
 
 class VectorRelation(NoCondition):
-    """A relation between vectors, with one row for each element.
+    """A relation between vectors, which gives one row for each element.
 
     Attributes:
         relation: The relation, written with indices.
@@ -495,7 +494,7 @@ class VectorRelation(NoCondition):
     __slots__ = ("indices", "relation")
 
     def __init__(self, relation: sympy.Rel, indices: tuple[Index, ...]) -> None:
-        """Create a relation with a row for each value of the indices."""
+        """Create a relation with one row for each combination of the indices' values."""
         self.relation, self.indices = relation, indices
 
     def __repr__(self) -> str:
@@ -503,7 +502,7 @@ class VectorRelation(NoCondition):
 
 
 def vector_relation(kind: type[sympy.Rel], left: Any, right: Any) -> VectorRelation:
-    """Return the relation of class ``kind`` between two sides, at least one of which is a vector."""
+    """Return a relation of class ``kind`` between two sides, at least one of which is a vector."""
     vectors: list[VectorExpression | None] = [
         side._as_vector() if isinstance(side, Operators) else None for side in (left, right)
     ]

@@ -1,4 +1,4 @@
-"""Compute the matrix entries of linear terms: expand sums to arrays of positions and evaluate coefficients there."""
+"""Compute the matrix entries of linear terms, by expanding sums to arrays of positions and evaluating coefficients."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def bind_indices(binding: SummedIndices, places: Places, rows: Ints, size: int) 
 
     Args:
         binding: The summed indices, and the tuples that they are restricted to, if any.
-        places: Positions of the indices bound so far, as one array of shape (size,) for each index.
+        places: The positions of the indices bound so far, as one array of shape (size,) for each index.
         rows: The row that each entry belongs to, shape (size,).
-        size: Number of entries so far.
+        size: The number of entries so far.
 
     Returns:
         The positions of all indices, the row that each entry belongs to, and the number of entries.
@@ -30,14 +30,14 @@ def bind_indices(binding: SummedIndices, places: Places, rows: Ints, size: int) 
     restriction = binding.restriction
     joined_indices: set[Index] = set()
     if restriction is not None:
-        # Outer indices are bound by the row already; inner ones get their values from the tuples.
+        # Outer indices already have values in each row. Inner ones get their values from the tuples.
         outer = [i for i in restriction.indices if i in places]
         inner = [i for i in restriction.indices if i not in places]
         joined_indices = set(inner)
         columns = dict(zip(restriction.indices, restriction.positions, strict=True))
         shape = tuple(len(i.index_set) for i in outer)
-        # A join on the indices that the restriction shares with the rows: its tuples are sorted by these, so that each
-        # row finds its tuples as one range.
+        # Join the rows and the tuples on the outer indices. With the tuples sorted by these, those that match a row
+        # form one range.
         if outer:
             tuple_keys = np.ravel_multi_index(tuple(columns[i] for i in outer), shape)
             row_keys = np.ravel_multi_index(tuple(places[i] for i in outer), shape)
@@ -48,7 +48,7 @@ def bind_indices(binding: SummedIndices, places: Places, rows: Ints, size: int) 
         starts, ends = np.searchsorted(tuple_keys, row_keys, "left"), np.searchsorted(tuple_keys, row_keys, "right")
         counts = ends - starts
         repeat = np.repeat(np.arange(size), counts)
-        # 0, 1, 2, ... within the range of each entry, as in a loop over its tuples.
+        # Counts 0, 1, 2, ... within the range of each entry, like a loop over the entry's tuples.
         offset = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         tuple_numbers = order[np.repeat(starts, counts) + offset]
         bound = {i: p[repeat] for i, p in bound.items()} | {i: columns[i][tuple_numbers] for i in inner}
@@ -70,8 +70,8 @@ def location_text(places: Places, entry: int) -> str:
     The suffix is empty if the entry has no indices.
 
     Args:
-        places: For each index, the positions of its values, shape (entries,).
-        entry: Index of the entry.
+        places: The positions of each index's values, shape (entries,).
+        entry: The index of the entry.
     """
     location = ", ".join(f"{i} = {i.index_set.labels[int(p[entry])]!r}" for i, p in places.items())
     return f" at {location}" if location else ""
@@ -90,23 +90,23 @@ def term_entries(
 
     Args:
         term: ``coefficient * variable[indices]`` with its sums.
-        places: For each index of the rows, the positions of its values, shape (size,).
-        size: Number of rows.
+        places: The positions of the values of each of the rows' indices, shape (size,).
+        size: The number of rows.
         where: The part of the model to name in error messages: a family or "objective".
-        coefficients: The NumPy functions for the model's coefficients; a missing one is added.
+        coefficients: The NumPy functions for the model's coefficients. A missing one is added.
         allow_infinite: Whether a constant may be infinite.
 
     Raises:
         ModelError: A value is NaN, or is infinite although this is not allowed.
     """
-    # Other indices of the row do not change the term. Copying their positions would cost time.
+    # The row's other indices do not affect the term, so their positions need not be copied.
     needed = term.free_indices() | {i for b in term.bindings for i in b.over}
     bound: Places = {i: p for i, p in places.items() if i in needed}
     rows = np.arange(size)
     for binding in term.bindings:
         bound, rows, size = bind_indices(binding, bound, rows, size)
     values = coefficients.get(term.coefficient, where)(bound, size)
-    # An infinite constant of a row is a side that it does not have, or one that no number satisfies.
+    # An infinite constant means that the row has no bound on one side, or that no point satisfies it.
     is_valid = ~np.isnan(values) if term.variable is None and allow_infinite else np.isfinite(values)
     if not is_valid.all():
         entry = int(np.flatnonzero(~is_valid)[0])
@@ -119,12 +119,12 @@ def term_entries(
 
 
 def term_columns(term: Term, places: Places, size: int, where: str) -> Ints:
-    """Return the index of the column for a term's variable at each index tuple, shape (size,).
+    """Return the column index of a term's variable at each index tuple, shape (size,).
 
     Args:
         term: The term, which has a variable.
-        places: For each index, the positions of its values, shape (size,).
-        size: Number of index tuples.
+        places: The positions of each index's values, shape (size,).
+        size: The number of index tuples.
         where: The part of the model to name in error messages: a family or "objective".
     """
     variable = term.variable
@@ -149,14 +149,14 @@ def terms_matrix(
     *,
     allow_infinite: bool = False,
 ) -> tuple[Any, Floats]:
-    """Return the CSR matrix of a sum of terms, shape (size, n), and the constant of every row, shape (size,).
+    """Return the CSR matrix of a sum of terms, shape (size, n), and the constant of each row, shape (size,).
 
     Args:
         terms: The terms.
-        places: For each index, the position of its value in every row, shape (size,).
+        places: The position of each index's value in every row, shape (size,).
         size, n: The number of rows, and the number of columns in the model.
         where: The part of the model to name in error messages: a family or "objective".
-        coefficients: The NumPy functions for the model's coefficients; missing ones are added.
+        coefficients: The NumPy functions for the model's coefficients. Missing ones are added.
         allow_infinite: Whether constants may be infinite.
     """
     rows, columns, values = [], [], []
@@ -164,14 +164,14 @@ def terms_matrix(
     for term in terms:
         r, c, v = term_entries(term, places, size, where, coefficients, allow_infinite=allow_infinite)
         if c is None:
-            # Infinities of both signs give NaN, which the form refuses by the name of the row.
+            # Infinities of opposite signs give NaN, for which the form raises an error that names the row.
             with np.errstate(invalid="ignore"):
                 constant += np.bincount(r, weights=v, minlength=size)
         else:
             rows.append(r)
             columns.append(c)
             values.append(v)
-    # Solvers take indices of 32 bits, so longer ones are used only if they are needed.
+    # Solvers expect 32-bit indices, so 64-bit ones are used only where needed.
     kind = np.int32 if max(n, size, sum(map(len, rows))) < 2**31 else np.int64
     triple = [np.concatenate(x) if x else np.zeros(0) for x in (rows, columns, values)]
     return _sum_duplicates(triple[2], triple[0].astype(kind), triple[1].astype(kind), (size, n)), constant
@@ -180,16 +180,16 @@ def terms_matrix(
 def _sum_duplicates(values: Any, rows: Ints, columns: Ints, shape: tuple[int, int]) -> Any:
     """Return a CSR matrix in which entries that share a row and a column are added up.
 
-    If the entries cancel out except for a rounding error, the sum becomes 0.
+    If such entries cancel out except for rounding errors, their sum becomes 0.
 
     Args:
-        values, rows, columns: Value, row and column of each entry, in any order, shape (entries,).
+        values, rows, columns: The value, row and column of each entry, in any order, shape (entries,).
         shape: The number of rows and the number of columns of the matrix.
     """
     matrix = sparse.csr_matrix((values, (rows, columns)), shape=shape)
     if matrix.nnz < len(values):
         # Both matrices are summed in the same way, so their entries correspond.
         magnitude = sparse.csr_matrix((np.abs(values), (rows, columns)), shape=shape)
-        # The sum of absolute values is the scale of the rounding error; 2**-50 is eight units of rounding.
+        # Rounding errors are proportional to the sum of absolute values. 2**-50 is eight times the unit roundoff.
         matrix.data[np.abs(matrix.data) <= 2.0**-50 * magnitude.data] = 0.0
     return matrix

@@ -22,9 +22,9 @@ class Variable(Indexable):
 
     Attributes:
         sets: The sets that the indices run over. A scalar has no sets, and is used in formulas without indices.
-        start: Index of the variable's first column in the model.
-        owner: The model that the variable belongs to. Other models refuse it, because there its column indices would
-            refer to other variables.
+        start: The index of the variable's first column in the model.
+        owner: The model that the variable belongs to. Other models reject it, because its column indices would refer to
+            other variables there.
     """
 
     __slots__ = ("_kind", "_lower", "_upper", "owner", "start")
@@ -57,10 +57,10 @@ class Variable(Indexable):
 
     @property
     def lower(self) -> Floats:
-        """Lower bounds of the columns, flattened row-major, shape (size,).
+        """The lower bounds of the columns, flattened row-major, shape (size,).
 
         They can be set to a number, to an array that broadcasts to the shape of the variable, or to None for no bounds.
-        The next solve of the model uses the new bounds.
+        The model uses the new bounds the next time it is solved.
         """
         return self._lower
 
@@ -71,7 +71,7 @@ class Variable(Indexable):
 
     @property
     def upper(self) -> Floats:
-        """Upper bounds of the columns, shape (size,), which can be set in the same way as the lower bounds."""
+        """The upper bounds of the columns, shape (size,), which can be set in the same way as the lower bounds."""
         return self._upper
 
     @upper.setter
@@ -119,19 +119,19 @@ class Variable(Indexable):
 
     @property
     def size(self) -> int:
-        """Number of columns."""
+        """The number of columns."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     def columns(self, *positions: Ints) -> Ints:
         """Return the variable's column indices in the model at the given positions, or all of them in order.
 
-        ``positions`` contains an integer array for each index. The columns are row-major: the last index varies
+        ``positions`` contains one integer array for each index. The columns are row-major: the last index varies
         fastest.
         """
         if not positions:
             return np.arange(self.start, self.start + self.size)
         if not self.sets:
             return np.full(1, self.start)
-        # Positions are broadcast: a scalar position is combined with every position of an array.
+        # The arrays are broadcast, so a scalar position is combined with every position in the other arrays.
         flat = np.ravel_multi_index(tuple(np.broadcast_arrays(*positions)), self.shape)
         return np.asarray(flat, dtype=np.int64) + self.start
