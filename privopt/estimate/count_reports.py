@@ -1,4 +1,4 @@
-"""Count the reports in tables, and read groups of records and noisy counts."""
+"""Count the reports in tables, and read tables of groups and noisy counts."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from privopt.interfaces import Channel, NoisyCounts
 
 @define
 class Counter:
-    """Counts the reports from one release in the rows of a table, which are read batch by batch.
+    """Counts one release's reports in the rows of a table, which are read batch by batch.
 
     Attributes:
         channel: The channel whose outputs are counted.
         table: The table's name, for faults.
         column: The column that contains the reports.
         subject: The column that names each report's subject. Only a subject's first report counts, because several
-            reports about one subject are not independent. In traces, the first report is the earliest in time,
-            because whether a later one is drawn anew depends on earlier reports.
-        counted_subjects: The subjects who already have a counted report. The counters for several releases share this
+            reports about one subject are not independent. In traces, the first report is the earliest in time, because
+            earlier reports determine whether a later one is drawn anew.
+        counted_subjects: The subjects who already have a counted report. The counters of several releases share this
             set, because reports about one subject from two releases are not independent either.
         report_counts: The counts so far.
         _rows: The number of rows read so far, for the row numbers in faults.
-        _first_column: The column that marks each trace's first report; None if the reports are not from traces.
+        _first_column: The column that marks each trace's first report, or None if the reports are not from traces.
     """
 
     channel: Channel
@@ -57,7 +57,7 @@ class Counter:
         )
 
     def check_columns(self, names: Sequence[str]) -> None:
-        """Refuse a table if a required column is missing, or if repeated reports could be counted.
+        """Reject a table that lacks a required column, or in which repeated reports could be counted.
 
         In addition to the reports, ``apply`` writes columns that mark reports repeated for a place (sticky), reports
         repeated in a trace (kept), and each trace's first report. These columns are recognised by name. A table with
@@ -68,7 +68,7 @@ class Counter:
 
         Raises:
             InputError: A required column is missing, or a column marks repeated reports that could be counted. There is
-                a fault for each such column.
+                one fault for each such column.
         """
         required = [name for name in (self.column, self.subject) if name is not None]
         faults = [
@@ -76,9 +76,9 @@ class Counter:
             for name in required
             if name not in names
         ]
-        # The mark columns share the report column's prefix, such as start_ in start_report.
+        # The columns of marks have the same prefix as the report column, such as start_ in start_report.
         prefix = self.column.removesuffix(REPORT) if self.column.endswith(f"_{REPORT}") else ""
-        # A renamed report column shares no prefix with its mark columns, so the ones without a prefix are used.
+        # If the report column was renamed, its marks do not share its prefix, so the marks without a prefix are used.
         if REPORT not in names and not any(f"{prefix}{mark}" in names for mark in (STICKY, KEPT, FIRST)):
             prefix = ""
         sticky_column, kept_column, first_column = (f"{prefix}{mark}" for mark in (STICKY, KEPT, FIRST))
@@ -115,7 +115,7 @@ class Counter:
         )
 
     def number_reports(self, frame: pl.DataFrame) -> pl.Series:
-        """Return the index of each row's report among the outputs, or -1 for a row without a report.
+        """Return the index of each row's report among the outputs, or -1 for rows without a report.
 
         Raises:
             InputError: A report is not an output of the release.
@@ -127,29 +127,29 @@ class Counter:
         self._refuse_rows(
             report.is_not_null() & (numbers < 0),
             self.column,
-            # The message does not quote the value: the release did not draw a value that is no output, so it may be a
-            # secret, from a column that was named by mistake.
+            # The message does not quote the value. It was not drawn from the release, so it may be a secret from a
+            # column that was named by mistake.
             lambda row: "an output that the release does not have",
             f"one of the release's {len(output_numbers):,} outputs, or nothing",
         )
         return numbers
 
     def pass_rows(self, frame: pl.DataFrame) -> None:
-        """Add a batch's length to the number of rows read, so that faults in later batches state the right row."""
+        """Add a batch's length to the number of rows read, so that faults in later batches name the right rows."""
         self._rows += len(frame)
 
     def _read_texts(self, frame: pl.DataFrame, column: str) -> pl.Series:
-        """Return a column's values as strings. Errors during conversion name the table."""
+        """Return a column's values as strings. Conversion errors name the table."""
         with naming(self.table):
             return texts_of(nw.from_native(frame[column], series_only=True))
 
     def _refuse_rows(self, is_wrong: pl.Series, column: str, describe: Callable[[int], str], expectation: str) -> None:
-        """Raise an InputError about the first wrong row in a batch, if any row is wrong.
+        """Raise an InputError about a batch's first wrong row, if there is one.
 
         Args:
             is_wrong: Mask of the wrong rows in the batch.
             column: The column at fault.
-            describe: A function that takes a row's index in the batch, and describes what the row contains.
+            describe: A function that takes a row's index in the batch and describes what the row contains.
             expectation: The values that the column must have, in words.
         """
         rows = is_wrong.arg_true()
@@ -161,14 +161,14 @@ class Counter:
             )
 
     def mark_counted_rows(self, frame: pl.DataFrame, has_report: pl.Series) -> pl.Series:
-        """Return a mask of the rows whose reports count, because each is the first report about its subject.
+        """Return a mask of the rows whose reports count, because they are the first about their subjects.
 
-        For traces, the first report is the earliest in time. Otherwise, it is the first in the table. Without a subject
-        column, all reports count.
+        In traces, the first report is the earliest in time. Otherwise, it is the first one in the table. Without a
+        subject column, all reports count.
 
         Args:
             frame: A batch of rows.
-            has_report: For each row, whether it has a report.
+            has_report: Mask of the rows that have a report.
 
         Raises:
             InputError: A report has no subject although there is a subject column, or a trace's first-report mark is
@@ -182,13 +182,13 @@ class Counter:
         self._refuse_rows(
             has_no_subject, self.subject, lambda row: "no subject with a report", "the subject of each report"
         )
-        # In a trace only the row that is marked as the first can count, even if it comes later in the table.
+        # In a trace, only the row marked as the first report can count, even if it comes later in the table.
         if self._first_column is not None:
             marks = frame[self._first_column].cast(pl.String, strict=False).str.to_lowercase().fill_null("")
             is_invalid = ~marks.is_in(["true", "false"])
             self._refuse_rows(is_invalid, self._first_column, lambda row: "neither", "true or false")
             has_report = has_report & (marks == "true")
-        # This is a loop, since a subject that is counted changes what counts in later rows, batches and releases.
+        # This needs a loop, because a counted subject no longer counts in later rows, batches or releases.
         is_first = []
         for name, counts in zip(names.to_list(), has_report.to_list(), strict=True):
             is_first.append(counts and name not in self.counted_subjects)
@@ -200,13 +200,13 @@ class Counter:
 def count_tables(
     tables: Sequence[tuple[Channel, TableSource]], *, column: str, subject: str | None
 ) -> list[ReportCounts]:
-    """Count the reports from several releases, and return the counts for each release.
+    """Count the reports from several releases, and return one result for each release.
 
     Args:
         tables: Each release's channel, and a table of reports drawn from it.
         column: The column that contains the reports.
-        subject: The column that names each report's subject. Only a subject's first report counts. None if there is no
-            such column.
+        subject: The column that names each report's subject, or None if there is no such column. Only a subject's first
+            report counts.
 
     Raises:
         InputError: A column is missing, reports are repeated, or a row has an unknown output or no subject.
@@ -227,7 +227,7 @@ def count_tables(
 def to_polars(frame: nw.DataFrame[Any]) -> DataFrame:
     """Convert a table to a polars data frame.
 
-    If a column has mixed types, all columns become text. Otherwise, Arrow would raise an error that quotes a value.
+    If a column has mixed types, all columns become strings. Otherwise, Arrow would raise an error that quotes a value.
     """
     try:
         return frame.to_polars()
@@ -236,23 +236,24 @@ def to_polars(frame: nw.DataFrame[Any]) -> DataFrame:
 
 
 def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
-    """Read the noisy counts from a table with the columns ``id`` and ``column``, in the order of the inputs.
+    """Read the noisy counts from a table with the columns ``id`` and ``column``.
 
-    The result has shape (N,) for N inputs. A row with an unknown id and an empty count is skipped, because it belongs
-    to a site where nobody is counted.
+    The result has shape (N,), in the order of the channel's N inputs. A row with an unknown id and an empty count is
+    skipped, because it belongs to a site where nobody is counted.
 
     Args:
-        channel: The release's channel, which names the inputs.
+        channel: The release's channel, which provides the inputs' ids.
         path: The table.
         column: The column of counts.
 
     Raises:
-        InputError: An id is unknown, missing or repeated, or its count is not a finite number.
+        InputError: An input's id is missing or repeated, an id with a count is unknown, or an input's count is not a
+            finite number.
     """
     file, column = File(name=path.name, path=path), normal_column(column)
     count_column = Column(name="count", label=column, unit="people", blank=math.nan)
     table = read_table(file, [Column(name="id", kind="id"), count_column])
-    # A row is omitted only if its count is empty and its id unknown. An empty count for an input is a fault.
+    # A row is skipped only if its count is empty and its id unknown. An empty count for an input is a fault.
     is_kept = ~(np.isnan(table["count"]) & ~np.isin(table["id"], channel.inputs))
     faults, missing_rows = Faults(), np.flatnonzero(is_kept & np.isnan(table["count"])).tolist()
     faults.add_rows(file.name, column, missing_rows, lambda row: "nothing", "a finite number (people)")
@@ -267,7 +268,7 @@ def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
     """Read the groups of records from a table with the columns ``id`` and ``group``.
 
     ``ids`` are the ids of the release's records. The result maps each group's name to the indices of its records in
-    ``ids``. Groups are in the order in which they first appear.
+    ``ids``, with groups in the order in which they first appear.
     """
     file = File(name=path.name, path=path)
     table = read_table(file, [Column(name="id", kind="id"), Column(name="group", kind="id")])
@@ -275,7 +276,7 @@ def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
 
 
 def groups_of(group: Mapping[int, str]) -> dict[str, Ints]:
-    """Return the indices of each group's records, by group name. ``group`` maps the index of a record to its group."""
+    """Return the indices of each group's records, by group name. ``group`` maps a record's index to its group."""
     members_by_group: dict[str, list[int]] = {}
     for number, name in group.items():
         members_by_group.setdefault(name, []).append(number)

@@ -1,4 +1,4 @@
-"""Count trips. A trip is a row with two independent reports from one release, about the trip's start and its end."""
+"""Count trips: rows with two independent reports from one release, about where the trip starts and where it ends."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class TripColumns:
 
     Attributes:
         start, end: The columns with the reports for each trip's start and end.
-        subject: The column that names each trip's subject. Only a subject's first trip with both reports counts. None
-            if there is no such column.
+        subject: The column that names each trip's subject, or None if there is no such column. Only a subject's first
+            trip with both reports counts.
     """
 
     start: str
@@ -35,12 +35,12 @@ class TripColumns:
 
 @frozen(kw_only=True, eq=False)
 class TripCounts:
-    """Counts of trips by the pair of outputs reported for the trip's start and its end.
+    """The number of trips for each pair of outputs that were reported for a trip's start and end.
 
     Attributes:
         channel: The release's channel.
-        counts: The number of trips for each pair of outputs, a sparse array of shape (K, K) for K outputs. Rows are the
-            outputs reported for starts, and columns are those reported for ends.
+        counts: The number of trips for each pair of outputs, as a sparse array of shape (K, K) for K outputs. Rows are
+            the outputs reported for starts, and columns are those reported for ends.
         skipped: The number of rows with a missing report.
         repeated: The number of trips that were omitted because their subject already had a counted trip.
     """
@@ -56,7 +56,7 @@ class TripCounts:
         return int(self.counts.sum())
 
     def margin(self, end: int) -> Ints:
-        """Return how often each output was reported, shape (outputs,), for starts if ``end`` is 0 or for ends if 1."""
+        """Return how often each output was reported for starts (``end`` is 0) or for ends (1), shape (outputs,)."""
         counts: Ints = np.asarray(self.counts.sum(axis=1 - end)).ravel()
         return counts
 
@@ -66,9 +66,9 @@ class _TripCounter:
     """Counts the trips in the rows of a table, which are read batch by batch.
 
     Attributes:
-        start, end: The counters of the reports for starts and for ends.
-        pair_counts: The number of trips counted so far for each pair of outputs. The key of a pair is ``s * K + e``,
-            where s and e are the indices of the outputs for start and end, and K is the number of outputs.
+        start, end: The counters for the reports of starts and of ends, which check the reports and select the rows.
+        pair_counts: The number of trips counted so far for each pair of outputs. A pair's key is ``s * K + e``, where s
+            and e are the indices of the outputs for start and end, and K is the number of outputs.
         skipped: The number of rows with a missing report so far.
         repeated: The number of trips omitted so far because their subject already had a counted trip.
     """
@@ -100,10 +100,10 @@ class _TripCounter:
 
 
 def count_trips(channel: Channel, source: TableSource, columns: TripColumns) -> TripCounts:
-    """Count the trips in a table, separately for each pair of reported outputs.
+    """Count the trips in a table for each pair of reported outputs.
 
     Args:
-        channel: The channel of the release from which both reports were drawn.
+        channel: The channel of the release that both reports were drawn from.
         source: The table.
         columns: The names of the table's report and subject columns.
 
@@ -127,10 +127,10 @@ def count_trips(channel: Channel, source: TableSource, columns: TripColumns) -> 
 
 
 def check_trip_columns(table: str, names: tuple[str, ...], columns: TripColumns) -> None:
-    """Refuse a table if a column is missing, or if a trip's two reports may not be independent.
+    """Reject a table if a column is missing, or if a trip's two reports may not be independent.
 
-    Reports that are kept for a place (``--sticky``) or in a trace are repeated. A trip that ends where it began would
-    then have the same report twice.
+    Reports that are kept for a place (``--sticky``) or in a trace are repeated, so a trip that ends where it began
+    would have the same report twice.
 
     Args:
         table: The table's name, for faults.
@@ -138,7 +138,7 @@ def check_trip_columns(table: str, names: tuple[str, ...], columns: TripColumns)
         columns: The columns to read.
 
     Raises:
-        InputError: A column is missing, is given twice, or marks repeated reports. There is a fault for each such
+        InputError: A column is missing, is given twice, or marks repeated reports. There is one fault for each such
             column.
     """
     start_name, end_name = normal_column(columns.start), normal_column(columns.end)

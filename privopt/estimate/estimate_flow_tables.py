@@ -1,4 +1,4 @@
-"""Estimate flows between groups from tables of trips, in files (``privopt estimate --from --to``) or in memory."""
+"""Estimate flows between groups from tables of trips in files (``privopt estimate --from --to``) or in memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _trip_channel(opened: OpenedFolder) -> Channel:
     """Return the channel of a release from which reports are drawn.
 
     Raises:
-        UsageError: The release publishes noisy counts, or has no public channel.
+        UsageError: The release publishes noisy counts instead of reports, or has no public channel.
     """
     channel = channel_of(opened)
     if not isinstance(channel, Channel):
@@ -39,14 +39,14 @@ def _trip_channel(opened: OpenedFolder) -> Channel:
 
 
 def describe_pair_cost(opened: OpenedFolder) -> str:
-    """Return a sentence that states the total privacy cost of a trip's two reports.
+    """Return a sentence that gives the total privacy cost of a trip's two reports.
 
-    The two reports are drawn independently, so their epsilons add up (sequential composition). If the start moves by
-    the distance d1 and the end by d2, the joint probability of the reports changes by a factor of at most
-    exp(epsilon d1 + epsilon d2).
+    The two reports are drawn independently, so their epsilons add up (sequential composition). If the start moves by a
+    distance d1 and the end by d2, the joint probability of the reports changes by a factor of at most exp(epsilon d1 +
+    epsilon d2).
 
     Args:
-        opened: The release from which both reports were drawn.
+        opened: The release that both reports were drawn from.
     """
     cost = cost_of_draw(opened.result.guarantee, opened.relation, "", "", mark=opened.result.mark)
     if isinstance(cost, str):
@@ -66,16 +66,16 @@ def _estimate_opened(
     options: EstimateOptions,
     progress: Progress | None,
 ) -> Flows:
-    """Estimate flows from a table of trips, and add a sentence that states the privacy cost of a trip's two reports.
+    """Estimate flows from a table of trips, and include a sentence about the privacy cost of a trip's two reports.
 
     Args:
         opened: The release.
         channel: The release's channel.
         source: The table of trips.
-        groups: The indices of each group's records, by the group's name.
+        groups: The indices of each group's records, by group name.
         columns: The names of the table's columns.
         options: The options for the estimate.
-        progress: A function that is called with the current step.
+        progress: A function to call with the current step, or None.
     """
     if progress is not None:
         progress("counting trips", 0, None, None)
@@ -96,21 +96,21 @@ def write_flows(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Flows:
-    """Estimate flows from the trips in a file. Write them as a table and, if requested, as an HTML page.
+    """Estimate flows from the trips in a file, and write them as a table and, if requested, as an HTML page.
 
     Args:
         folder: The release's folder, which is verified before use.
         reports: The table of trips.
-        groups: The CSV file with columns ``id`` and ``group``.
+        groups: The CSV file with the columns ``id`` and ``group``.
         columns: The names of the table's columns.
         options: The options for the estimate.
-        targets: The files to write, by option: the CSV file under ``--out``, and under ``--report`` the HTML file, or
-            None for no page.
+        targets: The files to write, keyed by option: the CSV file under ``--out``, and the HTML file (or None for no
+            page) under ``--report``.
         force: Whether existing files may be replaced.
-        progress: A function that is called with the current step.
+        progress: A function to call with the current step, or None.
 
     Raises:
-        UsageError: A file to be written already exists, or no reports are drawn from the release.
+        UsageError: A file to be written already exists, or the release does not draw reports.
         InputError: A table cannot be used.
         DoesNotHoldError: The release fails verification.
     """
@@ -121,7 +121,7 @@ def write_flows(
     members_by_group = read_groups(groups, channel.inputs)
     source = TableSource.of_file(reports)
     flows = _estimate_opened(opened, channel, source, members_by_group, columns, options, progress)
-    # The files get their names when the block ends, after all of them were written.
+    # The files are given their names when the block ends, after all of them have been written.
     with ExitStack() as stack:
         if (page := targets["--report"]) is not None:
             path = stack.enter_context(new_file(page, force=force))
@@ -139,7 +139,7 @@ def flows_of(
     Args:
         opened: The release.
         reports: A data frame with both columns of reports.
-        by: The name of each record's group, by the record's id.
+        by: The name of each record's group, by record id.
         columns: The names of the table's columns.
         options: The options for the estimate.
     """

@@ -1,7 +1,7 @@
 """Estimate how often each true value occurs, from tables of reports in files (``privopt estimate``) or in memory.
 
 Reports are counted (:mod:`.count_reports`), and shares are estimated from the counts (:mod:`.shares`). If a release
-publishes noisy counts instead of reports, the estimate is based on the noisy counts.
+publishes noisy counts instead of reports, the estimate is based on those counts.
 """
 
 from __future__ import annotations
@@ -60,19 +60,21 @@ def _estimate_opened(
     Args:
         opened: The release, which must have been verified.
         reports: The table of the release's reports. It is not read if the release publishes noisy counts.
-        read_noisy_counts: A function that takes the channel and returns the noisy counts, an array of shape (N,), in
-            the order of the channel's inputs.
+        read_noisy_counts: A function that takes the channel and returns the noisy counts, shape (N,), in the order of
+            the channel's inputs.
         options: The options for the estimate.
-        groups: The indices of each group's records, to estimate the groups' shares; None to estimate records' shares.
-        progress: A function that is called with the current step.
-        column: The column that contains the reports or the noisy counts.
-        subject: The column that names each report's subject. Only a subject's first report counts. None if there is no
-            such column.
+        groups: The indices of each group's records, to estimate the groups' shares, or None to estimate the records'
+            shares.
+        progress: A function to call with the current step, or None.
+        column: The column that contains the reports.
+        subject: The column that names each report's subject, or None if there is no such column. Only a subject's first
+            report counts.
         also: Further releases about the same records, each with the table of its reports.
     """
     channel = channel_of(opened)
     if isinstance(channel, NoisyCounts):
-        # Noisy counts have no rows for people, so there are no subjects and nothing to combine with further releases.
+        # Noisy counts have no rows for individual people, so they have no subjects and cannot be combined with other
+        # releases.
         if subject or next(iter(also), None) is not None:
             raise UsageError(f"{opened.folder}: noisy counts must be one table, without also or subject")
         return estimate_of_counts(channel, read_noisy_counts(channel), options, groups=groups)
@@ -89,7 +91,7 @@ def _estimate_opened(
     result = estimate(
         report_counts, options, groups=groups, rows=channel.distances, unit=channel.unit, progress=progress
     )
-    # Without subjects, nothing shows whether one person sent reports to two releases.
+    # Without subjects, it is unknown whether one person sent reports to two releases.
     has_several_releases = (
         subject is None and sum(bool(release_counts.counts.any()) for release_counts in report_counts) > 1
     )
@@ -101,14 +103,14 @@ def _estimate_opened(
 
 
 def _list_notes(opened: OpenedFolder, estimate: Estimate, repeated: int, *, chosen: bool, several: bool) -> list[str]:
-    """Return the warnings that users of an estimate need, as sentences.
+    """Return the warnings that users of an estimate should see, as sentences.
 
     Args:
         opened: The release.
         estimate: The estimate.
         repeated: The number of reports that were omitted because their subject already had a counted report.
         chosen: Whether the resolution was chosen automatically rather than by the user.
-        several: Whether several releases may have reports about the same people, and no column names these people.
+        several: Whether several releases may have reports about the same people, and no column identifies these people.
     """
     lines = []
     if repeated:
@@ -148,7 +150,7 @@ def write_estimate(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Estimate:
-    """Estimate shares from the reports in a file. Write them as a table and, if requested, as a page and a map.
+    """Estimate shares from the reports in a file, and write them as a table and, if requested, as a page and a map.
 
     Args:
         folder: The release's folder, which is verified before use.
@@ -156,15 +158,15 @@ def write_estimate(
         out: The CSV file to write.
         options: The options for the estimate.
         column: The column that contains the reports or the noisy counts.
-        subject: The column that names each report's subject. Only a subject's first report counts. None if there is no
-            such column.
+        subject: The column that names each report's subject, or None if there is no such column. Only a subject's first
+            report counts.
         also: Further releases about the same records, each with its reports.
-        groups: The CSV file with columns ``id`` and ``group``, or None.
+        groups: The CSV file with the columns ``id`` and ``group``, or None.
         page: The HTML file to write, or None.
         geo: The GeoJSON file to write, or None. It contains a point for each record, with the share of the record or of
             its group.
         force: Whether existing files may be replaced.
-        progress: A function that is called with the current step.
+        progress: A function to call with the current step, or None.
 
     Raises:
         UsageError: A file to be written already exists, or options contradict one another.
@@ -189,10 +191,10 @@ def write_estimate(
         progress,
         column=column,
         subject=subject,
-        # A generator, so that each further release is verified only when its turn comes.
+        # A generator, so that each further release is verified only when it is needed.
         also=((open_verified(further), TableSource.of_file(path)) for further, path in also),
     )
-    # The files get their names when the block ends, after all of them were written.
+    # The files are given their names when the block ends, after all of them have been written.
     with ExitStack() as stack:
         if page is not None:
             path = stack.enter_context(new_file(page, force=force))
@@ -224,19 +226,20 @@ def estimate_of(
 
     Args:
         opened: The release.
-        reports: A data frame with the column of reports, or a sequence of reports; for a release that publishes noisy
-            counts, these counts.
-        column: The column that contains the reports or the noisy counts.
-        subject: The column that names each report's subject. Only a subject's first report counts. None if there is no
-            such column.
-        by: Each record's group, by the record's id, to estimate the groups' shares; None to estimate records' shares.
+        reports: A data frame with the column of reports, or a sequence of reports. If the release publishes noisy
+            counts, the counts.
+        column: The column that contains the reports.
+        subject: The column that names each report's subject, or None if there is no such column. Only a subject's first
+            report counts.
+        by: The name of each record's group, by record id, to estimate the groups' shares, or None to estimate the
+            records' shares.
         also: Further releases about the same records, each with its reports.
         confidence: The intervals' confidence, in (0, 1).
-        gap: The fit ends once its log-likelihood, per report, is proved to be within this distance of the maximum.
-        intervals: "finite-sample" (valid for every number of reports), "asymptotic" (valid for many reports) or
-            "smooth" (valid for many reports if shares are smooth over the map).
-        resolution: The resolution of smooth shares, in the unit of distance; 0 for shares that are not smooth, None to
-            choose the resolution.
+        gap: The fit stops once its log-likelihood, per report, is proved to be within this distance of the maximum.
+        intervals: "finite-sample" (valid for any number of reports), "asymptotic" (valid for many reports) or "smooth"
+            (valid for many reports if shares are smooth over the map).
+        resolution: The resolution of smooth shares, in the unit of distance. If 0, shares are not smooth. If None, the
+            resolution is chosen automatically.
     """
     ids = list(channel_of(opened).inputs)
     return _estimate_opened(
@@ -258,7 +261,7 @@ def estimate_of(
 def _table_source(reports: object, column: str, name: str) -> TableSource:
     """Return a table source called ``name`` for reports in memory.
 
-    The reports are a data frame, or a sequence of values, which become the column ``column``.
+    The reports are a data frame, or a sequence of values, which becomes the column ``column``.
     """
     reports = values_of(reports)
     if isinstance(reports, (list, tuple, np.ndarray)):
@@ -270,11 +273,11 @@ def _noisy_counts(reports: object, ids: Sequence[str]) -> Floats:
     """Convert noisy counts, given as a sequence or an array, to an array of shape (N,).
 
     Args:
-        reports: The counts, one finite number for each id, in any form that NumPy accepts.
+        reports: One finite number for each id, in any form that NumPy accepts.
         ids: The ids of the release's N inputs.
 
     Raises:
-        UsageError: There are more or fewer counts than ids, or a count is not finite.
+        UsageError: The number of counts differs from the number of ids, or a count is not finite.
     """
     counts = np.asarray(reports, dtype=np.float64)
     if counts.shape != (len(ids),) or not np.isfinite(counts).all():
@@ -283,10 +286,10 @@ def _noisy_counts(reports: object, ids: Sequence[str]) -> Floats:
 
 
 def check_groups(by: Mapping[str, str], ids: Sequence[str]) -> dict[str, Ints]:
-    """Return the indices of each group's records, by the group's name.
+    """Return the indices of each group's records, by group name.
 
     Args:
-        by: The name of each record's group, by the record's id.
+        by: The name of each record's group, by record id.
         ids: The ids of the release's records, each of which must have a group.
 
     Raises:

@@ -2,16 +2,16 @@
 
 Let pi be the true shares of the records, and Z the channel (Z_ik is the probability of output k given record i). Each
 output k has Clopper-Pearson bounds L_k and U_k on its probability. Each of the m bounds has confidence 1 - alpha / m,
-so that all of them hold with probability at least 1 - alpha. The true shares then satisfy pi >= 0, sum pi = 1 and
-L_k <= (pi Z)_k <= U_k. The smallest and largest pi_i among all such shares therefore bound all shares simultaneously.
-They are found by linear programs, written in privopt's modelling language.
+so that all of them hold with probability at least 1 - alpha. The true shares then satisfy pi >= 0, sum pi = 1 and L_k
+<= (pi Z)_k <= U_k. The smallest and largest pi_i among all such shares therefore bound all shares simultaneously. They
+are found by linear programs, written in privopt's modelling language.
 
 Let h be the vector with a 1 for each record of a group and 0 elsewhere, so that h . pi is the group's share. For every
 vector y with one entry per output, the smallest h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i. If
 y contains the linear program's optimal dual multipliers, this bound equals the program's optimal value. It is valid for
 any y, so the solver's tolerance does not matter.
 
-:mod:`privopt.estimate.linear_intervals` is faster and handles more records. The intervals here are narrower for a group
+:mod:`privopt.estimate.linear_intervals` is faster and handles more records. The intervals here are narrower for groups
 that the reports hardly distinguish from others, because they use the bounds on all outputs together.
 """
 
@@ -27,18 +27,19 @@ from privopt.errors import SolverError
 from privopt.interfaces import Progress
 
 MOST_WORK: Final = 20_000_000
-"""The largest product of the channel's size and the number of intervals for which linear programs are solved."""
+"""The largest product of channel size and number of intervals for which linear programs are solved."""
 MIN_SHARE: Final = 1e-8
-"""The fraction of the largest entry in a channel's column below which entries are omitted from a program.
+"""The fraction of a channel column's largest entry below which entries are omitted from a program.
 
-The solver would drop entries this small itself."""
+The solver would drop entries this small itself.
+"""
 
 
 def is_affordable(records: int, outputs: int, intervals: int) -> bool:
     """Return whether the problem is small enough to solve two linear programs for each interval.
 
     Args:
-        records, outputs: The numbers of rows and columns in the channel.
+        records, outputs: The number of rows and the number of columns of the channel.
         intervals: The number of intervals.
     """
     return records * outputs * intervals <= MOST_WORK
@@ -54,12 +55,12 @@ def finite_sample(
     Args:
         columns: Array of shape (N, K), the probability of each output given each record.
         low, high: Arrays of shape (K,), the lower and upper bounds on the outputs' probabilities.
-        functionals: Sparse matrix of shape (G, N) with entries in [0, 1]. For a row h with a 1 at each of a group's
+        functionals: Sparse matrix of shape (G, N) with entries in [0, 1]. If a row h has a 1 at each of a group's
             records, h . pi is the group's share.
-        progress: A function that is called with the number of the current program.
+        progress: A function to call with the number of the current program, or None.
 
     Returns:
-        The lower and the upper bounds, two arrays of shape (G,) with entries in [0, 1].
+        The lower and upper bounds, two arrays of shape (G,) with entries in [0, 1].
     """
     program_bounds = _solve_programs(columns, low, high, functionals, progress)
     if program_bounds is None:
@@ -78,17 +79,17 @@ def finite_sample(
 def _solve_programs(
     columns: Floats, low: Floats, high: Floats, functionals: csr_array, progress: Progress | None
 ) -> tuple[Floats, Floats] | None:
-    """Solve two linear programs for each interval, each started from the basis of the previous program.
+    """Solve two linear programs for each interval, starting each from the basis of the previous one.
 
     Args:
         columns: Array of shape (N, K), the probability of each output given each record.
         low, high: Arrays of shape (K,), the lower and upper bounds on the outputs' probabilities.
         functionals: Sparse matrix of shape (G, N) with entries in [0, 1]. For each row h, an interval for h . pi is
             computed.
-        progress: A function that is called with the number of the current program.
+        progress: A function to call with the number of the current program, or None.
 
     Returns:
-        The lower and the upper bounds that the dual multipliers prove, two arrays of shape (G,); None if the programs
+        The lower and upper bounds that the dual multipliers prove, two arrays of shape (G,), or None if the programs
         are infeasible.
 
     Raises:
@@ -103,12 +104,12 @@ def _solve_programs(
     X, Y = IndexSet("X", count), IndexSet("Y", outputs)
     i, k = Index("i", X), Index("k", Y)
     pi = m.variable("pi", X, lower=0)
-    # Small entries are left out of the program only. The bounds below are evaluated with all entries.
+    # Small entries are omitted only from the program. The bounds below are evaluated with all entries.
     z = m.param("z", np.where(columns < MIN_SHARE * columns.max(axis=0), 0.0, columns))
     m.minimize(total(m.param("h", functionals[[0]].toarray()[0])[i] * pi[i], over=i))
     m.require("mass", Eq(total(pi[i], over=i), 1))
-    # q is the probability of each output. Bounds on q, instead of two rows for each output, halve the basis. They are
-    # widened by as much as the omitted entries can add.
+    # q is the probability of each output. Bounding q instead of writing two rows for each output halves the basis. The
+    # bounds are widened by as much as the omitted entries can add.
     q = m.variable("q", Y, lower=low - MIN_SHARE, upper=high + MIN_SHARE)
     m.require("reported", Eq(total(z[i, k] * pi[i], over=i), q[k]), forall=k)
     session = get("highs").session(m.compile())
@@ -124,8 +125,8 @@ def _solve_programs(
                 return None
             if answer.duals is None:
                 raise SolverError(f"an interval's program ended {answer.outcome.name.lower()}")
-            # The first row is the mass. Its multiplier is not used, because the bound has the minimum over records in
-            # its place.
+            # The first row is the mass. Its multiplier is not needed, because the bound takes the minimum over records
+            # instead.
             y = np.asarray(answer.duals)[1:]
             bounds[bound_number, row] = sign * _lower_bounds(columns, low, high, sign * h[None], y[:, None])[0]
             if progress is not None:
@@ -136,8 +137,8 @@ def _solve_programs(
 def _lower_bounds(columns: Floats, low: Floats, high: Floats, h: Floats, y: Floats) -> Floats:
     """Return a lower bound on the smallest h . pi for each functional h, as an array of shape (G,).
 
-    The formula is in the module's docstring, and gives valid bounds for any multipliers. Each bound is lowered by more
-    than its rounding error.
+    The formula in the module's docstring gives valid bounds for any multipliers. Each bound is reduced by more than its
+    rounding error.
 
     Args:
         columns: Array of shape (N, K), the probability of each output given each record.

@@ -1,4 +1,4 @@
-"""Bumps for fitting flows. A bump is a smooth distribution over the records near a centre, at some resolution."""
+"""Bumps for fitting flows: smooth distributions over the records near a centre, at a given resolution."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Bumps:
     def fit_weights(self, counts: Floats, gap: float) -> Floats:
         """Return the most likely weights of the bumps, shape (M,).
 
-        ``counts``, shape (L,), states how often each cell was reported. The fit ends once its log-likelihood, per
-        report, is proved to be within ``gap`` of the maximum.
+        ``counts``, shape (L,), contains the number of times each cell was reported. The fit stops once its
+        log-likelihood, per report, is proved to be within ``gap`` of the maximum.
         """
         is_counted = counts > 0
         weights: Floats = fit(
@@ -43,7 +43,7 @@ class Bumps:
         return weights
 
     def find_links(self, counts: Floats, *, extremes: bool = False) -> list[Floats]:
-        """Return initial weights for a fit to trip counts; see :func:`.flow_links.find_links`.
+        """Return initial weights for a fit to trip counts, as described for :func:`.flow_links.find_links`.
 
         ``counts``, shape (L, L), contains the number of trips for each pair of cells.
         """
@@ -51,7 +51,7 @@ class Bumps:
         return find_links(self.columns, counts, starts, ends, extremes=extremes)
 
     def choose_rounds(self, counts: Floats) -> int:
-        """Return the number of rounds after which a fit best predicts held-out trips; see :func:`.choose_rounds`.
+        """Return the number of rounds after which a fit best predicts held-out trips, as :func:`.choose_rounds` does.
 
         ``counts``, shape (L, L), contains the number of trips for each pair of cells.
         """
@@ -64,7 +64,7 @@ class Bumps:
 
 
 class BumpMaker:
-    """A factory for bumps at several resolutions, for one channel and one set of groups.
+    """Makes bumps at several resolutions for one channel and one set of groups.
 
     Attributes:
         cells: Array of shape (K,), the index of each output's cell. Similar outputs share a cell.
@@ -80,7 +80,7 @@ class BumpMaker:
             columns: Array of shape (N, K), the probability of each output given each record.
             functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
             rows: A function that takes the indices of B records and returns their distances to all records, an array of
-                shape (B, N); None if there are no distances.
+                shape (B, N), or None if there are no distances.
         """
         self._functionals, self._rows, self._records = functionals, rows, len(columns)
         self.cells = merge_outputs(columns)
@@ -98,8 +98,8 @@ class BumpMaker:
         """Coarsen ``resolution`` until at most ``max_bumps`` bumps are needed, and return the result.
 
         Each step multiplies the resolution by :data:`.smooth_shares.FINER`. A resolution of 0 is returned unchanged if
-        there are at most ``max_bumps`` records. With more records, it is first replaced by the distance between record
-        0 and its nearest neighbour.
+        there are at most ``max_bumps`` records. With more records, the search starts from the distance between record 0
+        and its nearest neighbour instead.
 
         Raises:
             UsageError: There are more than ``max_bumps`` records, and there are no distances or too many infinite ones.
@@ -111,16 +111,16 @@ class BumpMaker:
                 f"flows must be of records with distances, or of at most {max_bumps:,} records, got {self._records:,}"
             )
         if resolution == 0.0:
-            # The distance from record 0 to its nearest neighbour, from which the search begins.
+            # Start the search from the distance between record 0 and its nearest neighbour.
             distances = self._rows(np.array([0]))[0]
             resolution = float(distances.min(initial=np.inf, where=distances > 0))
         while math.isfinite(resolution):
             shapes = make_bumps(self._rows, self._records, resolution)
             if shapes is not None and len(shapes) <= max_bumps:
                 return resolution
-            # FINER, the ratio between successive resolutions, is above 1, so the bumps become wider and fewer.
+            # FINER, the ratio between successive resolutions, is greater than 1, so the bumps become wider and fewer.
             resolution *= FINER
-        # However coarse the resolution is, each part that is connected by finite distances has at least one bump.
+        # However coarse the resolution, each set of records connected by finite distances needs at least one bump.
         raise UsageError(
             f"flows must be of records with finite distances, or of at most {max_bumps:,} records, got "
             f"{self._records:,} with too many infinite distances"

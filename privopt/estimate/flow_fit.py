@@ -1,23 +1,23 @@
-"""A fit of flows between groups of records to pairs of reports, by expectation maximisation over pairs of bumps.
+"""Fit flows between groups of records to pairs of reports, by expectation maximisation over pairs of bumps.
 
 Let z_ik be the probability of output k given record i. A trip from record i to record j reports outputs (k, l) with
-probability z_ik z_jl, because its two reports are drawn independently. The distribution of trips is a mixture of
-products of two bumps, which are smooth distributions over the records (:mod:`.smooth_shares`). The mixture's weights
-form a matrix W of shape (M, M), where M is the number of bumps. The log-likelihood is concave in the weights.
+probability z_ik z_jl, because its two reports are drawn independently. The distribution of trips is modelled as a
+mixture of products of two bumps, which are smooth distributions over the records (:mod:`.smooth_shares`). The mixture's
+weights form a matrix W of shape (M, M), where M is the number of bumps. The log-likelihood is concave in the weights.
 
-Outputs that say almost the same about the secret are merged into L cells, where L is at most MAX_CELLS. The likelihood
-of the reported cells is maximised instead of the likelihood of the reported outputs.
+Outputs that say almost the same about the secret are merged into L cells, where L is at most MAX_CELLS. The fit
+maximises the likelihood of the reported cells rather than that of the reported outputs.
 
 Each round of expectation maximisation multiplies the weights, entry by entry, by D = A (C / (A' W A)) A'. The matrix A
 of shape (M, L) contains the probability of each cell given each bump, and C of shape (L, L) contains the fraction of
-trips with each pair of cells. The division is entry by entry, too, and ``'`` marks the transpose. The log-likelihood is
+trips with each pair of cells. The division is also entry by entry, and ``'`` marks the transpose. The log-likelihood is
 below its maximum by at most ln max D per trip (see :mod:`.likelihood`). Rounds are over-relaxed: D is raised to a power
 above 1 as long as the likelihood grows, which saves most of the rounds.
 
-The rounds begin at weights that link starts and ends as closely as the reports show (:mod:`.flow_links`). The number of
-rounds is chosen by cross-validation, because too many rounds would fit the noise in the reports. Finally, the rows and
-columns of the flows are scaled until their sums equal the separate estimates of starts and ends, which are much more
-accurate.
+The rounds start from weights that link starts and ends as closely as the reports show (:mod:`.flow_links`). The number
+of rounds is chosen by cross-validation, because too many rounds would fit the noise in the reports. Finally, the rows
+and columns of the flows are scaled until their sums equal the separate estimates of starts and ends, which are much
+more accurate.
 
 Source:
     Salakhutdinov, Roweis, "Adaptive overrelaxed bound optimization methods", ICML 2003, section 3.
@@ -36,31 +36,33 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import SolverError
 
 MAX_CELLS: Final = 160
-"""The largest number of cells into which outputs are merged.
+"""The maximum number of cells to merge outputs into.
 
 With 300 cells, a flow's mean error over 2,032 street nodes with 200,000 trips was not much smaller. For four kinds of
-trips it was 3.9, 5.5, 6.6 and 40 % of the flow, instead of 3.9, 5.7, 9.1 and 39 %."""
+trips it was 3.9, 5.5, 6.6 and 40 % of the flow, instead of 3.9, 5.7, 9.1 and 39 %.
+"""
 
 MAX_ROUNDS: Final = 100
-"""The largest number of rounds of expectation maximisation that cross-validation can choose."""
+"""The maximum number of rounds of expectation maximisation that cross-validation can choose."""
 
 MAX_WORSE_ROUNDS: Final = 10
-"""The number of rounds without a better value in cross-validation after which no further round is tried."""
+"""The number of rounds without an improvement after which cross-validation stops."""
 
 TIE: Final = 1.0
-"""The largest decrease in held-out log-likelihood, over all trips, that is accepted in exchange for fewer rounds."""
+"""The largest decrease in held-out log-likelihood, over all trips, to accept in exchange for fewer rounds."""
 
 GROWTH: Final = 1.4
-"""The factor by which a round's power grows after each success. After a failure the power is 1 again.
+"""The factor by which the power of D grows after each successful round. After a failure, the power is reset to 1.
 
-With factors of 1.2 and 2, the likelihood after 20 rounds was about the same. With other reductions after failures it
-was smaller."""
+With factors of 1.2 and 2, the likelihood after 20 rounds was about the same. With other reductions after failures, it
+was smaller.
+"""
 
 MIN_WEIGHT: Final = 1e-200
-"""The smallest weight that a pair of bumps can have, because a weight of 0 would stay 0."""
+"""The smallest weight of a pair of bumps. A weight of 0 would remain 0 in all later rounds."""
 
 MAX_SCALINGS: Final = 10_000
-"""The largest number of scalings of rows and columns. If their sums still differ then, an error is raised."""
+"""The maximum number of times to scale rows and columns. If their sums still differ then, an error is raised."""
 
 SUM_TOLERANCE: Final = 1e-10
 """The largest allowed difference between the flows' row and column sums and the estimates of starts and ends."""
@@ -73,8 +75,8 @@ class FlowFit:
     Attributes:
         weights: Array of shape (M, M), the weights of pairs of bumps, which sum to 1.
         cell_probabilities: Array of shape (L, L), the probability of each pair of cells.
-        flows: Array of shape (G, G), the share of trips from each group (row) to each group (column), before they are
-            scaled to the estimates of starts and ends.
+        flows: Array of shape (G, G), the share of trips from each group (row) to each group (column), before scaling to
+            the estimates of starts and ends.
         gap: A proved bound on how far the log-likelihood of the cells is below its maximum, per trip.
     """
 
@@ -97,7 +99,7 @@ class FlowRound:
 
     Attributes:
         weights: Array of shape (M, M), the weights of pairs of bumps, which sum to 1.
-        expected: Array of shape (L, L), the probability of each pair of cells.
+        expected: Array of shape (L, L), the probability of each pair of cells under these weights.
         log_likelihood: The log-likelihood of all trips.
     """
 
@@ -107,7 +109,7 @@ class FlowRound:
 
     @staticmethod
     def of(columns: Floats, counts: Floats, weights: Floats) -> FlowRound:
-        """Return the round with the given weights, scaled to sum to 1. For the arguments, see :func:`improve_flows`."""
+        """Create a round from weights, which are scaled to sum to 1. For the arguments, see :func:`improve_flows`."""
         scaled = np.maximum(weights / weights.sum(), MIN_WEIGHT)
         expected = columns.T @ scaled @ columns
         return FlowRound(weights=scaled, expected=expected, log_likelihood=log_likelihood_of(counts, expected))
@@ -115,7 +117,7 @@ class FlowRound:
     def factors(self, columns: Floats, counts: Floats) -> Floats:
         """Return the factors by which the next round multiplies the weights, shape (M, M), up to a common scale.
 
-        They are scaled so that the largest is 1, which keeps their powers finite.
+        The largest factor is scaled to 1, so that powers of the factors remain finite.
         """
         slope = self._slope(columns, counts)
         scaled: Floats = slope / slope.max()
@@ -124,7 +126,7 @@ class FlowRound:
     def gap(self, columns: Floats, counts: Floats) -> float:
         """Return a bound on how far the log-likelihood is below its maximum, per trip.
 
-        The bound is ln max D, in the notation of the module's docstring.
+        In the notation of the module's docstring, the bound is ln max D.
         """
         return max(0.0, float(np.log(self._slope(columns, counts).max())))
 
@@ -136,25 +138,25 @@ class FlowRound:
 
 
 def merge_outputs(columns: Floats, max_cells: int = MAX_CELLS) -> Ints:
-    """Merge outputs that say almost the same about the secret, and return the index of each output's cell, shape (K,).
+    """Merge outputs that say almost the same about the secret, and return each output's cell index, shape (K,).
 
     The centres of the cells are outputs chosen by farthest-first traversal, and each output belongs to the cell with
     the nearest centre. The distance between two outputs is the Hellinger distance between the posterior distributions
-    of the secret given each output, with uniform shares as the prior.
+    of the secret given each output, with a uniform prior.
 
     Args:
         columns: Array of shape (N, K), the probability of each output given each record or bump.
-        max_cells: The largest number of cells.
+        max_cells: The maximum number of cells.
     """
     totals = columns.sum(axis=0)
     roots = np.sqrt(columns / np.where(totals > 0, totals, 1.0)).T
     cells = np.zeros(len(roots), dtype=np.int64)
     # Among unit vectors, the one with the smallest inner product is the farthest.
     closeness = roots @ roots[int(totals.argmax())]
-    # An output that is never reported is in the first cell.
+    # An output that no record ever reports is put in the first cell.
     closeness[totals <= 0] = 1.0
     count = 1
-    # An inner product of 1, up to rounding, means that an output says the same as the one at its cell's centre.
+    # If the inner product is 1, up to rounding, an output says the same as the output at its cell's centre.
     while count < min(max_cells, len(roots)) and closeness.min() < 1.0 - 1e-12:
         products = roots @ roots[int(closeness.argmin())]
         products[totals <= 0] = 0.0
@@ -165,7 +167,7 @@ def merge_outputs(columns: Floats, max_cells: int = MAX_CELLS) -> Ints:
 
 
 def merge_columns(columns: Floats, cells: Ints) -> Floats:
-    """Return the probability of each cell given each record, shape (N, L), by summing over the cell's outputs.
+    """Return the probability of each cell given each record, shape (N, L), as the sum over the cell's outputs.
 
     Args:
         columns: Array of shape (N, K), the probability of each output given each record.
@@ -177,9 +179,9 @@ def merge_columns(columns: Floats, cells: Ints) -> Floats:
 
 
 def improve_flows(columns: Floats, counts: Floats, weights: Floats) -> Iterator[FlowRound]:
-    """Yield the given weights, and then the weights after each round of over-relaxed expectation maximisation.
+    """Yield the initial weights, and then the weights after each round of over-relaxed expectation maximisation.
 
-    The log-likelihood never falls from one round to the next. The iteration ends when it no longer rises.
+    The log-likelihood rises from each round to the next. The iteration stops when it no longer rises.
 
     Args:
         columns: Array A of shape (M, L), the probability of each cell of outputs given each bump.
@@ -192,7 +194,7 @@ def improve_flows(columns: Floats, counts: Floats, weights: Floats) -> Iterator[
         yield current
         factors = current.factors(columns, counts)
         following = FlowRound.of(columns, counts, current.weights * factors**power)
-        # "not >=" rather than "<", because a large power can give a value that is not a number.
+        # Written with "not >=" instead of "<", because a large power can give NaN.
         if power > 1.0 and not following.log_likelihood >= current.log_likelihood:
             power = 1.0
             following = FlowRound.of(columns, counts, current.weights * factors)
@@ -211,9 +213,9 @@ def fit_flows(columns: Floats, counts: Floats, groups: Floats, weights: Floats, 
         counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.
         groups: Array of shape (M, G), the fraction of each bump that lies in each group.
         weights: Array of shape (M, M), the initial weights of pairs of bumps, which are positive and sum to 1.
-        gap: The fit ends once its log-likelihood, per trip, is proved to be within this distance of the maximum. This
+        gap: The fit stops once its log-likelihood, per trip, is proved to be within this distance of the maximum. This
             is tested before the first round and after every tenth one.
-        rounds: The largest number of rounds.
+        rounds: The maximum number of rounds.
     """
     for number, current in enumerate(improve_flows(columns, counts, weights)):
         if number == rounds or (number % 10 == 0 and current.gap(columns, counts) <= gap):
@@ -231,32 +233,32 @@ def choose_rounds(
 ) -> int:
     """Return the number of rounds with the best held-out likelihood in two-fold cross-validation.
 
-    Trips are split at random into two halves. Flows are fitted to each half. After each round, they are scored on the
-    other half by two likelihoods: that of the reported cells, and that of the groups to which the reports most likely
-    belong. With many cells, the first likelihood alone would favour flows that are too even, although there are enough
-    trips per group to show differences. Each likelihood is greatest after some number of rounds. The larger of these
-    two numbers is returned.
+    Trips are split at random into two halves, and flows are fitted to each half. After each round, they are scored on
+    the other half by two likelihoods: that of the reported cells, and that of the groups that the reports most likely
+    belong to. With many cells, the first likelihood alone would favour flows that are too even, although there are
+    enough trips per group to show differences. Each likelihood is greatest after some number of rounds. The larger of
+    these two numbers is returned.
 
     Args:
         columns: Array of shape (M, L), the probability of each cell of outputs given each bump.
         counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.
         groups: Array of shape (M, G), the fraction of each bump that lies in each group.
         link: A function that takes counts of shape (L, L) and returns the initial weights, shape (M, M).
-        rng: The generator that draws the halves.
+        rng: The generator with which to draw the halves.
     """
     first = rng.binomial(counts.astype(np.int64), 0.5).astype(np.float64)
     halves = [first, counts - first]
     if min(half.sum() for half in halves) == 0:
         return 0
-    # Has a 1 for the group to which each cell's reports most likely belong under uniform shares, (L, G).
+    # Shape (L, G), with a 1 for the group that each cell's reports most likely belong to under uniform shares.
     group_indicators = np.eye(groups.shape[1])[(columns.T @ groups).argmax(axis=1)]
 
     def by_group(values: Floats) -> Floats:
-        """Add up values for pairs of cells, shape (L, L), to values for pairs of groups, shape (G, G)."""
+        """Sum values for pairs of cells, shape (L, L), to values for pairs of groups, shape (G, G)."""
         sums: Floats = group_indicators.T @ values @ group_indicators
         return sums
 
-    # For each number of rounds, the log-likelihoods of cells and of groups.
+    # The log-likelihoods of cells and of groups after each number of rounds.
     values: list[tuple[float, float]] = []
     paths = [improve_flows(columns, half, link(half)) for half in halves]
     for steps in zip(*paths, strict=False):
@@ -270,8 +272,7 @@ def choose_rounds(
         rounds = len(values) - 1
         if rounds == MAX_ROUNDS or rounds - np.argmax(values, axis=0).max() >= MAX_WORSE_ROUNDS:
             break
-    # For each likelihood, the smallest number of rounds that is about as good as the best. The larger of the two is
-    # taken.
+    # Find the smallest number of rounds that is about as good as the best for each likelihood, and take the larger one.
     is_best = np.array(values) >= np.max(values, axis=0) - TIE
     return int(is_best.argmax(axis=0).max())
 
@@ -287,7 +288,7 @@ def scale_to_sums(flows: Floats, starts: Floats, ends: Floats) -> Floats:
     Raises:
         SolverError: The sums still differ after :data:`MAX_SCALINGS` scalings.
     """
-    # A flow that is 0 because of rounding could make the sums impossible.
+    # A flow rounded to 0 could make the required sums impossible.
     scaled: Floats = np.maximum(flows, 1e-15)
     for _ in range(MAX_SCALINGS):
         scaled *= (starts / scaled.sum(axis=1))[:, None]

@@ -1,16 +1,16 @@
 """Intervals for flows, computed by a parametric bootstrap with several plausible fits.
 
-The parametric bootstrap in :mod:`.smooth_intervals` draws reports from one pilot, which is a fit that stands in for the
-truth. The errors of estimates from these reports include the estimate's bias at that pilot.
+The parametric bootstrap in :mod:`.smooth_intervals` draws reports from a single pilot, which is a fit that stands in
+for the truth. The errors of estimates from these reports include the estimate's bias at that pilot.
 
 For trips, the reports may not determine how closely ends are linked to starts, and a single pilot would ignore all
-other plausible links. Therefore up to three pilots are used. The first fit begins at the most likely links. The other
-two begin as near to the identity, and as near to independence, as the likelihood allows (:mod:`.flow_links`). All
+other plausible links. Therefore up to three pilots are used. The first fit starts from the most likely links. The other
+two start as near to the identity, and as near to independence, as the likelihood allows (:mod:`.flow_links`). All
 pilots have more rounds than the estimate, and finer bumps unless too many bumps would be needed. A half width is
 CALIBRATION times the sum of two terms: the largest half width from the pilots, and the largest distance between the
 estimate and a pilot.
 
-Nothing here is proved. docs/benchmarks/city.md measures how often these intervals held.
+None of this is proved. docs/benchmarks/city.md measures how often these intervals held.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ from privopt.estimate.smooth_intervals import REPLICATE_GAP, SEED, half_widths_o
 from privopt.interfaces import Progress
 
 REPLICATES: Final = 40
-"""The number of times that trips are drawn from the first pilot. There are half as many draws from each further one."""
+"""The number of draws of trips from the first pilot. Each further pilot gets half as many draws."""
 
 PILOT_REFINEMENT: Final = 2.0
-"""The factor by which the pilots' bumps are narrower than the estimate's, unless that requires too many bumps."""
+"""How many times narrower the pilots' bumps are than the estimate's, unless that would require too many bumps."""
 
 PILOT_ROUNDS: Final = (2, 20)
-"""A factor and a summand: a pilot has the estimate's number of rounds times the factor, plus the summand."""
+"""A factor and an offset. A pilot has the estimate's number of rounds times the factor, plus the offset."""
 
 CALIBRATION: Final = 1.25
-"""The factor by which half widths are widened.
+"""The factor by which half widths are increased.
 
 With it, the intervals held as often as they claim for most kinds of trips. Without it, with 36 records and seven kinds
-of trips, the largest error was 1.1 to 1.3 half widths in one run out of ten."""
+of trips, the largest error was 1.1 to 1.3 half widths in one run out of ten.
+"""
 
 
 class FlowModel(NamedTuple):
-    """The settings with which flows are estimated from counted trips.
+    """The settings for estimating flows from counted trips.
 
     Attributes:
-        bumps: The bumps with which flows are fitted.
+        bumps: The bumps for fitting flows.
         rounds: The number of rounds in a fit.
-        start_bumps, end_bumps: The bumps with which the shares of starts and of ends are estimated.
-        gap: A fit ends once its log-likelihood, per trip, is proved to be within this distance of the maximum.
+        start_bumps, end_bumps: The bumps for estimating the shares of starts and of ends.
+        gap: A fit stops once its log-likelihood, per trip, is proved to be within this distance of the maximum.
     """
 
     bumps: Bumps
@@ -84,7 +85,7 @@ def find_half_widths(
         model: The settings with which the flows were estimated.
         pilot_bumps: The pilots' bumps.
         confidence: The confidence, in (0, 1).
-        progress: A function that is called with the number of the current draw.
+        progress: A function to call with the number of the current draw, or None.
     """
     n = int(counts.sum())
     factor, extra_rounds = PILOT_ROUNDS
@@ -107,13 +108,13 @@ def _draw_errors(
 
     Args:
         pilot: The pilot.
-        model: The settings with which flows are estimated.
+        model: The settings for estimating flows.
         n: The number of trips in each draw.
         replicates: The number of draws, B.
         name: The pilot's name in progress messages.
-        progress: A function that is called with the number of the current draw.
+        progress: A function to call with the number of the current draw, or None.
     """
-    # If some cells are never reported, the sum differs from 1.
+    # The probabilities may not sum to exactly 1, for example because of rounding.
     probabilities = pilot.cell_probabilities.ravel() / pilot.cell_probabilities.sum()
     errors = np.zeros((replicates, pilot.flows.size))
     for number in range(replicates):

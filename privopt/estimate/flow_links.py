@@ -1,10 +1,10 @@
 """Initial weights for a fit of flows: the most likely mixture of several links between starts and ends.
 
 If the channel is very noisy, expectation maximisation converges slowly, and its early rounds stay near the initial
-weights. With starts and ends independent in the initial weights, the estimated flows would be too even. Therefore the
-initial weights are fitted to the reports: they are the most likely mixture of a few links. A link is a distribution
-over pairs of bumps (smooth distributions over records), one for the start of a trip and one for its end, and is stored
-as an array of shape (M, M).
+weights. If starts and ends were independent in the initial weights, the estimated flows would be too even. Therefore
+the initial weights are fitted to the reports, as the most likely mixture of a few links. A link is a distribution over
+pairs of bumps (smooth distributions over records), one for the start of a trip and one for its end, and is stored as an
+array of shape (M, M).
 
 Let p be the shares of the bumps, a_ik the probability of output k given bump i, and m_k the overall probability of
 output k. The kernel K_ij = sum_k a_ik p_j a_jk / m_k is the mean posterior probability of bump j, given a report from
@@ -23,31 +23,32 @@ from privopt.arrays import Floats
 from privopt.estimate.likelihood import fit
 
 POWERS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""The powers of the kernel that serve as links, in addition to the identity and independence."""
+"""The powers of the kernel to use as links, in addition to the identity and independence."""
 
 UNIFORM_PART: Final = 0.1
-"""The fraction of the first weights that uniform shares and the independent link get, as a weight of 0 would stay 0."""
+"""The weight of uniform shares and of the independent link in the first weights, because a weight of 0 would stay 0."""
 
 INDEPENDENT_PART: Final = 1e-3
-"""The fraction of the independent link that is mixed into each power of the kernel, so that it can be scaled."""
+"""The fraction of the independent link that is added to each power of the kernel, so that it can be scaled."""
 
 SCALINGS: Final = 20
-"""The number of times that a link's rows and columns are scaled, after which its sums are accurate enough to start."""
+"""The number of times that a link's rows and columns are scaled, which makes its sums accurate enough for a start."""
 
 MIXTURE_GAP: Final = 1e-7
 """The gap, per trip, to which the mixture's log-likelihood is maximised."""
 
 LIKELY: Final = 3.0
-"""The largest distance below the maximum log-likelihood at which a mixture still counts as plausible.
+"""How far a mixture's log-likelihood may be below the maximum for the mixture to count as plausible.
 
-This is more than 1.92, half of the 0.95 quantile of chi squared with one degree of freedom, because two extremes are
-judged."""
+This is more than 1.92, which is half of the 0.95 quantile of chi squared with one degree of freedom, because two
+extremes are judged.
+"""
 
 SAME: Final = 0.02
-"""The total variation distance between two mixtures' parts up to which the mixtures count as the same."""
+"""The total variation distance up to which two mixtures of links count as the same."""
 
 BISECTIONS: Final = 30
-"""The number of bisections by which each extreme mixture is found."""
+"""The number of bisections in the search for each extreme mixture."""
 
 
 def find_links(
@@ -55,14 +56,14 @@ def find_links(
 ) -> list[Floats]:
     """Return a list with the weights of the most likely mixture of links, shape (M, M).
 
-    If requested, up to two extreme mixtures follow. They are as near to the identity and as near to independence,
+    If requested, up to two extreme mixtures follow, which are as near to the identity and as near to independence,
     respectively, as the likelihood allows.
 
     Args:
         columns: Array of shape (M, L), the probability of each cell of outputs given each bump.
         counts: Array of shape (L, L), the number of trips for each pair of reported cells, with start cells in rows.
         start_shares, end_shares: Arrays of shape (M,), the bumps' shares for starts and for ends, which sum to 1.
-        extremes: Whether to return the extreme mixtures, too. An extreme mixture is omitted if it nearly equals the
+        extremes: Whether to return the extreme mixtures as well. An extreme mixture is omitted if it nearly equals the
             most likely one.
     """
     uniform = UNIFORM_PART / len(columns)
@@ -121,14 +122,14 @@ def _move_towards(extreme: Floats, best: Floats, probabilities: Floats, trips: F
     greatest = float(trips @ np.log(best @ probabilities))
 
     def is_likely(part: float) -> bool:
-        """Return whether the mixture with weight ``part`` on the extreme one is plausible."""
+        """Return whether the mixture that gives weight ``part`` to the extreme one is plausible."""
         with np.errstate(divide="ignore"):  # some pairs may be impossible under the identity
             value = trips @ np.log(((1.0 - part) * best + part * extreme) @ probabilities)
         return bool(value >= greatest - LIKELY)
 
     if is_likely(1.0):
         return extreme
-    # The log-likelihood is concave, so the parts that are likely enough form an interval that begins at 0.
+    # The log-likelihood is concave, so the plausible values of ``part`` form an interval that begins at 0.
     low, high = 0.0, 1.0
     for _ in range(BISECTIONS):
         middle = (low + high) / 2

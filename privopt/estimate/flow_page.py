@@ -1,4 +1,4 @@
-"""The offline page about flows, with a heat map of the shares and tables of all flows and their intervals."""
+"""The offline page about flows, with a heat map of the shares and tables of all flows with their intervals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from privopt.report.theme import axes_of, use_theme
 from privopt.run.verify import OpenedFolder
 
 MAX_LABELLED_GROUPS: Final = 40
-"""The largest number of groups for which every row and column of the matrix is labelled."""
+"""The largest number of groups for which each row and column of the matrix gets a label."""
 
 
 @use_theme
@@ -28,11 +28,11 @@ def matrix_figure(flows: Flows) -> Figure:
         flows: The flows.
     """
     count = len(flows.groups)
-    # In inches: 2.2 for labels and 0.3 for each group, but no more than fits on the page.
+    # In inches: 2.2 for the labels and 0.3 for each group, up to the width of the page.
     side = min(7.2, 2.2 + 0.3 * count)
     figure, axes = axes_of(side + 1.0, side)
     image = axes.imshow(100 * flows.shares, cmap="viridis", vmin=0, aspect="equal")
-    # The number of groups per label, rounded up, so that there are at most MAX_LABELLED_GROUPS labels.
+    # The step is the number of groups per label, rounded up, so that there are at most MAX_LABELLED_GROUPS labels.
     positions = np.arange(0, count, max(1, -(-count // MAX_LABELLED_GROUPS)))
     labels = [flows.groups[position][:16] for position in positions.tolist()]
     axes.set_xticks(positions, labels, rotation=90, fontsize=8)
@@ -48,7 +48,7 @@ def flow_page(flows: Flows, opened: OpenedFolder, reports: str) -> str:
 
     Args:
         flows: The flows.
-        opened: The release from which the reports were drawn.
+        opened: The release that the reports were drawn from.
         reports: The name of the table of trips.
     """
     skipped = ""

@@ -1,4 +1,4 @@
-"""Estimates of flows from pairs of reports. Flows are the shares of trips from one group of records to another.
+"""Estimate flows, which are the shares of trips from one group of records to another, from pairs of reports.
 
 The row sums and column sums of the flows come from separate estimates of where trips start and end (:mod:`.shares`).
 :mod:`.flow_fit` finds flows with these sums, and :mod:`.flow_intervals` finds their intervals.
@@ -35,36 +35,39 @@ from privopt.execution.resources import limited_to
 from privopt.interfaces import Progress
 
 MAX_GROUPS: Final = 100
-"""The largest number of groups. Between 100 groups there are 10,000 flows."""
+"""The maximum number of groups. Between 100 groups there are 10,000 flows."""
 
 MAX_BUMPS: Final = 400
-"""The largest number of bumps (smooth distributions over records) in a fit.
+"""The maximum number of bumps (smooth distributions over records) in a fit.
 
-With this number, a round takes 5 ms. If more bumps were needed, the resolution is made coarser."""
+With this number, a round takes 5 ms. If more bumps were needed, the resolution is made coarser.
+"""
 
 REFINEMENT: Final = 4.0
-"""The factor by which bumps for flows are narrower than those for starts and ends, unless that requires too many bumps.
+"""How many times narrower bumps for flows are than those for starts and ends, unless too many bumps would be needed.
 
 The factor was tested over 2,032 street nodes with 200,000 trips. Bumps of 0.2 km instead of 0.4 km reduced a flow's
 mean error from 45 to 9 % of the flow for trips to near places, and from 69 to 39 % for trips that end where they began.
-For other trips it stayed the same."""
+For other trips it stayed the same.
+"""
 
 LINKED: Final = "fitted links"
-"""The words in a table's column ``assumes`` that stand for the intervals' assumption about starts and ends.
+"""What a table's column ``assumes`` says about the intervals' assumption on starts and ends.
 
-If flows are smooth, ``smooth`` precedes them."""
+If flows are smooth, ``smooth`` precedes it.
+"""
 
 LINK_ASSUMPTION: Final = (
     "intervals of flows are measured, not proved: they assume that ends depend on starts about as in one of the fits "
     "that the reports allow, from independence to trips that end where they began; if a pattern is finer than the "
     "noise (each place linked to one other), they can miss the truth without any sign of it"
 )
-"""A sentence that states what intervals assume about starts and ends, and what happens if the assumption is wrong."""
+"""A sentence about what intervals assume about starts and ends, and what happens if the assumption is wrong."""
 
 
 @frozen(kw_only=True, eq=False)
 class Flows:
-    """Estimated flows between groups of records, and their intervals.
+    """Estimated flows between groups of records, with their intervals.
 
     Attributes:
         groups: The names of the G groups.
@@ -74,15 +77,15 @@ class Flows:
             hold simultaneously, which was measured but not proved.
         n: The number of trips with both reports.
         skipped: The number of rows with a missing report.
-        method: ``"maximum-likelihood"``, or ``"smooth-maximum-likelihood"``.
+        method: ``"maximum-likelihood"`` or ``"smooth-maximum-likelihood"``.
         confidence: The intervals' confidence.
         gap: A proved bound, per trip, on how far the log-likelihood was below its maximum at this resolution before the
             flows were scaled to the shares of starts and ends.
         intervals: What the intervals assume: ``"smooth"``, or ``"fitted links"`` if flows are not smooth.
-        resolution: The resolution of smooth flows, in ``unit``; 0 if they are not smooth.
+        resolution: The resolution of smooth flows, in ``unit``, or 0 if flows are not smooth.
         unit: The unit of distance.
-        assumption: A sentence that states what the intervals assume about the trips.
-        pair_guarantee: A sentence that states the combined privacy cost of a trip's two reports.
+        assumption: A sentence about what the intervals assume about the trips.
+        pair_guarantee: A sentence about the combined privacy cost of a trip's two reports.
         notes: Warnings for users of the estimate, as sentences.
     """
 
@@ -121,7 +124,7 @@ class Flows:
         return {**values, "assumption": self.assumption, "notes": list(self.notes)}
 
     def to_frame(self) -> pl.DataFrame:
-        """Return a table with a row for each flow and the columns from, to, share, low, high and assumes."""
+        """Return a table with one row for each flow and the columns from, to, share, low, high and assumes."""
         count = len(self.groups)
         columns: dict[str, Any] = {"from": np.repeat(self.groups, count), "to": np.tile(self.groups, count)}
         figures = {"share": self.shares, "low": self.low, "high": self.high}
@@ -161,11 +164,11 @@ def estimate_flows(
         trips: The counted trips.
         options: The options for the estimate. The option ``intervals`` is ignored, because intervals for flows always
             come from the parametric bootstrap.
-        groups: The indices of each group's records. Every record is in one group.
+        groups: The indices of each group's records, by group name. Every record is in one group.
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
-            shape (B, N); None if there are no distances.
+            shape (B, N), or None if there are no distances.
         unit: The unit of distance.
-        progress: A function that is called with the current step.
+        progress: A function to call with the current step, or None.
 
     Raises:
         UsageError: There are no trips, there are too many groups, or there are many records without finite distances.
@@ -179,8 +182,8 @@ def estimate_flows(
     names, functionals = group_functionals(channel.inputs, groups)
     margin_fits = [fit_reports(channel.probabilities, margin, options, rows, progress) for margin in margins]
     sums = [functionals @ margin_fit.shares for margin_fit in margin_fits]
-    # Flows are fitted with finer bumps than starts and ends, although they are estimated less accurately, because short
-    # trips cross borders between groups within a bump. The small number of rounds keeps the fit smooth.
+    # Flows are less accurate than starts and ends, but are fitted with finer bumps, because short trips cross the
+    # border between two groups within a bump. The small number of rounds keeps the fit smooth.
     margin_resolution = min(margin_fit.resolution for margin_fit in margin_fits)
     finest_resolution = margin_resolution if options.resolution is not None else margin_resolution / REFINEMENT
     with limited_to(1):
@@ -237,12 +240,12 @@ def _merge_trips(trips: TripCounts, cells: Ints) -> Floats:
 def _list_notes(
     trips: TripCounts, assumption: str, resolution: float, margin_resolution: float, unit: str
 ) -> tuple[str, ...]:
-    """Return the warnings that users of the flows need, as sentences.
+    """Return the warnings that users of the flows should see, as sentences.
 
     Args:
         trips: The counted trips.
-        assumption: A sentence that states what the intervals assume.
-        resolution: The resolution of the flows; 0 if they are not smooth.
+        assumption: A sentence about what the intervals assume.
+        resolution: The resolution of the flows, or 0 if they are not smooth.
         margin_resolution: The resolution of the estimates of starts and ends.
         unit: The unit of distance.
     """

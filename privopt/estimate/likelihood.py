@@ -1,4 +1,4 @@
-"""Maximum likelihood from counts of reports, a convex problem that is solved to a proved duality gap.
+"""Maximum likelihood estimation from counts of reports, a convex problem that is solved to a proved duality gap.
 
 Let pi be the shares of the records, and z_ik the probability of output k given record i. Output k then has probability
 m_k = sum_i pi_i z_ik. If output k was reported n_k times among n reports, the log-likelihood is sum_k n_k ln m_k, which
@@ -22,7 +22,7 @@ from privopt.errors import SolverError
 from privopt.interfaces import Progress
 
 MOST_STEPS: Final = 300
-"""The largest number of interior point steps."""
+"""The maximum number of interior point steps."""
 MIN_WEIGHT_SHARE: Final = 1e-14
 """The fraction of the largest weight below which a record is omitted from a step's equations."""
 
@@ -30,9 +30,10 @@ MAX_STALLED_STEPS: Final = 15
 """The number of steps without a smaller gap after which the method restarts in the interior, near the best shares."""
 
 MIN_RESIDUAL_SHARE: Final = 0.1
-"""The smallest target for the complementarity p s, relative to the residual in slope + s = 1 (:func:`_take_step`).
+"""The smallest target for the complementarity p s, relative to the residual of slope + s = 1 (:func:`_take_step`).
 
-With this minimum, neither equation is satisfied much sooner than the other."""
+This minimum keeps either equation from being satisfied much sooner than the other.
+"""
 
 DIAGONAL_RIDGE: Final = 1e-13
 """The amount added to a unit diagonal. Without it, rounding could make a matrix for nearly equal records indefinite."""
@@ -48,7 +49,7 @@ class Fit:
             maximum is taken over mixtures with the same resolution.
         log_likelihood: The log-likelihood of these shares, per report.
         whole_gap: A proved bound on how far the log-likelihood is below its maximum over all distributions, per report.
-        resolution: The resolution of smooth shares, in the unit of distance; 0 if every distribution was allowed.
+        resolution: The resolution of smooth shares, in the unit of distance, or 0 if all distributions were allowed.
     """
 
     shares: Floats
@@ -61,7 +62,7 @@ class Fit:
 def gap_of(shares: Floats, columns: Floats, parts: Floats) -> float:
     """Return a bound on how far the shares' log-likelihood is below its maximum, per report.
 
-    The bound is ln(max_i D_i / n), in the notation of the module's docstring.
+    In the notation of the module's docstring, the bound is ln(max_i D_i / n).
 
     Args:
         shares: Array of shape (N,), the shares, which sum to 1.
@@ -77,10 +78,10 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
 
     Args:
         columns: Array of shape (N, K), the probability of each reported output given each record. Each of these outputs
-            is possible for some record.
+            has a positive probability for at least one record.
         parts: Array of shape (K,), each output's fraction of all reports. The fractions are positive and sum to 1.
-        gap: The method ends once the log-likelihood, per report, is proved to be within this distance of its maximum.
-        progress: A function that is called with the gap after each step.
+        gap: The method stops once the log-likelihood, per report, is proved to be within this distance of its maximum.
+        progress: A function to call with the gap after each step, or None.
 
     Raises:
         SolverError: The requested gap was not reached.
@@ -89,12 +90,12 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
         A step takes about N K min(N, K) multiplications: 0.3 s at N = K = 2,000 on two free cores, 1 ms at 100.
     """
     count = len(columns)
-    # p are the shares, not yet scaled to sum to 1, and s the multipliers for p >= 0. The smallest multipliers (0.1, or
-    # 0.001 near the optimum) only keep the starting points away from the boundary.
+    # p are the shares, not yet scaled to sum to 1, and s are the multipliers for p >= 0. The minimum for the
+    # multipliers (0.1, or 0.001 near the optimum) only serves to start away from the boundary.
     p, s = _start_point(np.full(count, 1.0 / count), columns, parts, 0.1)
     best_gap, best_shares, best_step = math.inf, p, 0
     for step in range(MOST_STEPS):
-        # The gap is proved for shares that add up to 1 exactly, which the iterates do only at the optimum.
+        # The gap is proved only for shares that sum to 1, which the iterates do only at the optimum.
         shares = p / p.sum()
         current_gap = gap_of(shares, columns, parts)
         if current_gap < best_gap:
@@ -144,19 +145,19 @@ def _take_step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Fl
         The next p and s, both positive.
     """
     mass = p @ columns
-    # The log-likelihood's slope less 1, which is its largest value at the optimum.
+    # The log-likelihood's slope minus 1, which is the slope's largest value at the optimum.
     excess = columns @ (parts / mass) - 1.0
-    # After ds is eliminated, Newton's equations are (Z diag(parts / mass^2) Z' + diag(s / p)) dp = right-hand side.
+    # With ds eliminated, Newton's equations are (Z diag(parts / mass^2) Z' + diag(s / p)) dp = right-hand side.
     solve = _Newton(columns, mass**2 / parts, p / s)
     mu = float(p @ s) / len(p)
-    # The predictor aims at mu = 0, so its right-hand side, (excess + s) + (0 - p s) / p, is the excess alone.
+    # The predictor aims at mu = 0, so its right-hand side, (excess + s) + (0 - p s) / p, is just the excess.
     dp = solve(excess)
     ds = -s - s * dp / p
     predicted_mu = (p + _step_length(p, dp) * dp) @ (s + _step_length(s, ds) * ds) / len(p)
     # Mehrotra's heuristic: the better the predictor step, the smaller the target for the complementarity p s.
     goal = mu * min(1.0, max(0.0, float(predicted_mu) / mu)) ** 3
     goal = max(goal, min(mu, MIN_RESIDUAL_SHARE * float(p @ np.abs(excess + s)) / len(p)))
-    # The corrector aims at p s = goal, taking the predictor's second-order term dp ds into account.
+    # The corrector aims at p s = goal, and takes the predictor's second-order term dp ds into account.
     target = goal - p * s - dp * ds
     dp = solve(excess + s + target / p)
     ds = (target - s * dp) / p
@@ -164,7 +165,7 @@ def _take_step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Fl
 
 
 def _step_length(values: Floats, step: Floats) -> float:
-    """Return the step length: the smaller of 1 and 99.5 % of the length at which any value would first reach 0."""
+    """Return the largest step length, up to 1, that is at most 99.5 % of the length at which a value would reach 0."""
     return float(min(1.0, 0.995 / max(1e-300, float((-step / values).max()))))
 
 
@@ -179,7 +180,7 @@ class _Newton:
         by_reports: Whether the system was reduced to one over the outputs.
         columns, is_kept: For a reduced system, Z without the records that have almost no weight, and a mask of the
             remaining records.
-        size: The square roots of the diagonal of the matrix, by which it was scaled to a unit diagonal.
+        size: The square roots of the matrix's diagonal, by which it was scaled to a unit diagonal.
         factor: The Cholesky factor of the scaled matrix, as SciPy stores it.
     """
 
@@ -195,8 +196,8 @@ class _Newton:
 
         self.t, self.by_reports = t, columns.shape[1] <= columns.shape[0]
         if self.by_reports:
-            # Over the outputs, the matrix is Z' diag(t) Z + diag(v). Records with almost no weight do not change it, so
-            # leaving them out only saves time.
+            # Over the outputs, the matrix is Z' diag(t) Z + diag(v). Omitting records with almost no weight saves time
+            # and does not change it noticeably.
             is_kept = t > MIN_WEIGHT_SHARE * t.max()
             self.columns, self.is_kept = columns[is_kept], is_kept
             scaled = self.columns * np.sqrt(t[is_kept])[:, None]
@@ -214,14 +215,14 @@ class _Newton:
         self.factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
 
     def _solve_inner(self, y: Floats) -> Floats:
-        """Solve a system with the factorised matrix, and undo the scaling to a unit diagonal."""
+        """Solve a system with the factorised matrix, undoing the scaling to a unit diagonal."""
         from scipy.linalg import cho_solve
 
         solution: Floats = cho_solve(self.factor, y / self.size, check_finite=False) / self.size
         return solution
 
     def __call__(self, y: Floats) -> Floats:
-        """Return the solution x for a right-hand side y; both have shape (N,)."""
+        """Return the solution x for a right-hand side y. Both have shape (N,)."""
         if not self.by_reports:
             return self._solve_inner(y)
         # Woodbury: x = t y - t Z (Z' diag(t) Z + diag(v))^-1 Z' t y.

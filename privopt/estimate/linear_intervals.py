@@ -32,33 +32,36 @@ from privopt.arrays import Floats, Ints, slices
 from privopt.interfaces import Progress
 
 SET_APART: Final = 0.05
-"""The fraction of the reports that are held out to choose weights.
+"""The fraction of the reports to hold out for choosing weights.
 
 With 200,000 reports over 2,032 places in 64 groups, holding out a tenth made intervals 3 % wider. Holding out a
-fiftieth, which gives worse weights, made them 1 % wider (tests/bench/bench_intervals.py, 2026-11-26)."""
+fiftieth, which gives worse weights, made them 1 % wider (tests/bench/bench_intervals.py, 2026-11-26).
+"""
 
 RIDGES: Final = tuple(10.0 ** (power / 3) for power in range(-24, 7))
-"""The ridge penalties that are tried, relative to the regression matrix's mean eigenvalue."""
+"""The ridge penalties to try, relative to the regression matrix's mean eigenvalue."""
 
 MUCH: Final = 2 * 10**9
 """The product of the numbers of groups, records and outputs above which only every fifth ridge penalty is tried.
 
-For 700 single records, intervals were then 0.2 % wider on average, with the same median width. For 2,032 records, 10.5
-s on one core were needed instead of 36 s."""
+For 700 single records, intervals were then 0.2 % wider on average, with the same median width. For 2,032 records, the
+computation took 10.5 s on one core instead of 36 s.
+"""
 
 BLOCK: Final = 1 << 24
-"""The largest number of entries in ``functionals`` that are converted to a dense matrix at a time."""
+"""The largest number of entries in ``functionals`` to convert to a dense matrix at a time."""
 
 SPLIT_SEED: Final = 20260329
-"""The seed for choosing the held-out reports, which is fixed so that the same reports give the same intervals."""
+"""The seed for choosing the held-out reports. It is fixed so that the same reports give the same intervals."""
 
 ROUNDING_ERROR: Final = 1e-11
-"""A bound on a bias's rounding error, relative to 1 plus the largest weight."""
+"""A bound on the rounding error of a bias, relative to 1 plus the largest weight."""
 
 HalfWidth = Callable[[Floats, Floats, int], Floats]
-"""A function that returns half widths, given the weights' variances, their ranges, and the number of reports.
+"""A function that returns half widths, given the weights' variances and ranges, and the number of reports.
 
-All arrays have shape (G,)."""
+All arrays have shape (G,).
+"""
 
 
 def linear_intervals(
@@ -78,11 +81,11 @@ def linear_intervals(
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
         confidence: The confidence, in (0, 1). The error probability, 1 - confidence, is divided evenly among groups and
             releases.
-        finite: Whether the intervals must hold for every number of reports, or only for many reports.
-        progress: A function that is called with the current step.
+        finite: Whether the intervals must hold for any number of reports, or only for many reports.
+        progress: A function to call with the current step, or None.
 
     Returns:
-        The lower and the upper bounds, two arrays of shape (G,) with entries in [0, 1], or None if no shares lie within
+        The lower and upper bounds, two arrays of shape (G,) with entries in [0, 1], or None if no shares lie within
         these bounds.
 
     Notes:
@@ -94,7 +97,7 @@ def linear_intervals(
         _split_reports(count, np.random.default_rng([SPLIT_SEED, number])) for number, (_, count) in enumerate(releases)
     ]
     groups, records = functionals.shape
-    # By a union bound, all intervals hold at once if each fails with at most this probability.
+    # The probability with which each interval may fail, so that by a union bound all hold with the given confidence.
     error = (1.0 - confidence) / (groups * len(releases))
     bounds = _Means(releases, split_counts, _bernstein_half_width(error) if finite else _normal_half_width(error))
     low, high = np.zeros(groups), np.ones(groups)
@@ -117,11 +120,11 @@ def linear_intervals(
 class _Means:
     """Bounds on groups' shares, computed from means over the reports of several releases.
 
-    Each release counts in proportion to its number of reports.
+    Each release is weighted by its number of reports.
 
     Attributes:
         _parts, _half_width: The constructor's arguments ``parts`` and ``half_width``.
-        _shares: For each release, its fraction of the reports used for the bounds.
+        _shares: Each release's fraction of the reports that are used for the bounds.
         _probability_roots: Array of shape (K, 1), the square roots of the estimated probabilities of all releases'
             outputs.
         _weigh: The ridge regressions, which return the outputs' weights.
@@ -134,10 +137,11 @@ class _Means:
         """Prepare the regressions.
 
         Args:
-            releases: For each release, its channel, shape (N, K), and its counts, shape (K,).
-            parts: For each release, two arrays of counts of shape (K,): for the reports used to choose the weights, and
-                for the reports used for the bounds.
-            half_width: The function that returns the half widths for the means' errors; see :data:`HalfWidth`.
+            releases: The channel, shape (N, K), and the counts, shape (K,), of each release.
+            parts: For each release, two arrays of counts of shape (K,): those of the reports for choosing the weights,
+                and those of the reports for the bounds.
+            half_width: The function that returns the half widths for the means' errors, as described for
+                :data:`HalfWidth`.
         """
         total = sum(int(counted_reports.sum()) for _, counted_reports in parts)
         self._parts, self._half_width = parts, half_width
@@ -146,8 +150,7 @@ class _Means:
             _probability_roots(channel, reports_apart)
             for (channel, _), (reports_apart, _) in zip(releases, parts, strict=True)
         ]
-        # The channels are divided by the roots of the outputs' probabilities, so that the ridge penalises the mean's
-        # variance.
+        # Dividing the channels by the roots of the outputs' probabilities makes the ridge penalise the mean's variance.
         scaled = [share * releases[number][0] / roots[number] for number, share in enumerate(self._shares)]
         self._probability_roots, self._weigh = np.concatenate(roots)[:, None], _Ridges(np.hstack(scaled))
         self._cuts = np.cumsum([len(release_roots) for release_roots in roots])[:-1]
@@ -155,8 +158,8 @@ class _Means:
     def find_narrowest(self, groups: Floats, ridges: Sequence[float]) -> tuple[Floats, Floats]:
         """Return the lower and upper bounds on each group's share, shape (G,) each.
 
-        For each group, the bounds come from the regression that is predicted to give the narrowest interval. The
-        predictions use the held-out reports, whereas the bounds use the other reports.
+        For each group, the bounds come from the regression with the narrowest predicted interval. The predictions use
+        the held-out reports, whereas the bounds use the other reports.
 
         Args:
             groups: Array of shape (N, G) with a 1 where a record belongs to a group.
@@ -168,13 +171,13 @@ class _Means:
         for ridge in ridges:
             weights, biases = self._weigh(ridge, projected, groups)
             weights /= self._probability_roots
-            # The bias is widened by its rounding error, so that the interval is not too narrow.
+            # Allow for the rounding errors of the biases, so that the interval is not too narrow.
             slack = ROUNDING_ERROR * (1.0 + np.abs(weights).max(axis=0))
             min_biases, max_biases = biases.min(axis=0) - slack, biases.max(axis=0) + slack
             means, widths = self._estimate_means(np.split(weights, self._cuts))
             expected_widths = max_biases - min_biases + 2 * widths[0]
-            # The choice depends only on the held-out reports. The others are independent of it, so the bound stays
-            # valid.
+            # The choice depends only on the held-out reports. The other reports are independent of it, so the bounds
+            # stay valid.
             is_better = expected_widths < best_widths
             best_widths[is_better] = expected_widths[is_better]
             low[is_better] = (means[1] - max_biases - widths[1])[is_better]
@@ -182,9 +185,9 @@ class _Means:
         return low, high
 
     def _estimate_means(self, weights: Sequence[Floats]) -> tuple[Floats, Floats]:
-        """Return the mean weights over reports, and the half widths for the errors of these means, shape (2, G) each.
+        """Return the mean weights over reports and the half widths for the errors of these means, shape (2, G) each.
 
-        The first row is for the reports used to choose the weights, the second for the reports used for the bounds.
+        The first row is for the reports that choose the weights, the second row for the reports that give the bounds.
 
         Args:
             weights: For each release, an array of shape (K, G) with its outputs' weights.
@@ -194,7 +197,7 @@ class _Means:
             for part, reports in enumerate((reports_apart, counted_reports)):
                 mean, variance = _weighted_moments(h, reports)
                 means[part] += release_share * mean
-                # The predicted width is for as many reports as the interval will use.
+                # The predicted width, too, is computed for the number of reports that the interval will use.
                 widths[part] += release_share * self._half_width(
                     variance, np.ptp(h, axis=0), int(counted_reports.sum())
                 )
@@ -209,21 +212,21 @@ def _split_reports(counts: Ints, chance: np.random.Generator) -> tuple[Ints, Int
 
     Args:
         counts: Array of shape (K,), how often each output was reported.
-        chance: The random generator that draws the split.
+        chance: The random generator with which to draw the split.
     """
     rounded = np.rint(counts).astype(np.int64)
     n = int(rounded.sum())
-    # A variance needs two reports.
+    # A variance needs at least two reports.
     apart_count = max(0, min(math.ceil(SET_APART * n), n - 2))
     reports_apart = chance.multivariate_hypergeometric(rounded, apart_count)
     return reports_apart, rounded - reports_apart
 
 
 def _probability_roots(channel: Floats, reports_apart: Ints) -> Floats:
-    """Return the square roots of the estimated probabilities of the outputs, shape (K,), which are never 0.
+    """Return the square roots of the outputs' estimated probabilities, shape (K,), which are never 0.
 
-    The estimate combines the held-out reports with K / 2 pseudo-counts in total. The pseudo-counts are distributed as
-    reports would be under uniform shares.
+    The estimate combines the held-out reports with a total of K / 2 pseudo-counts, which are distributed as reports
+    would be under uniform shares.
 
     Args:
         channel: Array of shape (N, K), the probability of each output given each record.
@@ -249,11 +252,11 @@ def _weighted_moments(h: Floats, reports: Ints) -> tuple[Floats, Floats]:
 
 
 def _bernstein_half_width(error: float) -> HalfWidth:
-    """Return a function that computes half widths around means of bounded values, valid for every number of values.
+    """Return a function that computes half widths around means of bounded values, valid for any number of values.
 
     An interval with such a half width fails to contain the expectation with probability at most ``error``. The half
     widths follow from Bernstein's bound, with an upper bound on the standard deviation (Maurer and Pontil 2009, Theorem
-    10). A tenth of the error probability is spent on the deviation, and the rest on the two sides of the mean.
+    10). A tenth of the error probability is spent on the standard deviation, and the rest on the two sides of the mean.
     """
     side_log, deviation_log = math.log(1 / (0.45 * error)), math.log(1 / (0.1 * error))
 
@@ -283,7 +286,7 @@ def _normal_half_width(error: float) -> HalfWidth:
 
 
 class _Ridges:
-    """Ridge regressions with the same matrix A. The eigendecomposition is computed once for all of them.
+    """Ridge regressions with the same matrix A, for which its eigendecomposition is computed only once.
 
     Each regression finds the weights u that minimise |A u - g|^2 + ridge |u|^2, for a right-hand side g and a ridge
     penalty.
@@ -295,7 +298,7 @@ class _Ridges:
     """
 
     def __init__(self, matrix: Floats) -> None:
-        """Compute the eigendecomposition of A'A or AA', whichever is smaller; ``matrix`` is A, shape (N, K)."""
+        """Compute the eigendecomposition of A'A or AA', whichever is smaller, where ``matrix`` is A, shape (N, K)."""
         from scipy.linalg import eigh
 
         self._matrix = matrix
@@ -306,7 +309,7 @@ class _Ridges:
         self._values = np.maximum(values, 0.0)
 
     def project_groups(self, groups: Floats) -> Floats:
-        """Project the groups, shape (N, G), onto the eigenvectors. The result is used with every ridge penalty."""
+        """Project the groups, shape (N, G), onto the eigenvectors, once for all ridge penalties."""
         projected: Floats = self._vectors.T @ (self._matrix.T @ groups if self._by_outputs else groups)
         return projected
 

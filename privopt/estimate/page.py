@@ -25,15 +25,15 @@ from privopt.report.theme import MARK, add_legend, use_theme
 from privopt.run.verify import OpenedFolder
 
 MAX_DRAWN_INTERVALS: Final = 40
-"""The largest number of intervals that are drawn. Those of the greatest shares are drawn."""
+"""The maximum number of intervals to draw. If there are more, those of the largest shares are drawn."""
 MAX_TABLE_ROWS: Final = 10_000
-"""The largest number of rows in the page's table. The CSV file has all rows."""
+"""The maximum number of rows in the page's table. The CSV file has all rows."""
 INTERVAL_LEAD: Final = "The largest first. Low and high are the ends of the interval of each share."
 """The sentence above the table of shares."""
 
 
 def share_layer(estimate: Estimate, channel: Channel) -> Layer:
-    """Return a map layer with a point for each record, which shows the record's or its group's share and interval.
+    """Return a map layer with a point for each record, which shows the share and interval of the record or its group.
 
     Args:
         estimate: The estimate, for records or groups.
@@ -47,7 +47,7 @@ def share_layer(estimate: Estimate, channel: Channel) -> Layer:
         columns["group"] = [names[number] for number in estimate.group_of.tolist()]
     if estimate.assumption:
         columns["assumes"] = [SMOOTH] * len(channel.inputs)
-    # Rounded before groups' values are copied to records, so that the map shows the table's values.
+    # Round before copying groups' values to records, so that the map shows the same values as the table.
     shares, low, high = round_shares(estimate.shares, estimate.low, estimate.high)
     rounded = evolve(estimate, shares=shares, low=low, high=high)
     columns |= {name: values.tolist() for name, values in _by_record(rounded).items()}
@@ -57,7 +57,7 @@ def share_layer(estimate: Estimate, channel: Channel) -> Layer:
 
 
 def _by_record(estimate: Estimate) -> dict[str, Floats]:
-    """Return the arrays share, low and high, shape (N,), with the values for each record or its group.
+    """Return the arrays share, low and high, shape (N,), with the values of each record or of its group.
 
     If the estimate is for groups, the values are NaN for records without a group.
     """
@@ -72,7 +72,7 @@ def _by_record(estimate: Estimate) -> dict[str, Floats]:
 def interval_figure(estimate: Estimate) -> Figure:
     """Draw the largest shares with their intervals.
 
-    If the outputs are the records, their shares of the raw reports are drawn, too.
+    If the outputs are the records, their shares of the raw reports are also drawn.
     """
     largest = np.argsort(-estimate.shares, kind="stable")[:MAX_DRAWN_INTERVALS]
     names = [estimate.ids[g][:24] for g in largest.tolist()]
@@ -85,14 +85,14 @@ def interval_figure(estimate: Estimate) -> Figure:
         reported = 100.0 * estimate.reported[largest]
         axes.plot(reported, positions, "x", ms=7, mew=2, label="noisy reports as they are")
         max_value = max(max_value, reported.max())
-    # The axis begins at 0, because intervals without width would have no scale.
+    # The axis starts near 0, because intervals of width 0 would not determine a scale.
     axes.set_xlim(-0.03 * max_value, 1.05 * max_value)
     add_legend(figure)
     return figure
 
 
 def _describe_source(estimate: Estimate, *, per_subject: bool) -> str:
-    """Return sentences that state what was counted, and which rows were omitted.
+    """Return sentences about what was counted and which rows were omitted.
 
     Args:
         estimate: The estimate.
@@ -112,13 +112,13 @@ def _describe_source(estimate: Estimate, *, per_subject: bool) -> str:
 
 
 def _describe_intervals(estimate: Estimate) -> str:
-    """Return sentences that state how often the intervals contain the true shares, and under which conditions."""
+    """Return sentences about how often the intervals contain the true shares, and under which conditions."""
     is_each = estimate.each_by_itself
     holds = "Each interval by itself contains the true share" if is_each else "All intervals together contain the truth"
     conditions = ["shares are smooth over the map"] if estimate.assumption else []
     conditions += [] if estimate.intervals == "finite-sample" else ["there are many reports"]
     condition = f", if {' and '.join(conditions)}" if conditions else ""
-    # This was measured rather than proved, see docs/benchmarks/city.md.
+    # This was measured rather than proved (docs/benchmarks/city.md).
     few_reports = " With few reports they hold less often." if estimate.assumption else ""
     return f"{holds} with {100 * estimate.confidence:.4g}\u00a0% probability{condition}.{few_reports}"
 
@@ -128,12 +128,12 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str, *, per
 
     Args:
         estimate: The estimate.
-        opened: The release from which the reports were drawn.
+        opened: The release that the reports were drawn from.
         reports: The name of the table of reports.
         per_subject: Whether only each subject's first report counts. If so, the shares are shares of people.
     """
     lead = f"{_describe_source(estimate, per_subject=per_subject)} {_describe_intervals(estimate)}"
-    # There can be two gaps, to two different maxima, which only experts tell apart.
+    # There may be two gaps, relative to two different maxima. This is explained in the section for experts.
     method = f"Method: {estimate.method}{estimate.gaps}; {estimate.intervals} intervals."
     if estimate.resolution:
         method += (
@@ -144,7 +144,7 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str, *, per
     on_map = channel if isinstance(channel, Channel) and channel.coordinates is not None else None
     names: Sequence[str] = estimate.ids
     name = "id" if estimate.group_of is None else "group"
-    # The table gives positions for single records only, because a group has none.
+    # The table gives positions only for single records, because groups have none.
     if on_map is not None and estimate.group_of is None:
         names = [f"{name} ({where})" for name, where in zip(names, _position_texts(on_map), strict=True)]
     # The largest shares first.
@@ -158,8 +158,7 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str, *, per
         table_section("Shares", (name, "share", "low", "high"), rows, INTERVAL_LEAD, total=len(estimate.ids)),
         Section(title="For experts", lead=method),
     ]
-    # The shares are shares of people only if each person counts once. Otherwise every report that a person sends
-    # counts.
+    # The shares are shares of people only if each person counts once. Otherwise, all reports of a person count.
     counted = "people" if per_subject or estimate.method == NOISY_COUNTS else "reports"
     where = (
         f"For each record, the share of {counted} whose true value it is"
@@ -178,7 +177,7 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str, *, per
 
 
 def _position_texts(channel: Channel) -> list[str]:
-    """Return each record's position as text."""
+    """Return the position of each record as text."""
     assert channel.coordinates is not None  # callers have checked
     kind, coordinates = (
         ("geographic", channel.coordinates[:, ::-1]) if channel.geographic else ("planar", channel.coordinates)
@@ -189,7 +188,7 @@ def _position_texts(channel: Channel) -> list[str]:
 def _map_sections(estimate: Estimate, channel: Channel | None) -> list[Section]:
     """Return a section with maps of the groups, or of all records if there are no groups.
 
-    Records are mapped only if the outputs are the records. The list is empty if there is nothing to map.
+    Records are mapped only if the outputs are the records. If there is nothing to map, the list is empty.
     """
     if channel is None:
         return []
@@ -204,9 +203,9 @@ def _map_sections(estimate: Estimate, channel: Channel | None) -> list[Section]:
 def map_figure(estimate: Estimate, channel: Channel) -> Figure:
     """Draw maps of an estimate's shares.
 
-    For groups, three maps show each group's share and both ends of its interval. Each map has its own colour scale. On
-    a common scale, wide intervals would make all shares look alike. For records, two maps show the reported and the
-    estimated shares.
+    For groups, three maps show each group's share and both ends of its interval. Each map has its own colour scale,
+    because on a common scale, wide intervals would make all shares look alike. For records, two maps show the reported
+    and the estimated shares.
 
     Args:
         estimate: An estimate for groups, or for all records if these are also the outputs.

@@ -1,20 +1,20 @@
 """Asymptotic profile-likelihood intervals for sums of shares that were estimated from noisy reports.
 
-Let pi be the shares of the records, and h the vector with a 1 for each record in a group and 0 elsewhere, so that
-h . pi is the group's share. The profile at a value v is the greatest log-likelihood, per report, of shares with
-h . pi = v. The interval consists of the values v at which the profile is at most chi-squared / 2n below its maximum,
-where n is the number of reports and chi-squared is the quantile for the confidence.
+Let pi be the shares of the records, and h the vector with a 1 for each record in a group and 0 elsewhere, so that h .
+pi is the group's share. The profile at a value v is the greatest log-likelihood, per report, of shares with h . pi = v.
+The interval consists of the values v at which the profile is at most chi-squared / 2n below its maximum, where n is the
+number of reports and chi-squared is the quantile for the confidence.
 
 The profile is found without constraints. Let c be a number such that all entries of the vector T = 1 + c h are
-positive. The shares that maximise the log-likelihood minus ln(T . pi) are the best among all shares with the same
-h . pi, a value called v. With T_i pi_i as the unknowns, this is an ordinary maximum likelihood problem with the
+positive. The shares that maximise the log-likelihood minus ln(T . pi) are the best among all shares with the same h .
+pi, a value called v. With T_i pi_i as the unknowns, this is an ordinary maximum likelihood problem with the
 probabilities z_ik / T_i, where z_ik is the probability of output k given record i. As c grows from -1 to infinity, v
 falls from its largest value to 0.
 
 Each such fit also bounds the profile at every other value v': the profile is at most the sum of the fit's objective,
 the fit's gap and ln(1 + c v'). If this bound is low enough at v', then v' is a valid end for the interval: it is never
 inside the true end, however inaccurate the fit is. This also holds if v jumps as c grows, as it does with few reports.
-The tightest end that is found is used.
+The tightest of all the ends found is used.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ from privopt.estimate.likelihood import fit
 from privopt.interfaces import Progress
 
 MAX_LOG_TILT: Final = 40.0
-"""The largest |ln T| that is tried, at which h . pi is practically at the end of its range."""
+"""The largest |ln T| to try, at which h . pi is practically at the end of its range."""
 
 FALL_TOLERANCE: Final = 0.05
 """The largest distance between the profile at an interval's end and the required level, relative to the allowed drop.
 
-It shifts the end by at most 0.1 % of the interval's half width."""
+It shifts the end by at most 0.1 % of the interval's half width.
+"""
 
 MIN_GAP_PER_REPORT: Final = 1e-11
-"""The smallest gap, per report, that is required of fits. Rounding keeps them from reaching a smaller one."""
+"""The smallest gap, per report, to require of fits. Rounding prevents them from reaching a smaller one."""
 
 BRACKET_TOLERANCE: Final = 1e-6
-"""The width of a bracket, relative to its upper end, at which bisection ends because the best shares jump inside it."""
+"""The bracket width, relative to its upper end, at which bisection stops because the best shares jump inside it."""
 
 
 def profile_intervals(
@@ -62,7 +63,7 @@ def profile_intervals(
         reports: The number of reports, n.
         functionals: Sparse matrix of shape (G, N) with entries 0 and 1, whose rows are the vectors h.
         confidence: The confidence, in (0, 1).
-        progress: A function that is called with the number of finished intervals.
+        progress: A function to call with the number of finished intervals, or None.
 
     Notes:
         An interval takes about fifteen fits. An end that is not found exactly lies outside the exact end, never inside.
@@ -91,7 +92,7 @@ def _allowed_drop(confidence: float, reports: int) -> float:
 def gap_for(confidence: float, reports: int) -> float:
     """Return a gap for the log-likelihood, per report, that is too small to widen intervals noticeably.
 
-    It is a small fraction of the distance by which the profile drops inside an interval.
+    It is a small fraction of the drop in the profile that an interval allows.
     """
     return max(MIN_GAP_PER_REPORT, min(1e-6, _allowed_drop(confidence, reports) / 50))
 
@@ -108,11 +109,11 @@ def _find_end(
         parts: Array of shape (K,), each output's fraction of all reports.
         level: The log-likelihood, per report, at the end of the interval.
         h: Array of shape (N,) with entries 0 and 1. The interval is for h . pi.
-        gap: The distance between each fit's log-likelihood and its maximum, per report.
+        gap: The gap to which each fit's log-likelihood is maximised, per report.
         tolerance: The largest distance between the profile and the level, in log-likelihood per report.
         sign: 1 for the lower end of the interval, -1 for the upper end.
     """
-    # As the tilt grows without limit, all shares move to the records on this edge, where h . pi is 0 or 1.
+    # As the tilt grows, the shares concentrate on the records on this edge, where h . pi is 0 or 1.
     is_on_edge = h == 0 if sign > 0 else h == 1
     # If all entries of h are equal, h . pi equals them. (If they are 1, the lower end 0 is valid but loose.)
     if not is_on_edge.any() or is_on_edge.all():
@@ -131,12 +132,13 @@ def _find_end(
         The tilt T is described in the module's docstring.
 
         Args:
-            log_tilt: |ln T|, which is positive. T tilts the likelihood against the records with h = 1 (sign 1) or in
-                their favour.
+            log_tilt: |ln T|, which is positive. T tilts the likelihood against the records with h = 1 if ``sign`` is 1,
+                and in their favour otherwise.
         """
         t = np.exp(sign * log_tilt * h)
         tilted_fit = fit(columns / t[:, None], parts, gap=gap)
-        # By weak duality for the tilted problem, the profile lies below the level beyond this value, whatever the fit.
+        # By weak duality for the tilted problem, the profile is below the level beyond this value, however good the
+        # fit.
         proved_ends.append(math.expm1(level - tilted_fit.log_likelihood - tilted_fit.gap) / math.expm1(sign * log_tilt))
         return tilted_fit.log_likelihood - math.log(float((tilted_fit.shares / t).sum())) - level
 
@@ -150,5 +152,5 @@ def _find_end(
         middle = 0.5 * (low + high)
         excess = measure_excess(middle)
         low, high = (middle, high) if excess > 0 else (low, middle)
-    # Every fit proved an end, of which the tightest is used.
+    # Every fit proves an end. Use the tightest.
     return min(1.0, max(0.0, max(proved_ends) if sign > 0 else min(proved_ends)))

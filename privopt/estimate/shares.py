@@ -2,7 +2,7 @@
 
 The estimated shares maximise the likelihood (:mod:`.likelihood`). If there are many records, the shares are smooth
 (:mod:`.smooth_shares`). Intervals come from linear programs, linear estimators, profile likelihood or a bootstrap,
-depending on the options and the problem's size.
+depending on the options and the size of the problem.
 """
 
 from __future__ import annotations
@@ -31,27 +31,28 @@ from privopt.numbers.binomial import clopper_pearson
 Intervals = Literal["finite-sample", "asymptotic", "smooth"]
 
 MAX_UNSMOOTHED_RECORDS: Final = 300
-"""The largest number of records for which all distributions are allowed by default. For more, shares are smooth."""
+"""The largest number of records for which all distributions are allowed by default. With more, shares are smooth."""
 
 PROFILE: Final = "profile likelihood"
-"""The name, in results, of the method in :mod:`privopt.estimate.profile_intervals`."""
+"""The name in results for the method in :mod:`privopt.estimate.profile_intervals`."""
 EACH: Final = "each by itself"
-"""The suffix to the name of a method whose intervals hold individually, but not simultaneously."""
+"""The suffix to a method's name if its intervals hold individually, but not simultaneously."""
 
 NOISY_COUNTS: Final = "noisy-counts"
-"""The :attr:`Estimate.method` of an estimate from noisy counts."""
+"""The value of :attr:`Estimate.method` for an estimate from noisy counts."""
 BOOTSTRAP: Final = "parametric bootstrap"
-"""The name, in results, of the method in :mod:`privopt.estimate.smooth_intervals`."""
+"""The name in results for the method in :mod:`privopt.estimate.smooth_intervals`."""
 SMOOTH: Final = "smooth"
-"""The word in a table's column ``assumes`` that stands for the assumption of smooth intervals."""
+"""What a table's column ``assumes`` says about the assumption of smooth intervals."""
 
 MAX_PROFILED_RECORDS: Final = 300
-"""The largest number of records for which asymptotic intervals are found by profile likelihood.
+"""The largest number of records for which profile likelihood is used to find asymptotic intervals.
 
-Each interval takes some thirty fits, and with 2,000 records a fit takes 0.3 s."""
+Each interval takes some thirty fits, and with 2,000 records a fit takes 0.3 s.
+"""
 
 MIN_THREADED_ENTRIES: Final = 250_000
-"""The number of channel entries above which a fit over all distributions uses a thread for each processor."""
+"""The number of channel entries above which a fit over all distributions uses one thread per processor."""
 
 
 @frozen(kw_only=True)
@@ -60,13 +61,13 @@ class EstimateOptions:
 
     Attributes:
         confidence: The confidence of the intervals.
-        gap: The fit ends once its log-likelihood, per report, is proved to be within this distance of the maximum.
-        intervals: The kind of intervals. Finite-sample intervals hold for every number of reports, and asymptotic ones
+        gap: The fit stops once its log-likelihood, per report, is proved to be within this distance of the maximum.
+        intervals: The kind of intervals. Finite-sample intervals hold for any number of reports, and asymptotic ones
             for many reports. Smooth intervals hold for many reports if the shares are smooth over the map
             (:mod:`privopt.estimate.smooth_intervals`).
-        resolution: The resolution of smooth shares (:mod:`privopt.estimate.smooth_shares`), in the unit of distance; 0
-            for shares that are not smooth. With None, shares are smooth only if the intervals are smooth or if there
-            are more than 300 records with distances; the resolution is then the finest that the reports support.
+        resolution: The resolution of smooth shares (:mod:`privopt.estimate.smooth_shares`), in the unit of distance, or
+            0 for shares that are not smooth. If None, shares are smooth only if the intervals are smooth or if there
+            are more than 300 records with distances, and the resolution is the finest that the reports support.
     """
 
     confidence: float = 0.95
@@ -134,16 +135,16 @@ class Estimate:
             asymptotic intervals for up to 300 single records, each of which holds individually.
         intervals_by: The method that found the intervals: ``"linear programs"``, ``"linear estimators"``, both,
             ``"profile likelihood"``, ``"parametric bootstrap"`` or ``"noise"``. If the intervals do not hold
-            simultaneously, ``", each by itself"`` follows.
-        assumption: A sentence that states what smooth intervals assume about the shares; empty for other intervals.
-        resolution: The resolution of smooth shares, in ``unit``; 0 if shares are not smooth.
+            simultaneously, ``", each by itself"`` is appended.
+        assumption: A sentence about what smooth intervals assume about the shares, or "" for other intervals.
+        resolution: The resolution of smooth shares, in ``unit``, or 0 if shares are not smooth.
         whole_gap: A bound like ``gap``, but relative to the maximum over all distributions. It equals ``gap`` unless
             shares are smooth.
         unit: The unit of distance.
         skipped: The number of rows without a report.
-        reported: Array of shape (G,), the records' or groups' shares of the raw reports; None unless the outputs are
+        reported: Array of shape (G,), the records' or groups' shares of the raw reports, or None unless the outputs are
             the records.
-        group_of: Array of shape (N,), the index of each record's group, or -1 for a record without a group; None if
+        group_of: Array of shape (N,), the index of each record's group, or -1 for a record without a group. None if
             there are no groups.
         notes: Warnings for users of the estimate, as sentences.
     """
@@ -169,12 +170,12 @@ class Estimate:
 
     @property
     def each_by_itself(self) -> bool:
-        """Whether the intervals hold only individually rather than simultaneously."""
+        """Whether each interval holds only individually, rather than all of them simultaneously."""
         return self.intervals_by.endswith(EACH)
 
     @property
     def gaps(self) -> str:
-        """A phrase with the gap and, for smooth shares, the gap over all distributions; empty for noisy counts."""
+        """The gap and, for smooth shares, the gap over all distributions as a phrase, or "" for noisy counts."""
         if self.method == NOISY_COUNTS:
             return ""
         whole_text = f", gap_to_all {self.whole_gap:.2g}" if self.resolution else ""
@@ -188,7 +189,9 @@ class Estimate:
         return {**values, **assumption, "gap_to_all": self.whole_gap, "notes": list(self.notes)}
 
     def to_frame(self) -> pl.DataFrame:
-        """Return a table with the columns id, share, low, high and, if intervals rest on an assumption, assumes."""
+        """Return a table with the columns id, share, low and high. If smoothness is assumed, there is a column assumes
+        too.
+        """
         columns: dict[str, Any] = {"id": list(self.ids), "share": self.shares, "low": self.low, "high": self.high}
         if self.assumption:
             columns["assumes"] = [SMOOTH] * len(self.ids)
@@ -227,11 +230,12 @@ def estimate(
         observed: The counts for one release, or for several releases with the same inputs. The reports must be
             independent of one another.
         options: The options for the estimate.
-        groups: The indices of each group's records, to estimate the groups' shares; None to estimate records' shares.
+        groups: The indices of each group's records, to estimate the groups' shares, or None to estimate the records'
+            shares.
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
-            shape (B, N); None if there are no distances.
+            shape (B, N), or None if there are no distances.
         unit: The unit of distance.
-        progress: A function that is called with the current step.
+        progress: A function to call with the current step, or None.
 
     Raises:
         UsageError: There are no reports, releases have different records, one of the reports cannot come from any
@@ -298,19 +302,21 @@ def fit_reports(
     rows: Rows | None,
     progress: Progress | None = None,
 ) -> Fit:
-    """Return the most likely shares of the records. They are smooth if the options or the number of records require it.
+    """Return the most likely shares of the records.
+
+    The shares are smooth if the options or the number of records require it.
 
     Args:
         columns: Array of shape (N, K), the probability of each output given each record.
         counts: Array of shape (K,), how often each output was reported.
         options: The options for the estimate.
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
-            shape (B, N); None if there are no distances.
-        progress: A function that is called with the current step.
+            shape (B, N), or None if there are no distances.
+        progress: A function to call with the current step, or None.
     """
     n, is_reported = int(counts.sum()), counts > 0
     parts, reported_columns = counts[is_reported] / n, np.ascontiguousarray(columns[:, is_reported])
-    # None lets resolved_fit choose the resolution; few records are not smoothed unless a resolution is given.
+    # If None, resolved_fit chooses the resolution. The shares of few records are smooth only on request.
     auto = options.resolution is None and (len(columns) > MAX_UNSMOOTHED_RECORDS or options.intervals == "smooth")
     resolution = options.resolution if auto or options.resolution is not None else 0.0
     gap = options.gap
@@ -325,16 +331,16 @@ def _thread_limit(reported_columns: Floats, resolution: float) -> int | None:
     """Return the number of threads for linear algebra: 1 for small matrices, None (one per processor) for large ones.
 
     With small matrices, threads mostly wait for one another, which is slow on a busy machine. If ``resolution`` is
-    above 0, bumps are fitted, and their matrix is small.
+    greater than 0, bumps are fitted, whose matrix is small.
     """
     is_dense = resolution == 0.0 and reported_columns.size > MIN_THREADED_ENTRIES
     return None if is_dense else 1
 
 
 def _without_smoothness(options: EstimateOptions) -> tuple[EstimateOptions, tuple[str, ...]]:
-    """Replace smooth intervals by finite-sample ones. Return the options, with a note if they were changed.
+    """Replace smooth intervals with finite-sample ones, and return the options with a note if they were changed.
 
-    This function is called if the best fit is not smooth, so that the intervals must not assume smoothness. Such fits
+    Smooth intervals must be replaced if the best fit is not smooth, because they would assume smoothness. Such fits
     occur if there are many reports, or if the reports show that people are concentrated at few records.
     """
     if options.intervals != "smooth":
@@ -344,10 +350,10 @@ def _without_smoothness(options: EstimateOptions) -> tuple[EstimateOptions, tupl
 
 
 def collect_reports(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
-    """Combine several releases: return their channels as one array, shape (N, K), and their output counts, shape (K,).
+    """Return the channels of several releases as one array, shape (N, K), and their output counts, shape (K,).
 
     Raises:
-        UsageError: Releases have different records, or :func:`check_possible` refuses the counts.
+        UsageError: Releases have different records, or :func:`check_possible` rejects the counts.
     """
     ids = list(observed[0].channel.inputs)
     if any(list(release.channel.inputs) != ids for release in observed[1:]):
@@ -359,7 +365,7 @@ def collect_reports(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
 
 
 def check_possible(outputs: Sequence[str], columns: Floats, counts: Floats | Ints) -> None:
-    """Refuse counts that contain no reports, or a report whose probability is 0 for every record.
+    """Raise an error if there are no reports, or if a report has probability 0 for every record.
 
     Args:
         outputs: The ids of the K outputs.
@@ -379,11 +385,11 @@ def check_possible(outputs: Sequence[str], columns: Floats, counts: Floats | Int
 def group_functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> tuple[tuple[str, ...], csr_array]:
     """Return the names of the groups, and a sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
 
-    For 50,000 records that are each a group, a dense matrix would take 20 GB.
+    If each of 50,000 records is a group, a dense matrix would take 20 GB.
 
     Args:
         ids: The ids of the N records.
-        groups: The indices of each group's records, by its name. None if each record is a group.
+        groups: The indices of each group's records, by group name. If None, each record is a group.
     """
     members_by_group = [np.array([number]) for number in range(len(ids))] if groups is None else list(groups.values())
     # A record that occurs twice in a group counts once.
@@ -400,7 +406,7 @@ def group_functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> 
 def _group_of(groups: Mapping[str, Ints] | None, records: int) -> Ints | None:
     """Return the index of each record's group, shape (N,), or -1 for a record without a group.
 
-    The result is None if there are no groups.
+    If there are no groups, the result is None.
     """
     if groups is None:
         return None
@@ -427,17 +433,17 @@ def _find_intervals(
     Args:
         observed: The counts for each release.
         columns: Array of shape (N, K), the probability of each output from all releases given each record.
-        reported_columns: The columns for those outputs that were reported.
+        reported_columns: The columns of those outputs that were reported.
         parts: Each of these outputs' fraction of all reports.
         n: The number of reports.
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
-        options: The options, which give the intervals' confidence and kind.
-        progress: A function that is called with the current step.
+        options: The options, which provide the intervals' confidence and kind.
+        progress: A function to call with the current step, or None.
     """
     channels = [release_counts.channel.probabilities for release_counts in observed]
     is_grouped = functionals.shape[0] != len(columns)
     if options.intervals == "asymptotic" and len(columns) <= MAX_PROFILED_RECORDS:
-        # Groups' intervals hold all at once, by a union bound. Those for single records hold individually.
+        # The intervals of groups hold simultaneously, by a union bound. Those of single records hold individually.
         confidence = 1.0 - (1.0 - options.confidence) / functionals.shape[0] if is_grouped else options.confidence
         low, high = profile_intervals(reported_columns, parts, n, functionals, confidence, progress)
         return low, high, PROFILE if is_grouped else f"{PROFILE}, {EACH}", ()
@@ -445,7 +451,7 @@ def _find_intervals(
     by_programs = is_finite_sample and is_affordable(len(columns), columns.shape[1], functionals.shape[0])
     # Either method may give the narrower interval for a group, so both are used.
     by_estimators = is_grouped or not by_programs
-    # If each method gets half of the error probability, both hold together.
+    # With half of the error probability for each method, the intervals of both hold together.
     confidence = 0.5 + 0.5 * options.confidence if by_programs and by_estimators else options.confidence
     bounds_by_method: dict[str, tuple[Floats, Floats] | None] = {}
     if by_programs:
@@ -459,7 +465,7 @@ def _find_intervals(
         " and ".join(bounds_by_method),
         [bounds for bounds in bounds_by_method.values() if bounds is not None],
     )
-    # The intersection holds with the requested confidence, because each method has its part of the error probability.
+    # The intersection has the requested confidence, because the methods share the error probability.
     if len(valid_bounds) == len(bounds_by_method):
         low, high = np.max([low for low, _ in valid_bounds], axis=0), np.min([high for _, high in valid_bounds], axis=0)
         if (low <= high).all():
@@ -477,15 +483,15 @@ def _program_intervals(
 ) -> tuple[Floats, Floats] | None:
     """Compute intervals by linear programs over all shares that are consistent with the output counts.
 
-    The result is None if no shares are consistent with the counts.
+    If no shares are consistent with the counts, the result is None.
 
     Args:
         observed: The counts for each release.
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
         confidence: The confidence with which all intervals hold simultaneously.
-        progress: A function that is called with the current step.
+        progress: A function to call with the current step, or None.
     """
-    # The error probability is divided among all outputs of all releases, with half of each part for each side.
+    # The error probability is divided evenly among all outputs of all releases, and then between both sides.
     alpha = (1.0 - confidence) / sum(release_counts.channel.probabilities.shape[1] for release_counts in observed)
     release_bounds = [
         (
@@ -493,7 +499,7 @@ def _program_intervals(
             *clopper_pearson(release_counts.counts.astype(np.float64), float(release_counts.counts.sum()), alpha / 2),
         )
         for release_counts in observed
-        if release_counts.counts.any()  # a release without reports bounds nothing
+        if release_counts.counts.any()  # a release without reports gives no bounds
     ]
     all_columns, low, high = (np.hstack(parts) for parts in zip(*release_bounds, strict=True))
     return finite_sample(all_columns, low, high, functionals, progress)
@@ -516,7 +522,7 @@ def _reported_shares(observed: Sequence[ReportCounts], functionals: csr_array) -
 def estimate_of_counts(
     channel: NoisyCounts, counts: Floats, options: EstimateOptions, *, groups: Mapping[str, Ints] | None = None
 ) -> Estimate:
-    """Estimate the shares of people at each input from noisy counts.
+    """Estimate the share of people at each input from noisy counts.
 
     Under symmetric noise, the maximum-likelihood count is the noisy count, or 0 if the noisy count is negative. Each of
     the N noise values exceeds its bound with probability at most (1 - confidence) / N. Therefore all counts, and with
@@ -525,8 +531,10 @@ def estimate_of_counts(
     Args:
         channel: The channel of the release.
         counts: Array of shape (N,), the noisy counts in the order of the channel's inputs.
-        options: The options. Only the confidence is used; intervals must be finite-sample ones, without a resolution.
-        groups: The indices of each group's inputs, to estimate the groups' shares; None to estimate the inputs' shares.
+        options: The options, of which only the confidence is used. Intervals must be finite-sample ones, without a
+            resolution.
+        groups: The indices of each group's inputs, to estimate the groups' shares, or None to estimate the inputs'
+            shares.
 
     Raises:
         UsageError: The options request other intervals or a resolution, or no count is positive.
@@ -537,8 +545,8 @@ def estimate_of_counts(
     likely_counts = np.maximum(counts, 0.0)
     if not likely_counts.any():
         raise UsageError("counts must have one above 0, got none: shares cannot be estimated")
-    # The size that a noise value exceeds with at most this probability. By a union bound, none of the N noise values
-    # exceeds it, with the given confidence.
+    # A noise value exceeds this size with probability at most (1 - confidence) / N. By a union bound, none of the N
+    # noise values exceeds it, with the given confidence.
     reach = channel.reach((1.0 - options.confidence) / len(counts))
     min_counts, max_counts = (
         functionals @ np.maximum(counts - reach, 0.0),
@@ -548,7 +556,7 @@ def estimate_of_counts(
     shares = functionals @ likely_counts / likely_counts.sum()
     # A share is smallest if its own counts are smallest and all other counts are largest.
     with np.errstate(invalid="ignore"):
-        # If this is 0 / 0, nothing bounds the share, so its interval ends at 0 or 1.
+        # If this is 0 / 0, the share has no bound, so its interval ends at 0 or 1.
         low = np.nan_to_num(min_counts / (min_counts + (max_total - max_counts)), nan=0.0)
         high = np.nan_to_num(max_counts / (max_counts + (min_total - min_counts)), nan=1.0)
     return Estimate(

@@ -2,7 +2,8 @@
 
 Intervals that hold for every distribution are wide, because the distribution could be concentrated at places about
 which the reports say little. An estimate for many records assumes more: its shares are mixtures of bumps
-(:mod:`.smooth_shares`). These intervals make the same assumption, at a resolution that is PILOT_REFINEMENT times finer.
+(:mod:`.smooth_shares`). The intervals in this module make the same assumption, at a resolution that is PILOT_REFINEMENT
+times finer.
 
 The most likely shares at this finer resolution serve as a pilot. The bootstrap repeats two steps: it draws as many
 reports from the pilot as were observed, and it estimates shares from them at the resolution of the original estimate.
@@ -10,7 +11,7 @@ The errors of these estimates contain the variance of the reports, and the bias 
 pilot.
 
 The half width for a share is a multiple of the share's root mean square error. The multiple is the same for all shares,
-and is chosen such that the intervals hold simultaneously. It is a quantile of the largest relative error among all
+and is chosen so that the intervals hold simultaneously. It is a quantile of the largest relative error among all
 shares, under a multivariate t distribution with the mean and the covariance of the drawn errors.
 
 Source:
@@ -34,26 +35,27 @@ from privopt.estimate.smooth_shares import MAX_BUMP_ENTRIES, Rows, fit_bumps, ma
 from privopt.interfaces import Progress
 
 PILOT_REFINEMENT: Final = 4.0
-"""The factor by which the pilot's bumps are narrower than the estimate's: four steps in the search for a resolution.
+"""How many times narrower the pilot's bumps are than the estimate's: four steps in the search for a resolution.
 
 With a pilot at the estimate's own resolution, the intervals would leave out the bias of smoothing. With bumps half as
 wide, they held simultaneously in 0 of 4 runs of tests/bench/bench_smooth.py in Chiang Mai, where the density of places
-is uneven."""
+is uneven.
+"""
 
 REPLICATES: Final = 60
-"""The number of times that reports are drawn from the pilot."""
+"""The number of times to draw reports from the pilot."""
 
 REPLICATE_GAP: Final = 1e-5
 """The smallest log-likelihood gap, per report, to which fits to drawn reports are computed."""
 
 SEED: Final = 20261129
-"""The seed of all draws, which is fixed so that the same reports give the same intervals."""
+"""The seed of all draws. It is fixed so that the same reports give the same intervals."""
 
 QUANTILE_DRAWS: Final = 20_000
-"""The number of draws from which the quantile of the largest relative error is estimated."""
+"""The number of draws for estimating the quantile of the largest relative error."""
 
 BLOCK: Final = 1 << 22
-"""The largest number of relative errors that are held in memory at the same time."""
+"""The largest number of relative errors to hold in memory at the same time."""
 
 
 def smooth_intervals(
@@ -74,12 +76,12 @@ def smooth_intervals(
         counts: For each release, an array of shape (K,), how often each output was reported.
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
             shape (B, N).
-        resolution: The estimate's resolution, above 0.
+        resolution: The estimate's resolution, greater than 0.
         functionals: Sparse matrix of shape (G, N) with a 1 where a record belongs to a group.
         confidence: The confidence, in (0, 1).
-        gap: The distance from the maximum log-likelihood, per report, at which the fit for the estimate ended. The
-            pilot's fit ends at the same distance, and the fits to draws at no less than REPLICATE_GAP.
-        progress: A function that is called with the number of the current draw.
+        gap: The distance from the maximum log-likelihood, per report, at which the fit for the estimate stopped. The
+            pilot's fit stops at the same distance, and the fits to draws at no less than REPLICATE_GAP.
+        progress: A function to call with the number of the current draw, or None.
 
     Raises:
         UsageError: The pilot's bumps do not fit into memory.
@@ -87,8 +89,8 @@ def smooth_intervals(
     columns = np.hstack(channels)
     totals = [int(release_counts.sum()) for release_counts in counts]
     n = sum(totals)
-    # The pilot stands in for the true shares: reports are drawn from it, and shares are estimated from them as they
-    # were from the real reports.
+    # The pilot stands in for the true shares: reports are drawn from it, and shares are estimated from them in the same
+    # way as from the real reports.
     pilot = _fit_pilot(columns, np.concatenate(counts), rows, resolution / PILOT_REFINEMENT, gap)
     pilot_shares = functionals @ pilot
     bumps = make_bumps(rows, len(columns), resolution)
@@ -134,7 +136,7 @@ def half_widths_of(errors: Floats, confidence: float, reports: int) -> Floats:
     for _ in range(max(1, math.ceil(QUANTILE_DRAWS * count / BLOCK))):
         draws = min(QUANTILE_DRAWS, max(1, BLOCK // count))
         normal = rng.standard_normal((draws, replicates))
-        # Student's t distribution allows for the error in a covariance that is known from so few draws.
+        # Student's t distribution allows for the error of a covariance that is estimated from few draws.
         inflation = np.sqrt((replicates - 1) / rng.chisquare(replicates - 1, size=(draws, 1)))
         largest_errors.append(np.abs(bias + inflation * (normal @ deviations)).max(axis=1))
     quantile = float(np.quantile(np.concatenate(largest_errors), confidence))
@@ -152,7 +154,7 @@ def _fit_pilot(columns: Floats, counts: Ints, rows: Rows, resolution: float, gap
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
             shape (B, N).
         resolution: The pilot's resolution.
-        gap: The fit ends once its log-likelihood, per report, is proved to be within this distance of the maximum.
+        gap: The fit stops once its log-likelihood, per report, is proved to be within this distance of the maximum.
 
     Raises:
         UsageError: The pilot's bumps do not fit into memory.
@@ -170,7 +172,7 @@ def _fit_pilot(columns: Floats, counts: Ints, rows: Rows, resolution: float, gap
 
 
 def describe_assumption(resolution: float, unit: str, *, has_others: bool = True) -> str:
-    """Return a sentence that states what smooth intervals assume, and what happens if the assumption is wrong.
+    """Return a sentence about what smooth intervals assume, and what happens if the assumption is wrong.
 
     Args:
         resolution: The pilot's resolution.

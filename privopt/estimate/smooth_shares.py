@@ -8,7 +8,7 @@ A bump at resolution r is proportional to exp(-(d / r)^2 / 2) at distance d from
 centres are about r apart form a convex family, so the maximum of the likelihood over these mixtures is also found to a
 proved gap. (This is a sieve; compare the smoothed EM algorithm by Silverman et al. 1990.) Resolutions are tried from
 coarse to fine. The best resolution has the greatest maximum log-likelihood minus the number of bumps (Akaike's
-criterion). If the finest resolution is the best, shares that are not smooth are tried, too.
+criterion). If the finest resolution is the best, shares that are not smooth are also tried.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from privopt.estimate.likelihood import Fit, fit, gap_of
 from privopt.interfaces import Progress
 
 COARSEST_DIVISOR: Final = 4.0
-"""The ratio between the largest distance and the coarsest resolution. Each next one is finer by a factor of FINER."""
+"""The ratio between the largest distance and the coarsest resolution. Each further one is FINER times finer."""
 FINER: Final = math.sqrt(2.0)
 """The ratio between two successive resolutions."""
 MAX_WORSE_RESOLUTIONS: Final = 2
-"""The number of consecutive worse resolutions after which no finer one is tried."""
+"""The number of consecutive resolutions without improvement after which no finer one is tried."""
 MAX_BUMP_ENTRIES: Final = 100_000_000
 """The largest number of entries in the array of bumps, shape (M, N), which then takes 0.8 GB.
 
-Resolutions that need a larger array are not tried."""
+Resolutions that need a larger array are not tried.
+"""
 MIN_BUMP_SHARE: Final = 1e-5
 """The share above which a bump counts as used."""
 
@@ -45,9 +46,9 @@ Rows = Callable[[Ints], Floats]
 def make_bumps(rows: Rows, count: int, resolution: float) -> Floats | None:
     """Return M bumps, which are distributions over the N records, as an array of shape (M, N).
 
-    The centres of bumps are chosen by farthest-first traversal from record 0, until the distance from every record to
-    the nearest centre is at most the resolution. The result is None if the array would have more than
-    :data:`MAX_BUMP_ENTRIES` entries.
+    The bumps' centres are chosen by farthest-first traversal from record 0, until the distance from every record to the
+    nearest centre is at most the resolution. If the array would have more than :data:`MAX_BUMP_ENTRIES` entries, the
+    result is None.
 
     Args:
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
@@ -62,7 +63,7 @@ def make_bumps(rows: Rows, count: int, resolution: float) -> Floats | None:
             return None
         centre_distances.append(rows(np.array([int(nearest.argmax())]))[0])
         nearest = np.minimum(nearest, centre_distances[-1])
-    # The square of a very long distance overflows to infinity, where a bump is 0.
+    # The square of a very long distance overflows to infinity, at which a bump is 0.
     with np.errstate(over="ignore"):
         shapes = np.exp(-0.5 * (np.array(centre_distances) / resolution) ** 2)
     shapes /= shapes.sum(axis=1, keepdims=True)
@@ -84,12 +85,13 @@ def resolved_fit(
     Args:
         columns: Array of shape (N, K), the probability of each reported output given each record.
         parts: Array of shape (K,), each output's fraction of all reports. The fractions sum to 1.
-        gap: A fit ends once its log-likelihood, per report, is proved to be within this distance of the maximum.
         reports: The number of reports, n.
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
             shape (B, N). If None, only resolution 0 is possible.
-        resolution: The bumps' width, in the unit of distance; 0 to allow all distributions, None to choose the width.
-        progress: A function that is called with each resolution that is tried.
+        resolution: The bumps' width, in the unit of distance. If 0, all distributions are allowed. If None, the width
+            is chosen.
+        gap: A fit stops once its log-likelihood, per report, is proved to be within this distance of the maximum.
+        progress: A function to call with each resolution that is tried, or None.
 
     Raises:
         UsageError: The resolution is so fine that the bumps do not fit into memory.
@@ -117,7 +119,7 @@ def resolved_fit(
         best_score = max(best_score, score)
         if worse_count == MAX_WORSE_RESOLUTIONS:
             break
-    # The finest resolution was the best, so all distributions may be better still.
+    # If the finest resolution was the best, shares that are not smooth may be even better.
     if best_fit is None or worse_count == 0:
         full_fit = fit(columns, parts, gap=gap, progress=progress)
         bump_count = int((full_fit.shares > MIN_BUMP_SHARE).sum()) - 1
@@ -133,8 +135,7 @@ def _list_resolutions(rows: Rows, count: int) -> Iterator[float]:
     place. ``count`` is the number of records.
     """
     first_distances = rows(np.array([0]))[0]
-    # The greatest distance is found approximately, in two sweeps: as that from the record that is farthest from record
-    # 0.
+    # The greatest distance is found approximately, by measuring from the record that is farthest from record 0.
     max_distance = float(rows(np.array([int(first_distances.argmax())]))[0].max())
     sample = np.unique(np.linspace(0, count - 1, 200).astype(np.int64))
     distances = rows(sample)
@@ -150,10 +151,10 @@ def _list_resolutions(rows: Rows, count: int) -> Iterator[float]:
 def fit_bumps(
     columns: Floats, parts: Floats, rows: Rows, resolution: float, gap: float, progress: Progress | None = None
 ) -> tuple[Fit, int] | None:
-    """Fit a mixture of bumps of one width by maximum likelihood. Return the fit and its number of free parameters.
+    """Fit a mixture of bumps of one width by maximum likelihood, and return it with its number of free parameters.
 
-    The number of free parameters is the number of bumps in use minus one. Returns None if this width would need too
-    many bumps.
+    The number of free parameters is the number of bumps in use minus one. The result is None if this width would need
+    too many bumps.
 
     Args:
         columns: Array of shape (N, K), the probability of each reported output given each record.
@@ -161,16 +162,15 @@ def fit_bumps(
         rows: A function that takes the indices of B records and returns their distances to all records, an array of
             shape (B, N).
         resolution: The bumps' width, in the unit of distance.
-        gap: The fit ends once its log-likelihood, per report, is proved to be within this distance of the maximum.
-        progress: A function that is called with a message that names the resolution.
+        gap: The fit stops once its log-likelihood, per report, is proved to be within this distance of the maximum.
+        progress: A function to call with a message that names the resolution, or None.
     """
     if progress is not None:
         progress(f"likelihood at resolution {resolution:.3g}", 0, None, None)
     shapes = make_bumps(rows, len(columns), resolution)
     if shapes is None:
         return None
-    # A mixture of bumps is a distribution over bumps. The probabilities of outputs given each bump are shapes @
-    # columns.
+    # Fit a distribution over bumps. The probability of each output given each bump is shapes @ columns.
     mixture_fit = fit(shapes @ columns, parts, gap=gap)
     shares = read_only(mixture_fit.shares @ shapes)
     smooth = evolve(mixture_fit, shares=shares, resolution=resolution, whole_gap=gap_of(shares, columns, parts))

@@ -1,4 +1,4 @@
-"""Rounding of shares and their intervals for output files, to as many decimals as the reports support."""
+"""Round shares and their intervals for output files, to as many decimals as the reports support."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from privopt.arrays import Floats
 __all__ = ["round_frame", "round_shares"]
 
 LEAST: Final = 6
-"""The smallest number of decimals, which is used unless an interval is narrower than 1e-3."""
+"""The smallest number of decimals. More are used only if an interval is narrower than 1e-3."""
 MOST: Final = 12
 """The largest number of decimals. Doubles near 1 have 15."""
 BEYOND_WIDTH: Final = 3
-"""The number of decimals after the first nonzero one of the narrowest interval's width.
+"""The number of decimals beyond the first nonzero decimal of the narrowest interval's width.
 
 With these, rounding moves an interval's ends by at most 1 % of its width.
 """
@@ -32,12 +32,13 @@ def round_shares(share: Floats, low: Floats, high: Floats) -> tuple[Floats, Floa
     [[0.333333, 0.666667], [0.2, 0.5], [0.444445, 0.7]]
     """
     widths = (high - low)[high > low]
-    # An interval of width 0 is a single number and asks for nothing.
+    # An interval of width 0 is a single number, so it does not affect the number of decimals.
     digits = BEYOND_WIDTH + int(np.ceil(-np.log10(widths.min()))) if len(widths) else LEAST
     decimals = min(max(LEAST, digits), MOST)
     scaled = share * 10.0**decimals
     units = np.floor(scaled)
-    # The units that are missing go to the shares that lost most. Each share moves by less than a unit.
+    # The shares that lost most by rounding down get a unit back, until the sum is right. Each share changes by less
+    # than a unit.
     missing_count = int(np.rint(scaled.sum() - units.sum()))
     units[np.argsort(units - scaled, kind="stable")[:missing_count]] += 1.0
     return units / 10.0**decimals, _round_down(low, decimals), -_round_down(-high, decimals)
@@ -51,7 +52,7 @@ def _round_down(values: Floats, decimals: int) -> Floats:
 
 
 def round_frame(frame: pl.DataFrame) -> pl.DataFrame:
-    """Round the columns share, low and high of a table of shares, as :func:`round_shares` does."""
+    """Round a table's columns share, low and high in the same way as :func:`round_shares`."""
     names = ("share", "low", "high")
     rounded = round_shares(*(frame[name].to_numpy() for name in names))
     return frame.with_columns(*(pl.Series(name, values) for name, values in zip(names, rounded, strict=True)))
