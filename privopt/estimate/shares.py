@@ -189,9 +189,7 @@ class Estimate:
         return {**values, **assumption, "gap_to_all": self.whole_gap, "notes": list(self.notes)}
 
     def to_frame(self) -> pl.DataFrame:
-        """Return a table with the columns id, share, low and high. If smoothness is assumed, there is a column assumes
-        too.
-        """
+        """Return a table with the columns id, share, low and high, and assumes if the intervals assume anything."""
         columns: dict[str, Any] = {"id": list(self.ids), "share": self.shares, "low": self.low, "high": self.high}
         if self.assumption:
             columns["assumes"] = [SMOOTH] * len(self.ids)

@@ -2,9 +2,9 @@
 
 ``Executor.submit(key, function, *arguments)`` queues a task and returns a :class:`concurrent.futures.Future`. Tasks
 with the same key run one after another on the same worker, so that the worker can cache data for the key
-(:func:`worker_state`). Any other worker can rebuild these data. The result of a task depends only on its arguments,
-never on where the task ran. A worker that dies is replaced, and its task is tried once more. If the new worker dies as
-well, the task fails with :class:`~privopt.errors.SolverError`.
+(:func:`worker_state`). Any other worker must be able to rebuild these data, because the result of a task depends only
+on its arguments, never on where the task ran. A worker that dies is replaced, and its task is tried once more. If the
+new worker dies as well, the task fails with :class:`~privopt.errors.SolverError`.
 
 >>> from privopt.execution import serial
 >>> with serial() as executor:
@@ -31,9 +31,9 @@ _HOMES = {
 }
 
 
-# Written by hand instead of with the package lazy-loader, for the reasons in docs/adr/0008.
+# This does not use the package lazy-loader, for the reasons given in docs/adr/0008.
 def __getattr__(name: str) -> Any:
-    """Import a name of ``__all__`` from its module on first use, so that a worker process starts without these modules.
+    """Import a name in ``__all__`` from its module on first use, so that worker processes start without these modules.
 
     Raises:
         AttributeError: The name is not in ``__all__``.

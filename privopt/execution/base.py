@@ -1,4 +1,4 @@
-"""The executor interface, which all parallel work uses, and a base class for its implementations.
+"""The executor interface that all parallel work uses, and a base class for its implementations.
 
 :class:`Executor` resembles :class:`concurrent.futures.Executor`, but each task also has a key that selects the worker.
 A task can therefore use what earlier tasks with the same key left in the worker's memory.
@@ -26,11 +26,11 @@ _local = threading.local()
 
 
 def worker_state() -> dict[Hashable, Any]:
-    """Return a dictionary that the current worker keeps between tasks. It is empty in a new worker.
+    """Return a dictionary that the current worker keeps between tasks. In a new worker, it is empty.
 
-    Use it only as a cache: a task must be able to rebuild everything that it looks up.
+    Use it only as a cache, because a task must be able to rebuild everything that it looks up.
     """
-    # Thread-local, because an executor in threads has several workers in one process.
+    # Thread-local, because an executor with threads has several workers in one process.
     if not hasattr(_local, "state"):
         _local.state = {}
     state: dict[Hashable, Any] = _local.state
@@ -43,7 +43,7 @@ class Held:
 
     Attributes:
         value: The value.
-        number: A number that identifies the value in messages to workers.
+        number: The number that identifies the value in messages to workers.
     """
 
     value: Any = field(repr=False)
@@ -51,7 +51,7 @@ class Held:
 
 
 class Executor(ABC):
-    """Runs tasks on workers that are chosen by key.
+    """Runs tasks on workers that are selected by key.
 
     Attributes:
         jobs: The number of tasks that can run at the same time.
@@ -61,15 +61,15 @@ class Executor(ABC):
 
     @abstractmethod
     def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
-        """Queue ``function(*arguments)`` on the worker for ``key``, and return the future of its result.
+        """Queue ``function(*arguments)`` on the worker for ``key``, and return a future for the result.
 
-        The task runs after the earlier tasks on the same worker. The caller's time limits apply to it.
+        The task runs after the earlier tasks on the same worker, and within the caller's time limits.
         """
 
     def hold(self, value: object) -> object:
         """Return a reference to ``value`` that can be passed as an argument to any number of tasks.
 
-        Each worker receives the value only once, however many tasks use it.
+        Each worker receives the value only once, no matter how many tasks use it.
         """
         return value
 
@@ -95,29 +95,30 @@ class Executor(ABC):
 
 
 class WorkerExecutor(Executor):
-    """The base class for executors with several workers.
+    """Base class for executors with several workers.
 
-    Each worker has its own thread in this process, which passes tasks to it in order. A worker's index is its slot.
+    Each worker has a slot, which is its index, and its own thread in this process, which passes tasks to it in order.
     """
 
     def __init__(self, jobs: int) -> None:
         """Create a pool with one thread for each of ``jobs`` workers."""
         self.jobs = jobs
-        # Numbers for held values, which are never reused, and the slot of each key.
+        # The next number for a held value (numbers are never reused), and the slot of each key.
         self._numbers, self._slots = count(), dict[Hashable, int]()
         self._pools = [ThreadPoolExecutor(1, thread_name_prefix=f"privopt-{n}") for n in range(jobs)]
-        # Weak, so that workers can forget a value once the caller has dropped its reference.
+        # Weak references, so that workers can forget a value once the caller has dropped its reference.
         self._live_values: WeakValueDictionary[int, Held] = WeakValueDictionary()
 
     def hold(self, value: object) -> object:
-        """Return a reference to a value, which workers keep as long as the reference exists."""
+        """Return a reference to a value, which workers keep for as long as the reference exists."""
         reference = Held(value, next(self._numbers))
         self._live_values[reference.number] = reference
         return reference
 
     def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
-        """Queue a call on the worker for ``key`` and return a future for its result; see :class:`Executor`."""
-        # Round robin in the order of first use, so that the same program places its tasks in the same way.
+        """Queue a call on the worker for ``key``, and return a future for its result (see :class:`Executor`)."""
+        # Keys are assigned round-robin in order of first use, so that a program always places its tasks in the same
+        # way.
         slot = self._slots.setdefault(key, len(self._slots) % self.jobs)
         return self._pools[slot].submit(copy_context().run, self._call_in_time, slot, function, arguments)
 
@@ -125,23 +126,23 @@ class WorkerExecutor(Executor):
         """Call the function on a slot's worker, within the caller's time limits.
 
         Raises:
-            OutOfTime: One of the caller's time limits ended before the call or during it.
+            OutOfTime: One of the caller's time limits expired before or during the call.
             StoppedError: The worker was stopped for another reason.
         """
         check()
         try:
             return self._call(slot, function, arguments)
         except StoppedError:
-            # The caller's time limits are not known in another process. If one of them has ended, check() raises the
-            # OutOfTime that belongs to it.
+            # Another process does not know the caller's time scopes. If one of them has expired, check() raises the
+            # OutOfTime error that belongs to it.
             check()
             raise
 
     def close(self, *, wait: bool = True) -> None:
-        """Stop the workers' threads after all their tasks. If ``wait`` is False, cancel the queued tasks."""
+        """Stop the workers' threads after all their tasks. If ``wait`` is False, cancel the queued tasks first."""
         for pool in self._pools:
             pool.shutdown(wait=wait, cancel_futures=not wait)
 
     @abstractmethod
     def _call(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
-        """Call the function on a slot's worker, and wait for its result."""
+        """Call the function on a slot's worker and wait for its result."""

@@ -1,8 +1,8 @@
 """The worker's side of a worker process: the loop that runs tasks, and the format of messages.
 
-See :mod:`privopt.execution.worker` for the owner's side. A worker starts with this module alone, and the module
-imports nothing else from the project. Otherwise, imports would take most of the time for small models. Other modules
-are imported when they are needed, or while the worker waits for its first task (:func:`serve`).
+See :mod:`privopt.execution.worker` for the owner's side. A worker starts with only this module, which imports nothing
+else from the project at first. Otherwise, imports would take most of the time for small models. Other modules are
+imported when they are needed, or while the worker waits for its first task (:func:`serve`).
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ from traceback import format_exception
 from typing import Any, NamedTuple
 
 _LENGTH = struct.Struct("<Q")
-"""The format in which messages state lengths and the number of parts: 8 bytes, little-endian."""
+"""The format of lengths and of the number of parts in messages: 8 bytes, little-endian."""
 
 
 class RemoteError(NamedTuple):
     """An error in the form in which a worker sends it to its owner.
 
-    The error itself is not pickled: unpickling would call its class with ``args``, and some classes do not accept them.
+    The error itself is not pickled, because unpickling would call its class with ``args``, which some classes do not
+    accept.
 
     Attributes:
         kind: The error's class.
         arguments: The error's ``args``.
         state: The error's other attributes by name, such as its notes.
-        is_task_lost: Whether the worker could not load its task, and so stored none of the held values sent with it.
+        is_task_lost: Whether the worker could not load its task, and so did not store any of the held values sent with
+            it.
     """
 
     kind: type[Exception]
@@ -44,7 +46,7 @@ class RemoteError(NamedTuple):
 
     @classmethod
     def of(cls, error: Exception) -> RemoteError:
-        """Return an error in a form that can be sent. Unexpected errors get a note with their traceback."""
+        """Convert an error to a form that can be sent. Unexpected errors get a note with their traceback."""
         from privopt.errors import PrivoptError
 
         if not isinstance(error, PrivoptError):
@@ -52,20 +54,22 @@ class RemoteError(NamedTuple):
         return cls(type(error), error.args, dict(error.__dict__))
 
     def error(self) -> Exception:
-        """Return the error, rebuilt without calling its ``__init__``."""
+        """Rebuild the error without calling its ``__init__``, and return it."""
         error = self.kind.__new__(self.kind, *self.arguments)
         error.__dict__.update(self.state)
         return error
 
 
 class Number(NamedTuple):
-    """A placeholder in messages for a held value, which the worker looks up by its number."""
+    """A placeholder for a held value in a message. The worker looks the value up by its number."""
 
     number: int
 
 
 def pickle_parts(value: Any) -> list[bytes | memoryview]:
-    """Pickle a value. Return the pickle followed by the buffers of the value's arrays, without copying them (PEP 574).
+    """Pickle a value, and return the pickle followed by the buffers of the value's arrays.
+
+    The buffers are not copied (PEP 574).
 
     Raises:
         UsageError: The value cannot be pickled.
@@ -81,7 +85,7 @@ def pickle_parts(value: Any) -> list[bytes | memoryview]:
 
 
 def write_parts(stream: Any, parts: Sequence[bytes | memoryview]) -> None:
-    """Write a message to a pipe: the number of parts, and then each part preceded by its length in bytes."""
+    """Write a message to a pipe: the number of parts, followed by each part with its length in bytes before it."""
     stream.write(_LENGTH.pack(len(parts)))
     for part in parts:
         stream.write(_LENGTH.pack(len(part) if isinstance(part, bytes) else part.nbytes))
@@ -90,7 +94,7 @@ def write_parts(stream: Any, parts: Sequence[bytes | memoryview]) -> None:
 
 
 def _read_exactly(stream: Any, size: int) -> bytearray:
-    """Return ``size`` bytes from a pipe, which may deliver them in pieces.
+    """Read exactly ``size`` bytes from a pipe, which may deliver them in pieces.
 
     Raises:
         EOFError: The pipe was closed early.
@@ -106,7 +110,7 @@ def _read_exactly(stream: Any, size: int) -> bytearray:
 
 
 def read_value(stream: Any) -> Any:
-    """Return the value in a message that `pickle_parts` created and `write_parts` wrote."""
+    """Read a message that `pickle_parts` created and `write_parts` wrote, and return its value."""
     (count,) = _LENGTH.unpack(_read_exactly(stream, _LENGTH.size))
     # Each part goes into its own bytearray, so that arrays built on the buffers can be written to.
     parts = [_read_exactly(stream, _LENGTH.unpack(_read_exactly(stream, _LENGTH.size))[0]) for _ in range(count)]
@@ -114,11 +118,11 @@ def read_value(stream: Any) -> Any:
 
 
 _owner: Any = None
-"""A worker's pipe to its owner; None in other processes."""
+"""In a worker, the pipe to its owner. In other processes, None."""
 
 
 def send_progress(value: object) -> None:
-    """Send a progress value from a worker to its owner while a task runs. The owner keeps only the latest one."""
+    """Send a progress value from a worker to its owner while a task runs. The owner keeps only the latest value."""
     if _owner is not None:
         _send((None, value))
 
@@ -126,11 +130,11 @@ def send_progress(value: object) -> None:
 def _send(answer: tuple[bool | None, Any]) -> None:
     """Send a message from a worker to its owner: (True, result), (False, error) or (None, progress).
 
-    A result that cannot be pickled is replaced by an error.
+    If a result cannot be pickled, an error is sent instead.
     """
     try:
         parts = pickle_parts(answer)
-    except Exception as error:  # the classes of the answer's parts may raise any error when they are pickled
+    except Exception as error:  # pickling calls code of the answer's classes, which may raise any error
         from privopt.errors import SolverError
 
         unsendable = SolverError(f"a worker's answer cannot be sent: {error}; it was {answer[1]!r}")
@@ -138,7 +142,7 @@ def _send(answer: tuple[bool | None, Any]) -> None:
     try:
         write_parts(_owner, parts)
     except BrokenPipeError:  # the owner has died or closed the pipe, so nobody needs this worker
-        # Without cleanup, which could raise further errors.
+        # Exit without cleanup, which could raise further errors.
         os._exit(1)
 
 
@@ -148,40 +152,40 @@ def serve(quiet: bool, module: str = "") -> None:
     The process ends when its owner closes the pipe or dies.
 
     Args:
-        quiet: Whether to discard Python's standard output; if False, it goes to standard error.
-        module: A module to import before the first task arrives, so that the import does not delay the task. By
-            default, no module is imported.
+        quiet: Whether to discard Python's standard output. If False, it goes to standard error.
+        module: The module to import before the first task arrives, so that the import does not delay the task, or ""
+            for none.
     """
     global _owner
     _end_with_parent()
-    # Ctrl-C and the end of a terminal reach the whole group, and the owner handles them.
+    # Ctrl-C and the end of a terminal signal the whole process group. They are handled by the owner.
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    # Copies of the two ends of the pipe, because standard output is redirected below.
+    # Duplicate both ends of the pipe, because standard output is redirected below.
     incoming = os.fdopen(os.dup(0), "rb")
     _owner = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a solver prints must not reach the pipe
     if not quiet:
         sys.stdout = sys.stderr
     if module:
-        with suppress(Exception):  # the task imports it too, and reports the error
+        with suppress(Exception):  # the task imports the module too, and reports the error
             import_module(module)
     held_values: dict[int, Any] = {}
     while True:
         try:
             new_values, dropped_numbers, function, arguments = read_value(incoming)
         except EOFError:
-            os._exit(0)  # without tear-down, in which a native solver may crash after the last answer
+            os._exit(0)  # without teardown, during which a native solver may crash
         except Exception as error:  # unpickling imports the function's module, which may raise any error
             from privopt.errors import UsageError
 
             refusal = UsageError(f"a worker process cannot load the work it was given: {error!r}")
             answer: tuple[bool, Any] = False, RemoteError.of(refusal)._replace(is_task_lost=True)
         else:
-            # Values that were sent earlier are held here, and arguments of type Number stand for them.
+            # Store new values. In this and later tasks, arguments of type Number refer to them.
             held_values.update(new_values)
             for number in dropped_numbers:
-                # An owner that could not load the previous answer names its dropped values again.
+                # If the owner could not load the previous answer, it lists the dropped values again.
                 held_values.pop(number, None)
             answer = _run_task(function, [held_values[a.number] if isinstance(a, Number) else a for a in arguments])
         _send(answer)
@@ -198,13 +202,13 @@ def _run_task(function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[b
 def _end_with_parent() -> None:
     """Make this process end when its parent does, so that no worker is left behind.
 
-    On Linux, the kernel kills this process, even during a solve. On other systems, a thread checks for the parent twice
-    a second.
+    On Linux, the kernel kills this process, even during a solve. On other systems, a thread checks twice a second
+    whether the parent still exists.
     """
     parent = os.getppid()
 
     def watch() -> None:
-        """End this process once it has a new parent, that is, once the original parent has died."""
+        """End this process as soon as its parent process has changed, which means that the original parent has died."""
         while os.getppid() == parent:
             time.sleep(0.5)
         os._exit(1)
@@ -213,6 +217,6 @@ def _end_with_parent() -> None:
         threading.Thread(target=watch, daemon=True).start()
         return
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
-    # The parent may have died before the call above took effect; then no signal comes.
+    # If the parent died before the call above took effect, no signal is sent.
     if os.getppid() != parent:
         os._exit(1)

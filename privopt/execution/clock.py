@@ -2,8 +2,8 @@
 
 A time scope is a block of code with its own deadline, opened by ``with limit(seconds)``. Functions called inside, at
 any depth, get the remaining time from :func:`clock` or call :meth:`~Clock.check`, so deadlines need not be passed as
-arguments. Scopes resemble the cancel scopes of trio and anyio (``move_on_after``), but without tasks. A scope swallows
-the error raised at its own deadline, and passes on errors from the deadlines of outer scopes.
+arguments. Scopes resemble the cancel scopes of trio and anyio (``move_on_after``), but without tasks. A scope
+suppresses the error raised at its own deadline, and propagates errors from the deadlines of outer scopes.
 """
 
 from __future__ import annotations
@@ -45,22 +45,24 @@ __all__ = [
 T = TypeVar("T")
 
 SLICE_SECONDS: Final = 0.1
-"""The duration in seconds that :func:`slices` aims for, and so roughly the delay with which compiled work notices its
-deadline."""
+"""The duration of a span that :func:`slices` aims for, in seconds.
+
+It is also roughly how late compiled work notices its deadline.
+"""
 
 UNWRITTEN: Final = "the time limit was reached before a release was found; nothing written"
 """The message of the error at a scope's deadline if the work does not say what is unfinished."""
 
 
-class OutOfTime(StoppedError):  # noqa: N818 (not an error to users: its own scope swallows it)
-    """Raised when a time scope has ended. Mechanisms' methods must not catch it.
+class OutOfTime(StoppedError):  # noqa: N818 (users do not see this error, because its own scope suppresses it)
+    """Raised when a time scope has expired or was cancelled. Methods of mechanisms must not catch it.
 
     Attributes:
-        clock: The scope that has ended.
+        clock: The scope that has expired.
     """
 
     def __init__(self, clock: Clock, unfinished: str = "") -> None:
-        """Create the error for a scope that has ended. The message names the ``unfinished`` work."""
+        """Create the error for a scope that has expired. The message names the ``unfinished`` work."""
         super().__init__(f"the time limit was reached before {unfinished}" if unfinished else UNWRITTEN)
         self.clock = clock
 
@@ -70,11 +72,12 @@ class Clock:
 
     Attributes:
         now: A function that returns the time in seconds.
-        end: The deadline, as a value of ``now()``; infinite without a limit.
-        parent: The enclosing scope; None for an outermost scope.
+        end: The deadline, as a value of ``now()``, or infinity without a limit.
+        parent: The enclosing scope, or None for an outermost scope.
         expired: Whether the scope's own deadline stopped its block.
-        seconds: The time that the scope was given; infinite without a limit.
-        hold_count: The number of blocks inside that may run past the deadline (:meth:`keep_waiting`).
+        seconds: The time that the scope was given, or infinity without a limit.
+        hold_count: The number of open blocks inside the scope that others keep waiting for after the deadline
+            (:meth:`keep_waiting`).
         begun_holds: The number of such blocks that have begun so far. Unlike ``hold_count``, it also reveals a block
             that began and ended between two readings.
     """
@@ -82,13 +85,13 @@ class Clock:
     def __init__(
         self, seconds: float | None, parent: Clock | None = None, now: Callable[[], float] | None = None
     ) -> None:
-        """Create a scope that ends after a number of seconds. Use :func:`limit` to open scopes.
+        """Create a scope that expires after a number of seconds. Use :func:`limit` to open scopes.
 
         Args:
-            seconds: The time from now; None for no deadline.
-            parent: The enclosing scope; None for an outermost scope.
-            now: A function that returns the time in seconds; by default ``parent.now``, or ``time.monotonic`` without a
-                parent.
+            seconds: The time from now, or None for no deadline.
+            parent: The enclosing scope, or None for an outermost scope.
+            now: A function that returns the time in seconds. The default is ``parent.now``, or ``time.monotonic``
+                without a parent.
         """
         self.now: Callable[[], float] = now or (time.monotonic if parent is None else parent.now)
         self.parent = parent
@@ -99,22 +102,22 @@ class Clock:
         self.end = math.inf if seconds is None else self.now() + seconds
 
     def cancel(self) -> None:
-        """End the scope now. Any thread may call this, for example because no more results are needed."""
-        # Minus infinity is reserved for this, so that is_cancelled can tell it from a deadline that has passed.
+        """Make the scope expire now. Any thread may call this, for example because no more results are needed."""
+        # Minus infinity is reserved for this, so that is_cancelled can distinguish it from a deadline that has passed.
         self.end = -math.inf
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether :meth:`cancel` ended this scope or an enclosing one."""
-        # The parent's property rather than its ``end``, because the parent may be a _HeldClock, which is cancelled with
+        """Whether this scope or an enclosing one was cancelled by :meth:`cancel`."""
+        # Ask the parent instead of comparing its ``end``, because it may be a _HeldClock, which is cancelled along with
         # a scope that is not its parent.
         return self.end == -math.inf or (self.parent is not None and self.parent.is_cancelled)
 
     @property
     def left(self) -> float:
-        """The seconds until the earliest deadline of this scope and the enclosing ones.
+        """The seconds until the earliest deadline of this scope and its enclosing scopes.
 
-        The value is at least 0, and infinite if there is no deadline.
+        The value is never negative. Without any deadline, it is infinite.
         """
         end, scope = self.end, self.parent
         while scope is not None:
@@ -123,13 +126,13 @@ class Clock:
 
     @property
     def over(self) -> Clock | None:
-        """The outermost scope whose deadline has passed; None if there is still time."""
-        # The outermost, because the blocks of all scopes inside it must be left as well.
+        """The outermost scope whose deadline has passed, or None if there is still time."""
+        # Return the outermost scope, because the blocks of all scopes inside it must be left too.
         outer_scope = None if self.parent is None else self.parent.over
         return self if outer_scope is None and self.now() >= self.end else outer_scope
 
     def check(self, unfinished: str = "") -> None:
-        """Raise an error if the time is up. Call this inside long loops; a call takes half a microsecond.
+        """Raise an error if the time is up. Call this inside long loops. A call takes half a microsecond.
 
         Args:
             unfinished: The unfinished work, for the message.
@@ -143,9 +146,10 @@ class Clock:
 
     @property
     def granted_seconds(self) -> float:
-        """The full time given to the outermost scope that has a limit; infinite without a limit.
+        """The full time given to the outermost scope that has a limit, or infinity without a limit.
 
-        Unlike :attr:`left`, it does not depend on how busy the machine is, so it can decide which method runs.
+        Unlike :attr:`left`, it does not depend on how busy the machine is, so it can be used to decide which method to
+        run.
         """
         granted, scope = math.inf, self.parent
         if self.seconds < math.inf:
@@ -161,7 +165,7 @@ class Clock:
         """Let a block run past the deadlines of this scope and its enclosing scopes, unless :meth:`cancel` ends it.
 
         Use this only for work that is short compared with the time granted, even on a busy machine. Code that waits for
-        a scope's work checks :attr:`hold_count` before it gives up.
+        a scope's work checks :attr:`hold_count` before it stops waiting.
         """
         with self.keep_waiting(), self.without_deadline():
             yield
@@ -169,7 +173,7 @@ class Clock:
     def without_deadline(self) -> AbstractContextManager[None]:
         """Let a block run past the deadlines of this scope and its enclosing scopes.
 
-        Unlike :meth:`hold`, this still lets code that is waiting for the block give up on it.
+        Unlike :meth:`hold`, this does not make other code wait for the block.
         """
         return within(_HeldClock(self))
 
@@ -177,7 +181,7 @@ class Clock:
     def keep_waiting(self) -> Iterator[None]:
         """Make code that waits for this scope, or for an enclosing one, keep waiting until the block ends.
 
-        Such code checks :attr:`hold_count` before it gives up. The deadlines do not change. If the block contains
+        Such code checks :attr:`hold_count` before it stops waiting. The deadlines do not change. If the block contains
         several :meth:`hold` blocks, callers also wait during the code between them.
         """
         scopes: list[Clock] = []
@@ -200,10 +204,10 @@ class Clock:
 
 
 class _HeldClock(Clock):
-    """A scope that ignores the deadlines of its enclosing scopes, and ends only if one of them is cancelled."""
+    """A scope that ignores the deadlines of its enclosing scopes, and expires only if one of them is cancelled."""
 
     def __init__(self, outer: Clock) -> None:
-        """Create the scope inside ``outer``, whose deadline is ignored."""
+        """Create the scope inside ``outer``, whose deadlines are ignored."""
         super().__init__(None, None, outer.now)
         self._outer = outer
 
@@ -214,7 +218,7 @@ class _HeldClock(Clock):
 
     @property
     def over(self) -> Clock | None:
-        """The outermost enclosing scope that has ended, if one was cancelled; otherwise None."""
+        """The outermost enclosing scope that has expired if one of them was cancelled, or else None."""
         return self._outer.over if self._outer.is_cancelled else None
 
 
@@ -222,21 +226,21 @@ _CLOCK: ContextVar[Clock] = ContextVar("_CLOCK", default=Clock(None))  # noqa: B
 
 
 def clock() -> Clock:
-    """Return the caller's innermost time scope; outside all scopes, a scope that never ends."""
+    """Return the caller's innermost time scope, or a scope that never expires if there is none."""
     return _CLOCK.get()
 
 
 def check(unfinished: str = "") -> None:
-    """Raise an error if the innermost scope's time is up; see :meth:`Clock.check`."""
+    """Raise an error if the innermost scope's time is up, as described for :meth:`Clock.check`."""
     _CLOCK.get().check(unfinished)
 
 
 @contextmanager
 def limit(seconds: float | None, *, now: Callable[[], float] | None = None) -> Iterator[Clock]:
-    """Open a scope that ends after a number of seconds, or earlier with an enclosing scope.
+    """Open a scope that expires after a number of seconds, or earlier if an enclosing scope does.
 
     When the scope's own deadline passes, the block is left without an error and ``expired`` is set. Check ``expired``
-    before you use results of a block that may have ended early.
+    before you use the results of a block that may have ended early.
 
     >>> with limit(0.0) as scope:
     ...     check("anything was done")
@@ -244,8 +248,8 @@ def limit(seconds: float | None, *, now: Callable[[], float] | None = None) -> I
     True
 
     Args:
-        seconds: The time from now; None or infinite for no deadline.
-        now: A function that returns the time in seconds; for tests.
+        seconds: The time from now, or None or infinity for no deadline.
+        now: A function that returns the time in seconds, for tests.
     """
     scope = Clock(seconds, _CLOCK.get(), now)
     try:
@@ -259,10 +263,10 @@ def limit(seconds: float | None, *, now: Callable[[], float] | None = None) -> I
 
 @contextmanager
 def within(scope: Clock) -> Iterator[None]:
-    """Enter an existing scope. Unlike :func:`limit`, this does not swallow the error raised at the scope's deadline.
+    """Enter an existing scope. Unlike :func:`limit`, this does not suppress the error raised at the scope's deadline.
 
     Args:
-        scope: The innermost scope of the block, which need not lie inside the caller's scope.
+        scope: The scope to use as the block's innermost one. It need not lie inside the caller's scope.
     """
     token = _CLOCK.set(scope)
     try:
@@ -274,11 +278,11 @@ def within(scope: Clock) -> Iterator[None]:
 def cap_time_limit(seconds: float | None = None) -> float | None:
     """Return the time limit to pass to a solver: ``seconds``, or the remaining time of the scopes if that is less.
 
-    Call this function before each call of a solver that cannot check the clock itself. ``seconds`` is None if the
-    caller has no limit of its own.
+    Call this function before each call of a solver that cannot check the clock itself. If the caller has no limit of
+    its own, ``seconds`` is None.
 
     Returns:
-        The limit in seconds; None if there is no limit.
+        The limit in seconds, or None if there is no limit.
 
     Raises:
         OutOfTime: No time is left.
@@ -287,7 +291,7 @@ def cap_time_limit(seconds: float | None = None) -> float | None:
     remaining_seconds = clock().left
     if remaining_seconds == math.inf:
         return seconds
-    # The deadline may have passed since the check: a solver still gets a limit above 0, which some take for no limit.
+    # The deadline may have passed since the check. The limit stays above 0, because some solvers read 0 as no limit.
     remaining_seconds = max(remaining_seconds, 1e-3)
     return remaining_seconds if seconds is None else min(seconds, remaining_seconds)
 
@@ -299,13 +303,13 @@ def slices(count: int) -> Iterator[tuple[int, int]]:
     tenth of a second, so the results must not depend on how the range is divided.
 
     Raises:
-        OutOfTime: The deadline passed between two spans.
+        OutOfTime: The deadline passed before a span.
     """
     start, size = 0, 1
     while start < count:
         check()
         started_at, end = time.perf_counter(), min(count, start + size)
-        # The caller works on the span before it asks for the next one, so the time of its work is measured.
+        # The caller works on the span before it asks for the next one, so this measures the time of its work.
         yield start, end
         elapsed, start = time.perf_counter() - started_at, end
         # The size at most doubles, because the first spans can be too short to measure.
@@ -316,11 +320,14 @@ def slices(count: int) -> Iterator[tuple[int, int]]:
 
 
 _CALLS: WeakSet[DaemonCall[Any]] = WeakSet()
-"""All calls of :class:`DaemonCall` that still exist, running or done."""
+"""All :class:`DaemonCall` objects that still exist, whether running or done."""
 
 
 def left_behind() -> bool:
-    """Return whether any :class:`DaemonCall` still runs. If so, the process should exit without joining its threads."""
+    """Return whether any :class:`DaemonCall` is still running.
+
+    If so, the process should exit without joining its threads.
+    """
     return any(not call.done for call in list(_CALLS))
 
 
@@ -329,17 +336,17 @@ class DaemonCall(Generic[T]):
 
     Args:
         function: The function to run.
-        within: The time scope in which the function runs; None for the caller's scope.
+        within: The time scope in which the function runs, or None for the caller's scope.
 
     Attributes:
         thread: The thread. If the caller stops waiting, the thread ends when the function next checks its clock after
             the deadline, or with the process.
-        error: The error that the function raised; None if it has raised no error so far.
+        error: The error that the function raised, or None if it has raised no error so far.
     """
 
     def __init__(self, function: Callable[[], T], within: Clock | None = None) -> None:
         """Start the thread."""
-        # A list, because None is a possible result: the list is empty until the function has returned.
+        # A list that is empty until the function has returned, because None is a possible result.
         self._value: list[T] = []
         self.error: BaseException | None = None
         context = copy_context()
@@ -350,7 +357,9 @@ class DaemonCall(Generic[T]):
             """Run the function in the thread, and store its result or its error."""
             try:
                 self._value.append(context.run(function))
-            except BaseException as error:  # KeyboardInterrupt and SystemExit too: result() raises them in the caller
+            except (
+                BaseException
+            ) as error:  # including KeyboardInterrupt and SystemExit, which result() raises in the caller
                 self.error = error
 
         self.thread = threading.Thread(target=work, name="privopt-work", daemon=True)
@@ -363,7 +372,7 @@ class DaemonCall(Generic[T]):
         return bool(self._value) or self.error is not None
 
     def wait(self, seconds: float) -> bool:
-        """Wait for at most a number of seconds, and return whether the function is done.
+        """Wait for up to the given number of seconds, and return whether the function is done.
 
         In the main thread, KeyboardInterrupt ends the wait early.
         """
@@ -372,7 +381,7 @@ class DaemonCall(Generic[T]):
         return self.done
 
     def result(self) -> T:
-        """Return the result of the function, which must be done, or raise its error."""
+        """Return the function's result or raise its error. The function must be done."""
         if self.error is not None:
             raise self.error
         return self._value[0]
@@ -380,10 +389,10 @@ class DaemonCall(Generic[T]):
 
 @frozen
 class Ticket:
-    """The caller's remaining time, in the form in which it is sent to a worker process.
+    """The caller's remaining time, in a form that can be sent to a worker process.
 
     Attributes:
-        seconds: The time that remained when the ticket was created, in seconds; infinite without a limit.
+        seconds: The remaining time in seconds when the ticket was created, or infinity without a limit.
         machine: The name of the machine on which the ticket was created.
         end: The deadline on that machine's ``time.monotonic`` clock, which all of its processes share.
     """
@@ -394,14 +403,14 @@ class Ticket:
 
     @classmethod
     def now(cls) -> Ticket:
-        """Return a ticket for the innermost scope."""
+        """Create a ticket for the innermost scope."""
         remaining_seconds = clock().left
         return cls(remaining_seconds, platform.node(), time.monotonic() + remaining_seconds)
 
     @property
     def seconds_left(self) -> float:
-        """The seconds until the deadline; on another machine, the seconds left when the ticket was created."""
-        # The monotonic clock counts from the start of a machine, so deadlines mean nothing on another one.
+        """The seconds until the deadline. On another machine, the seconds left when the ticket was created."""
+        # The monotonic clock counts from the start of a machine, so its deadlines are meaningless on another one.
         return self.end - time.monotonic() if platform.node() == self.machine else self.seconds
 
     def call(self, function: Callable[..., T], *arguments: object) -> T:
@@ -413,7 +422,7 @@ class Ticket:
         """
         with limit(self.seconds_left):
             return function(*arguments)
-        # Reached only if limit swallowed the end of its own scope.
+        # Reached only if limit() suppressed the error at its own deadline.
         raise StoppedError(f"the time limit was reached before {getattr(function, '__qualname__', 'a task')} was done")
 
 
@@ -421,13 +430,13 @@ END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that ask a process to end: Ctrl-C, ``kill``, and the end of its terminal."""
 
 _SIGNAL_RECEIVED: Final = threading.Event()
-"""Set once an open :func:`interrupts` block has received a signal."""
+"""Set when an open :func:`interrupts` block has received a signal."""
 _open_blocks = 0
 """The number of open :func:`interrupts` blocks that handle signals. Only the main thread changes it."""
 
 
 def asked_to_end() -> bool:
-    """Return whether a signal has requested that the work end with its best result so far."""
+    """Return whether a signal has asked for the work to end with its best result so far."""
     return _SIGNAL_RECEIVED.is_set()
 
 
@@ -436,18 +445,18 @@ def interrupts() -> Iterator[list[int]]:
     """Turn the signals in :data:`END_SIGNALS` into KeyboardInterrupt in the block, and yield a list of those received.
 
     Work inside may catch the interrupt and finish with its current result. In that case, the list still shows that
-    there was a signal, and :func:`asked_to_end` is true in all threads until the outermost such block ends. Existing
-    signal handlers also run, after the signal has been added to the list. Outside the main thread, the block has no
-    effect.
+    there was a signal, and :func:`asked_to_end` returns True in all threads until the outermost such block ends.
+    Existing signal handlers also run, after the signal has been added to the list. Outside the main thread, the block
+    has no effect.
     """
     global _open_blocks
     signals_received: list[int] = []
-    # A handler is None if it was not set from Python, so that Python could not restore it.
+    # A handler is None if it was not set from Python. Python could not restore it.
     original_handlers = {number: signal.getsignal(number) for number in END_SIGNALS}
     handled_signals = [number for number, handler in original_handlers.items() if handler not in (None, signal.SIG_IGN)]
 
     def note_signal(number: int, frame: FrameType | None) -> None:
-        """Handle a signal: record it, call the original handler, and raise KeyboardInterrupt."""
+        """Handle a signal by recording it, calling the original handler and raising KeyboardInterrupt."""
         signals_received.append(number)
         _SIGNAL_RECEIVED.set()
         original_handler = original_handlers[signal.Signals(number)]
@@ -476,9 +485,9 @@ def interrupts() -> Iterator[list[int]]:
 def interrupts_on_end() -> Iterator[None]:
     """Turn SIGTERM and SIGHUP into KeyboardInterrupt in the block, so that the block can remove its hidden folders.
 
-    Only signals that would end the process at once are handled. Ignored signals (as under nohup) stay ignored, and a
-    program's own handlers stay in place. Unlike :func:`interrupts`, the block does not make :func:`asked_to_end` return
-    True. Outside the main thread, the block has no effect.
+    Only signals that would end the process immediately are handled. Ignored signals (as under nohup) stay ignored, and
+    a program's own handlers stay in place. Unlike :func:`interrupts`, the block does not affect :func:`asked_to_end`.
+    Outside the main thread, the block has no effect.
     """
 
     def end_block(number: int, frame: FrameType | None) -> NoReturn:

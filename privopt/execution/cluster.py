@@ -18,22 +18,22 @@ from privopt.execution.clock import Clock, Ticket
 T = TypeVar("T")
 
 _LOST_AFTER_SECONDS = 2.0
-"""The seconds after which a worker that the scheduler no longer lists counts as lost."""
+"""The number of seconds after which a worker that the scheduler no longer lists counts as lost."""
 _PATIENCE_SECONDS = 10.0
-"""The seconds allowed for a scheduler to answer, or to get a worker if it has none."""
+"""The number of seconds to wait for a scheduler to answer, or for a worker to join a cluster that has none."""
 
 
 class _Dask(WorkerExecutor):
-    """The executor over the workers of a Dask cluster. Each worker receives a held value (:class:`Held`) only once.
+    """An executor that uses the workers of a Dask cluster. Each worker receives a held value (:class:`Held`) only once.
 
     Attributes:
         _client: The ``distributed.Client``.
         _names: The name (address) of each slot's worker. A slot is the index of a worker in this executor.
-        _scattered: Dask's future for each held value on each worker, by the value's number and the worker's name.
+        _scattered: Dask's future for each held value on each worker, keyed by the value's number and the worker's name.
     """
 
     def __init__(self, client: Any) -> None:
-        """Use the current workers of a cluster; ``client`` is a ``distributed.Client``.
+        """Use the current workers of a cluster, where ``client`` is a ``distributed.Client``.
 
         Raises:
             UsageError: The cluster has no workers.
@@ -46,14 +46,14 @@ class _Dask(WorkerExecutor):
         self._scattered: dict[tuple[int, str], Any] = {}
 
     def _live_workers(self) -> list[str]:
-        """Return the names (addresses) of the workers that the scheduler currently knows, sorted."""
+        """Return the sorted names (addresses) of the workers that the scheduler currently knows."""
         return sorted(self._client.scheduler_info(n_workers=-1)["workers"])
 
     def _call(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
         """Call a function on a slot's worker. If the worker is lost, try once more on another one.
 
         Args:
-            slot: The slot. Its tasks all go to the same worker for as long as that worker lives.
+            slot: The slot. All of its tasks go to the same worker for as long as that worker lives.
             function: The function to call.
             arguments: The arguments. Held values are sent only if the worker does not have them yet.
 
@@ -90,9 +90,11 @@ class _Dask(WorkerExecutor):
         return self._names[slot]
 
     def _send(self, name: str, held: Held) -> Any:
-        """Return Dask's future for a held value on the worker ``name``. Send the value first if it is not there yet."""
+        """Return Dask's future for a held value on the worker ``name``, sending the value first if needed."""
         for key in [key for key in list(self._scattered) if key[1] == name and key[0] not in self._live_values]:
-            del self._scattered[key]  # the caller dropped its reference; without this future the cluster frees the data
+            del self._scattered[
+                key
+            ]  # without the caller's reference, drop the future, so that the cluster frees the data
         if (held.number, name) not in self._scattered:
             [future] = self._client.scatter([held.value], workers=[name], hash=False)
             self._scattered[held.number, name] = future
@@ -107,7 +109,7 @@ class _Dask(WorkerExecutor):
         """Wait for a task. Return False if its worker, or data that it needs, is lost before the task finishes."""
         from distributed import KilledWorker
 
-        # The scheduler is asked repeatedly, because Dask lets a task that names a lost worker wait forever.
+        # Keep asking the scheduler, because Dask lets a task that names a lost worker wait forever.
         gone_since: float | None = None
         while not future.done():
             time.sleep(0.005)
@@ -123,13 +125,13 @@ class _Dask(WorkerExecutor):
         return not isinstance(future.exception() if future.status == "error" else None, KilledWorker)
 
     def close(self, *, wait: bool = True) -> None:
-        """Stop the threads of the slots and disconnect from the cluster, which keeps running."""
+        """Stop the slots' threads and disconnect from the cluster, which keeps running."""
         super().close(wait=wait)
         self._client.close()
 
 
 def connect(address: str) -> Executor:
-    """Return an executor over the cluster whose scheduler listens at ``host:port``.
+    """Return an executor for the cluster whose scheduler listens at ``host:port``.
 
     Raises:
         UsageError: ``distributed`` is not installed, no scheduler answers, or the cluster has no workers.

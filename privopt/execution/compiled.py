@@ -1,9 +1,9 @@
 """Functions that numba compiles to machine code. numba is loaded when the first such function is called.
 
-numba caches the code so that later processes only read it. The cache is the folder that NUMBA_CACHE_DIR names, or else
-a folder next to the module, or else the user's cache folder. Since loading numba and the code takes half a second, a
-function can declare which calls are short enough that interpreting them is faster. If numba is not installed, every
-call is interpreted, with the same results.
+numba caches the code so that later processes only need to load it. The cache is the folder that NUMBA_CACHE_DIR names,
+or else a folder next to the module, or else the user's cache folder. Since loading numba and the code takes half a
+second, a function can declare which calls are short enough that interpreting them is faster. If numba is not installed,
+every call is interpreted, with the same results.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ MAX_INTERPRETED_COSTS = 700
 """The largest number of costs (records times outputs) for which a solve and its proof are interpreted.
 
 Interpreting a solve with 26 records and 26 outputs takes a few tenths of a second, whereas loading numba and the
-compiled code takes half a second and 100 MiB."""
+compiled code takes half a second and 100 MiB.
+"""
 _listeners: list[Callable[[str], object]] = []
-"""Functions that are called with a sentence at the next compilation."""
+"""Functions to call with a sentence at the next compilation."""
 _listening = False
 """Whether numba reports its compilations to this module."""
 _compilation_count = 0
@@ -43,7 +44,7 @@ class LazyJit(Generic[P, R]):
     Attributes:
         py_func: The original, uncompiled function.
         _interpreted: The number of calls that have been interpreted so far.
-        _dispatcher_object: numba's callable for the compiled function; None before it is needed.
+        _dispatcher_object: numba's callable for the compiled function, or None before it is needed.
         _ready: The same object, but set only once the functions that it calls have been replaced by their dispatchers.
     """
 
@@ -55,8 +56,8 @@ class LazyJit(Generic[P, R]):
         Args:
             function: The function.
             options: Options for ``numba.njit``.
-            few: A function that returns whether a call with these arguments is short enough to be interpreted. If
-                None, no call is interpreted.
+            few: A function that takes a call's positional arguments and returns whether the call is short enough to be
+                interpreted. If None, no call is interpreted.
         """
         self.py_func = function
         self._options = options
@@ -68,7 +69,7 @@ class LazyJit(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the compiled function, or interpret the call if it is short and numba is not loaded yet."""
         if self._ready is None:
-            # Inside an interpreted call everything is interpreted; see `_interpret`.
+            # Inside an interpreted call, everything is interpreted (see `_interpret`).
             if getattr(_THREAD_STATE, "interpreting", False):
                 return self.py_func(*args, **kwargs)
             may_interpret = self._interpreted < MAX_INTERPRETED_CALLS and "numba" not in sys.modules
@@ -77,13 +78,13 @@ class LazyJit(Generic[P, R]):
         return (self._ready or self.dispatcher())(*args, **kwargs)
 
     def _interpret(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the function, and all compiled functions that it calls in this thread, in the interpreter."""
+        """Run the function in the interpreter, along with all compiled functions that it calls in this thread."""
         import numpy as np
 
-        self._interpreted += 1  # limited, see MAX_INTERPRETED_CALLS
-        _THREAD_STATE.interpreting = True  # functions that this one calls are interpreted too
+        self._interpreted += 1  # up to MAX_INTERPRETED_CALLS
+        _THREAD_STATE.interpreting = True  # also for the functions that this one calls
         try:
-            with np.errstate(all="ignore"):  # compiled code gives none of NumPy's warnings either
+            with np.errstate(all="ignore"):  # like compiled code, which gives no NumPy warnings
                 return self.py_func(*args, **kwargs)
         finally:
             _THREAD_STATE.interpreting = False
@@ -91,8 +92,8 @@ class LazyJit(Generic[P, R]):
     def dispatcher(self) -> Callable[P, R]:
         """Return numba's dispatcher for the function, which compiles the function when it is first called.
 
-        Each :class:`LazyJit` that the function may call is first replaced in the module by its own dispatcher, because
-        numba cannot compile calls to a :class:`LazyJit`.
+        Each :class:`LazyJit` that the function may call is first replaced by its own dispatcher in the function's
+        module, because numba cannot compile calls to a :class:`LazyJit`.
         """
         with _LOCK:
             if self._dispatcher_object is None:
@@ -103,31 +104,33 @@ class LazyJit(Generic[P, R]):
                 compiled_names = {
                     name: value for name, value in list(module_names.items()) if isinstance(value, LazyJit)
                 }
-                # In a single update, because a thread that finds one compiled function must find all that it calls.
+                # Replace them in a single update, because a thread that finds a compiled function must find all that it
+                # calls.
                 module_names.update({name: value.dispatcher() for name, value in compiled_names.items()})
                 self._ready = dispatcher_object
         return self._dispatcher_object
 
 
 def _make_dispatcher(function: Callable[P, R], options: dict[str, Any]) -> Callable[P, R]:
-    """Return numba's dispatcher for a function; without numba, the function itself with NumPy's warnings silenced.
+    """Return numba's dispatcher for a function, which compiles the function when it is first called.
 
-    ``options`` are passed to ``numba.njit``. The function is compiled when the dispatcher is first called.
+    Without numba, the function itself is returned, with NumPy's warnings silenced. ``options`` are passed to
+    ``numba.njit``.
     """
     try:
         import numba
-    except ModuleNotFoundError:  # interpreted code is far slower, but gives the same numbers
+    except ModuleNotFoundError:  # interpreted code is much slower, but gives the same numbers
         return _silence_warnings(function)
 
     _listen_to_numba()
     try:
         return cast("Callable[P, R]", numba.njit(cache=True, **options)(function))
-    except RuntimeError:  # numba found no cache folder that it may write to, so each process compiles again
+    except RuntimeError:  # no cache folder is writable, so each process compiles again
         return cast("Callable[P, R]", numba.njit(**options)(function))
 
 
 def _silence_warnings(function: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a function so that, like compiled code, it issues no warnings about overflow and infinities."""
+    """Wrap a function so that, like compiled code, it issues no warnings about overflow and invalid values."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -171,7 +174,7 @@ def when_compiling(notify: Callable[[str], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        # A later command in the same process may not want the sentence.
+        # A later command in the same process may not want the message.
         _listeners.clear()
 
 
@@ -193,11 +196,11 @@ def _listen_to_numba() -> None:
             """Count the start of a compilation, and notify each listener once."""
             global _compilation_count
             _compilation_count += 1
-            # Each listener is called once: a program has many functions, and one sentence is enough.
+            # Each listener is called only once, because a program has many functions and one message is enough.
             while _listeners:
                 _listeners.pop()("compiling for this machine; later runs reuse the result")
 
         def on_end(self, happened: event.Event) -> None:
-            """Do nothing; numba requires the method."""
+            """Do nothing. numba requires this method."""
 
     event.register("numba:compile", CompilationListener())

@@ -1,6 +1,6 @@
-"""Executors on this machine: in the caller's thread, in threads, or in worker processes.
+"""Executors on this machine, which run tasks in the caller's thread, in threads, or in worker processes.
 
-:func:`from_url` chooses one from the values of ``--executor`` and ``--jobs``. Worker processes are implemented in
+:func:`from_url` selects one according to ``--executor`` and ``--jobs``. Worker processes are implemented in
 :mod:`privopt.execution.worker`.
 """
 
@@ -22,7 +22,7 @@ class _Serial(Executor):
     """Runs each task immediately, in the thread that submits it."""
 
     def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
-        """Call the function now, and return a future that is already done."""
+        """Call the function immediately, and return a future that is already done."""
         future: Future[T] = Future()
         settle(future, function, *arguments)
         return future
@@ -44,12 +44,12 @@ class _Processes(WorkerExecutor):
     """Runs tasks in worker processes, which are started on first use and replaced if they die.
 
     Attributes:
-        _workers: Each slot's worker; None before the slot's first task and after the worker's death.
-        _closed: Whether the executor was closed, so that no worker may be started.
+        _workers: Each slot's worker, or None before the slot's first task and after the worker's death.
+        _closed: Whether the executor was closed, so that no more workers may be started.
     """
 
     def __init__(self, jobs: int) -> None:
-        """Create ``jobs`` slots for processes, which are started later."""
+        """Create ``jobs`` slots for processes, which are started when they are first used."""
         super().__init__(jobs)
         self._workers: list[Worker | None] = [None] * jobs
         self._closed = False
@@ -60,7 +60,8 @@ class _Processes(WorkerExecutor):
         Raises:
             SolverError: The second process died as well, or the executor was closed before one could be started.
         """
-        # A worker may die by chance, for example when memory is short. If a second one dies too, the task is the cause.
+        # A worker may die by chance, for example if memory is short. If a second one dies too, the task is probably the
+        # cause.
         for attempt in (1, 2):
             worker = self._workers[slot]
             if worker is None:
@@ -80,9 +81,9 @@ class _Processes(WorkerExecutor):
         raise AssertionError  # not reached: the second attempt returns or raises an error
 
     def close(self, *, wait: bool = True) -> None:
-        """Stop the worker processes when all queued tasks are done, or immediately if ``wait`` is False."""
+        """Stop the worker processes after all queued tasks, or immediately if ``wait`` is False."""
         self._closed = True
-        # The workers are killed first, because the pools' threads wait for their answers and end only after that.
+        # Kill the workers first, because the pools' threads cannot end while they wait for answers.
         if not wait:
             for worker in self._workers:
                 if worker is not None:
@@ -101,17 +102,17 @@ def serial() -> Executor:
 
 
 def threads(jobs: int) -> Executor:
-    """Return an executor with ``jobs`` threads of this process; ``jobs`` is at least 1."""
+    """Return an executor with ``jobs`` threads of this process, where ``jobs`` is at least 1."""
     return _Threads(_at_least_one(jobs))
 
 
 def processes(jobs: int) -> Executor:
-    """Return an executor with ``jobs`` worker processes, each started on first use; ``jobs`` is at least 1."""
+    """Return an executor with ``jobs`` worker processes, each started on first use, where ``jobs`` is at least 1."""
     return _Processes(_at_least_one(jobs))
 
 
 def _at_least_one(jobs: int) -> int:
-    """Return the number of jobs unchanged. Raise a UsageError if it is below 1."""
+    """Return the number of jobs unchanged, or raise a UsageError if it is below 1."""
     if jobs < 1:
         raise UsageError(f"jobs must be at least 1, got {jobs}")
     return jobs
@@ -122,8 +123,8 @@ def from_url(url: str | None, jobs: int = 1) -> Executor:
 
     Args:
         url: None for this machine, or ``dask://host:port``.
-        jobs: 1 to run tasks in the caller's thread; a larger number to use that many worker processes. A Dask cluster
-            ignores this argument and uses all of its workers.
+        jobs: The number of worker processes, or 1 to run tasks in the caller's thread. A Dask cluster ignores this
+            argument and uses all of its workers.
 
     Raises:
         UsageError: The scheme is unknown, the cluster does not answer, or ``distributed`` is not installed.

@@ -22,21 +22,21 @@ from privopt.execution.clock import check
 GB: Final = 10**9
 """The number of bytes in a gigabyte of ``--memory``."""
 PROGRAM_BYTES: Final = 240_000_000
-"""The minimum memory, in bytes, that a process holds after it has loaded the libraries for solving."""
+"""The minimum memory, in bytes, that a process uses after it has loaded the libraries for solving."""
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 """The size of a memory page, in bytes."""
 UNLIMITED: Final = 1 << 62
-"""A limit of at least this many bytes counts as no limit, because cgroup v1 reports a huge number if there is none."""
+"""The number of bytes from which a limit counts as none, because cgroup v1 reports no limit as a huge number."""
 
 _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 def resident() -> int:
-    """Return the number of bytes of physical memory that this process currently holds (its resident set)."""
+    """Return the number of bytes of physical memory that this process currently uses (its resident set)."""
     try:
         return int((_PROC / "self/statm").read_text().split()[1]) * PAGE
     except OSError:  # the system is not Linux; the peak so far is an upper bound
-        # macOS states the peak in bytes, other systems in kibibytes.
+        # macOS reports the peak in bytes, other systems in kibibytes.
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
 
@@ -47,7 +47,7 @@ def available() -> int:
 
 
 def _free_bytes() -> int:
-    """Return the machine's free memory in bytes from /proc/meminfo, or all physical memory if that file is missing."""
+    """Return the machine's free memory in bytes from /proc/meminfo, or all physical memory if that is not possible."""
     try:
         lines = (_PROC / "meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
@@ -56,10 +56,10 @@ def _free_bytes() -> int:
 
 
 def _bytes_under_rlimits() -> int:
-    """Return the bytes that ulimit still permits: the remaining address space or private memory, whichever is less."""
+    """Return the bytes that ulimit still permits: the smaller of the remaining address space and private memory."""
     try:
         fields = [int(field) * PAGE for field in (_PROC / "self/statm").read_text().split()]
-    except OSError:  # not Linux: the peak of the resident set stands for both sizes, which may be larger
+    except OSError:  # not Linux: estimate both sizes by the peak of the resident set, although they may be larger
         fields = [resident()] * 7
     # Fields of statm, in pages: 0 is the size of the address space, 5 is data and stack (proc(5)).
     used_by_limit = {resource.RLIMIT_AS: fields[0], resource.RLIMIT_DATA: fields[5]}
@@ -77,7 +77,7 @@ def _bytes_under_cgroups(lines: str | None = None, root: Path = _CGROUPS) -> int
     Inactive file caches count as free, because the kernel drops them when memory is short.
 
     Args:
-        lines: The contents of /proc/self/cgroup, for tests; by default the file is read.
+        lines: The contents of /proc/self/cgroup, for tests. If None, the file is read.
         root: The folder of the control groups, for tests.
     """
     try:
@@ -86,7 +86,7 @@ def _bytes_under_cgroups(lines: str | None = None, root: Path = _CGROUPS) -> int
         return UNLIMITED
     remaining_bytes = UNLIMITED
     for line in text.splitlines():
-        # A line has the number of a hierarchy, its controllers (none in v2), and the group's path in the hierarchy.
+        # Each line has a hierarchy's number, its controllers (none in v2), and the group's path in the hierarchy.
         _, controllers, name = line.split(":", 2)
         is_v1 = "memory" in controllers.split(",")
         if not (is_v1 or not controllers):
@@ -94,7 +94,7 @@ def _bytes_under_cgroups(lines: str | None = None, root: Path = _CGROUPS) -> int
         hierarchy = root / "memory" if is_v1 else root
         names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if is_v1 else ("memory.max", "memory.current")
         folder = hierarchy / name.strip("/")
-        # A limit of any group above holds for this process too.
+        # The limits of all enclosing groups also apply to this process.
         for group in [folder, *folder.parents]:
             if group == hierarchy.parent:
                 break
@@ -103,7 +103,7 @@ def _bytes_under_cgroups(lines: str | None = None, root: Path = _CGROUPS) -> int
 
 
 def _bytes_left_in_group(group: Path, limit_file: str, usage_file: str) -> int:
-    """Return the bytes that a control group still permits: its limit less its usage, without inactive file caches.
+    """Return the bytes that a control group still permits: its limit minus its usage, without inactive file caches.
 
     ``limit_file`` and ``usage_file`` are the names of the group's files, which differ between v1 and v2.
     """
@@ -114,18 +114,18 @@ def _bytes_left_in_group(group: Path, limit_file: str, usage_file: str) -> int:
         stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         cache = int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))
         return int(limit) - int((group / usage_file).read_text()) + cache
-    except (OSError, ValueError):  # the group is not visible, as inside a container
+    except (OSError, ValueError):  # the group is not visible, for example inside a container
         return UNLIMITED
 
 
 T = TypeVar("T")
 
 VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Environment variables from which linear algebra libraries read the number of threads when they are loaded."""
+"""Environment variables that linear algebra libraries read the number of threads from when they are loaded."""
 
 
 def allowed_threads() -> int:
-    """Return the number of threads to use: ``OMP_NUM_THREADS`` if set, or else one per processor, up to 8."""
+    """Return the number of threads to use: ``OMP_NUM_THREADS`` if it is set, or else one per processor, up to 8."""
     environment_value = os.environ.get(VARIABLES[0], "")
     return max(1, int(environment_value)) if environment_value.isdecimal() else min(8, os.cpu_count() or 1)
 
@@ -134,18 +134,18 @@ def allowed_threads() -> int:
 def limited_to(jobs: int | None) -> Iterator[None]:
     """Limit the threads of this process in a block, including those of linear algebra libraries.
 
-    The limit holds for the whole process, because pool threads do not see context variables of the thread that created
-    the pool.
+    The limit applies to the whole process, because a pool's threads do not see the context variables of the thread that
+    created the pool.
 
     Args:
-        jobs: The number of threads; None for no further limit (see :func:`allowed_threads`).
+        jobs: The number of threads, or None for no further limit (see :func:`allowed_threads`).
     """
     if jobs is None:
         yield
         return
     from threadpoolctl import threadpool_limits
 
-    # Both are needed: the variables reach libraries that are loaded later, threadpoolctl those that are loaded already.
+    # Both are needed: the variables affect libraries that are loaded later, threadpoolctl those already loaded.
     original_environ = {name: os.environ.get(name) for name in VARIABLES}
     os.environ.update(dict.fromkeys(VARIABLES, str(jobs)))
     try:
@@ -160,7 +160,7 @@ def limited_to(jobs: int | None) -> Iterator[None]:
 
 
 def spans(count: int, block: int, parts: int = 1) -> list[tuple[int, int]]:
-    """Divide ``range(count)`` into consecutive spans ``(a, b)``, from a to b - 1, of at most ``block`` elements.
+    """Divide ``range(count)`` into consecutive half-open spans ``(a, b)`` of at most ``block`` elements.
 
     There are about ``parts`` spans, or more if ``block`` requires it.
 
@@ -175,19 +175,19 @@ def in_threads(function: Callable[[int, int], T], count: int, *, min_span: int =
     """Divide ``range(count)`` into spans, call a function on each in threads, and return the results in order.
 
     Args:
-        function: A function that takes the ends a and b of a span, from a to b - 1. It should release the GIL. Calls
-            must not depend on each other.
+        function: A function that takes the ends a and b of a half-open span. It should release the GIL. Calls must not
+            depend on each other.
         count: The length of the range. If it is 0, the function is not called.
-        min_span: The shortest range that is divided. A shorter range is a single span in the caller's thread.
+        min_span: The shortest range to divide. A shorter range is a single span in the caller's thread.
 
     Raises:
-        OutOfTime: The deadline of a scope has passed. Spans that have not yet started are cancelled.
+        OutOfTime: The deadline of a scope has passed. Spans that have not started yet are cancelled.
     """
     workers = allowed_threads()
     check()
     if count < min_span or workers == 1:
         return [function(0, count)] if count else []
-    # Four spans for each thread, because spans of equal length can take different amounts of time.
+    # Make four spans for each thread, because spans of equal length can take different amounts of time.
     with ThreadPoolExecutor(workers) as pool:
         futures = [
             pool.submit(copy_context().run, _call_in_time, function, start, end)
@@ -205,6 +205,6 @@ def in_threads(function: Callable[[int, int], T], count: int, *, min_span: int =
 
 
 def _call_in_time(function: Callable[[int, int], T], start: int, end: int) -> T:
-    """Return the function's result for a span; raise OutOfTime if the deadline passed while the span was waiting."""
+    """Return the function's result for a span, or raise OutOfTime if the deadline passed while the span was waiting."""
     check()
     return function(start, end)

@@ -3,8 +3,8 @@
 A worker is a child process started with ``python -c`` that exchanges pickles over a pipe. Unlike multiprocessing's
 spawn and forkserver methods, it does not import the caller's ``__main__``, which would run a script without a
 ``__main__`` guard again. Unlike a fork, it inherits no threads or locks. Functions must therefore be in an importable
-module. A value held for several tasks (:class:`~privopt.execution.base.Held`) is sent once; later messages contain only
-its number.
+module. A value that is held for several tasks (:class:`~privopt.execution.base.Held`) is sent once. Later messages
+contain only its number.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from privopt.execution.resources import VARIABLES
 T = TypeVar("T")
 
 _STACK: Final = re.compile(r"\[0x[0-9a-f]+\]$|Getting stack trace")
-"""Matches the lines of a stack trace, which CBC's signal handler writes after the message about what went wrong."""
+"""Matches the lines of a stack trace, which CBC's signal handler writes after the error message."""
 
 
 class DeadWorkerError(Exception):
@@ -64,7 +64,7 @@ def _start_queue(process: int) -> SimpleQueue[Callable[[], None]]:
     start_calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
     def serve_calls() -> None:
-        """Run the calls from the queue one after another, forever."""
+        """Run the calls from the queue, one after another, forever."""
         while True:
             start_calls.get()()
 
@@ -75,24 +75,25 @@ def _start_queue(process: int) -> SimpleQueue[Callable[[], None]]:
 def _worker_environ() -> dict[str, str]:
     """Return the environment variables for a worker, which uses one thread and can import whatever this process can.
 
-    PYTHONSAFEPATH keeps the current folder out of ``sys.path``, unless it is in the ``sys.path`` of this process.
+    PYTHONSAFEPATH keeps the current folder out of the worker's ``sys.path``, unless it is in the ``sys.path`` of this
+    process.
     """
-    # The folder that contains the package is added, in case the package was not found by sys.path. An empty entry
-    # of sys.path stands for the current folder.
+    # Add the folder that contains the package, in case the package was not found through sys.path. An empty entry of
+    # sys.path means the current folder.
     package_parent = str(Path(__file__).parents[2])
     path = dict.fromkeys([*(entry or os.getcwd() for entry in sys.path), package_parent])
     return os.environ | dict.fromkeys(VARIABLES, "1") | {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1"}
 
 
 class Worker:
-    """A child process and a record of the values that it has received.
+    """A child process, with a record of the values that it has received.
 
     Attributes:
         process: The child process.
         answered: The number of answered calls.
         held: The numbers of the held values that the child has.
-        latest: The latest value that the most recent call sent with :func:`privopt.execution.child.send_progress`; None
-            if that call has sent no value.
+        latest: The latest value that the most recent call sent with :func:`privopt.execution.child.send_progress`, or
+            None if that call has sent no value.
     """
 
     def __init__(self, *, quiet: bool = False, module: str = "") -> None:
@@ -102,7 +103,7 @@ class Worker:
             quiet: Whether to discard the child's standard output and keep its standard error for :meth:`death`. If
                 False, both Python streams go to this process's standard error. What native libraries print to standard
                 output is always discarded.
-            module: A module that the child imports while it waits for its first task; empty for none.
+            module: The module that the child imports while it waits for its first task, or "" for none.
 
         Raises:
             SolverError: There is no Python interpreter to run the worker.
@@ -124,13 +125,13 @@ class Worker:
                 env=_worker_environ(),
             )
 
-        # Started by a thread that lives as long as this process, see `_start_queue`.
+        # Start it in a thread that lives as long as this process (see `_start_queue`).
         started: Future[subprocess.Popen[bytes]] = Future()
         _start_queue(os.getpid()).put(partial(settle, started, start))
         try:
             self.process = started.result()
         except KeyboardInterrupt:
-            # The other thread starts the process all the same; without this, nobody would end it.
+            # The other thread starts the process regardless of the interrupt, so it must be stopped here.
             self.process = started.result()
             self.close()
             raise
@@ -140,14 +141,14 @@ class Worker:
 
         Args:
             function: The function to call.
-            arguments: The arguments. A :class:`Held` value is sent once, and later only its number.
-            live: The numbers of held values that are still in use. The child forgets all others.
+            arguments: The arguments. A :class:`Held` value is sent once. Later calls send only its number.
+            live: The numbers of the held values that are still in use. The child forgets all others.
 
         Raises:
             DeadWorkerError: The process ended instead of answering.
             UsageError: The function or an argument cannot be pickled, or the child cannot load it.
         """
-        # Held values are replaced by their numbers; those that the child does not have yet are sent along.
+        # Replace held values with their numbers, and send along those that the child does not have yet.
         new_values = {a.number: a.value for a in arguments if isinstance(a, Held) and a.number not in self.held}
         wire_arguments = [Number(a.number) if isinstance(a, Held) else a for a in arguments]
         dropped_numbers = [number for number in self.held if number not in live]
@@ -156,7 +157,7 @@ class Worker:
         try:
             write_parts(self.process.stdin, task)
             succeeded, value = read_value(self.process.stdout)
-            # None marks progress, which comes before the answer.
+            # None marks a progress value, of which there may be several before the answer.
             while succeeded is None:
                 self.hear(value)
                 succeeded, value = read_value(self.process.stdout)
@@ -164,7 +165,7 @@ class Worker:
             self.process.kill()
             raise DeadWorkerError(f"exit status {self.process.wait()}") from error
         self.answered += 1
-        # A child that could not load the task has neither stored nor dropped any value.
+        # If the child could not load the task, it has neither stored nor dropped any values.
         if succeeded or not value.is_task_lost:
             self.held.update(new_values)
             self.held.difference_update(dropped_numbers)
@@ -178,11 +179,11 @@ class Worker:
         self.latest = value
 
     def alive(self) -> bool:
-        """Return whether the process is still running, so that it can take another task."""
+        """Return whether the process is still running and so can take another task."""
         return self.process.poll() is None
 
     def death(self) -> str:
-        """Wait for the process to end, and return how it died: its signal or exit code, and its last error line.
+        """Wait for the process to end, and describe how it ended: its signal or exit code, and its last error line.
 
         The line is omitted if the worker is not quiet, because its standard error is not kept.
         """
@@ -202,6 +203,6 @@ class Worker:
             self.process.kill()
         for stream in (self.process.stdin, self.process.stdout, self._errors):
             if stream is not None:
-                with suppress(OSError):  # flushing fails if the process died with bytes unread; the stream is closed
+                with suppress(OSError):  # flushing fails if the process died with unread bytes, but closes the stream
                     stream.close()
         self.process.wait()

@@ -1,1 +1,1 @@
-"""Modules that read and write files safely, including arrays from untrusted archives (`archive`)."""
+"""Modules that read and write files safely, including arrays in untrusted archives (`archive`)."""

@@ -1,4 +1,4 @@
-"""Functions that read and write arrays. Files are untrusted: headers are checked before any memory is allocated.
+"""Read and write arrays. Files are untrusted, so headers are checked before any memory is allocated.
 
 Before a large file is loaded, the memory needed is estimated from the file's size and first bytes, and passed to the
 caller's memory check (:func:`loading`, :func:`expect`).
@@ -41,9 +41,9 @@ __all__ = [
 _STORED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """The compression methods that NumPy uses for members of an archive."""
 _HEADER_BYTES: Final = 4096
-"""The largest number of bytes that a member of an archive is assumed to take in addition to its values."""
+"""The largest number of bytes that an archive member is assumed to take in addition to its values."""
 _MAX_TEXT_BYTES: Final = 1024
-"""The largest size, in bytes, of a string in an archive."""
+"""The largest size of a string in an archive, in bytes."""
 _LOCAL, _LENGTHS, _CENTRAL, _END_64 = 30, 26, 46, 76
 """Sizes and offsets in a zip archive, in bytes: the size of a member's local header, the offset in that header of the
 lengths of the name and extra field, the size of an entry in the directory, and the size of the zip64 records before the
@@ -51,9 +51,9 @@ end (APPNOTE.TXT 6.3.10, sections 4.3.7 to 4.3.16)."""
 _TYPE_BYTES = 256
 """The number of bytes at the start of an .npy header that contain the type, which NumPy writes first."""
 _STATED = re.compile(rb"""['"]descr['"]: ['"][<|>]""")
-"""Matches an .npy header whose type states its byte order: little-endian, none (single bytes) or big-endian."""
+"""Matches an .npy header whose type specifies its byte order: little-endian, none (single bytes) or big-endian."""
 _ORDERED = re.compile(rb"""['"]descr['"]: ['"][<|]""")
-"""Matches an .npy header whose type states a byte order that is not big-endian."""
+"""Matches an .npy header whose type specifies a byte order other than big-endian."""
 
 
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -72,7 +72,7 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any
             raise ValueError(f"version {version[0]}.{version[1]} of the format")  # noqa: TRY301 - as NumPy's own
     except Exception as error:  # NumPy parses the header as a Python literal, so a wrong byte may raise any error
         raise ValueError(reason_of(error)) from None
-    # Objects are pickles, which run code when they are loaded; records have no use here.
+    # Objects are pickles, which run code when they are loaded. Records are not needed here.
     if dtype.hasobject or dtype.names is not None:
         raise ValueError(f"values of type {dtype}")
     if any(length < 0 for length in shape):
@@ -81,7 +81,7 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any
 
 
 def npy_shape(head: bytes) -> tuple[tuple[int, ...], int]:
-    """Return the shape of an array and the size of one value in bytes, from the first bytes of an ``.npy`` file.
+    """Return an array's shape and the size of one value in bytes, from the first bytes of an ``.npy`` file.
 
     Raises:
         ValueError: The bytes are not an .npy header.
@@ -106,7 +106,7 @@ def npy_bytes(array: object) -> bytes:
 
 
 def parse_npy(contents: bytes) -> NDArray[Any]:
-    """Return the array of an .npy file, as a read-only view of its bytes.
+    """Return the array in an .npy file, as a read-only view of the file's bytes.
 
     Raises:
         ValueError: The bytes are not an .npy file, or their number differs from what the header implies.
@@ -117,17 +117,17 @@ def parse_npy(contents: bytes) -> NDArray[Any]:
     expected_bytes = math.prod(shape) * dtype.itemsize
     if len(contents) - start != expected_bytes:
         raise ValueError(f"{len(contents) - start:,} bytes of values, but its header says {expected_bytes:,}")
-    if not expected_bytes:  # frombuffer refuses an empty buffer
+    if not expected_bytes:  # frombuffer rejects an empty buffer
         return np.empty(shape, dtype)
-    # A view: the array shares the memory of the file's bytes.
+    # The array shares the memory of the file's bytes.
     flat = np.frombuffer(contents, dtype, offset=start)
     return flat.reshape(shape, order="F" if columns_first else "C")
 
 
 def npy_as_written(contents: bytes) -> bytes:
-    """Return an ``.npy`` file in the form that NumPy writes: version 1.0, with the byte order in the header.
+    """Convert an ``.npy`` file to the form that NumPy writes: version 1.0, with the byte order in the header.
 
-    Published arrays have this form, whichever program wrote the original file.
+    Published arrays have this form, no matter which program wrote the original file.
     """
     head = contents[:_TYPE_BYTES]
     is_as_written = head[6:8] == b"\x01\x00" and _STATED.search(head)
@@ -135,11 +135,11 @@ def npy_as_written(contents: bytes) -> bytes:
 
 
 def parse_npz(stream: BinaryIO, *, largest: int) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an .npz file by name.
+    """Return the arrays in an .npz file by name.
 
     Args:
         stream: The file, which must be seekable.
-        largest: The maximum total size of the arrays in bytes. Larger archives are refused before they are unpacked.
+        largest: The maximum total size of the arrays in bytes. Larger archives are rejected before they are unpacked.
 
     Raises:
         ValueError: The stream is not an .npz archive, a name occurs twice, or the arrays are too large.
@@ -148,7 +148,7 @@ def parse_npz(stream: BinaryIO, *, largest: int) -> dict[str, NDArray[Any]]:
         with zipfile.ZipFile(stream) as archive:
             _check_layout(archive, stream)
             return _read_members(archive, largest)
-    except Exception as error:  # NumPy, zipfile and zlib raise many types of errors at a wrong byte
+    except Exception as error:  # NumPy, zipfile and zlib raise many types of errors for invalid bytes
         raise ValueError(reason_of(error)) from None
 
 
@@ -167,11 +167,11 @@ def _check_layout(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
         name, extra = struct.unpack("<HH", stream.read(4))
         if info.header_offset != offset or info.orig_filename != info.filename or info.flag_bits or info.comment:
             raise ValueError(f"{info.filename!r} not as solve writes members: one after another, with plain names")
-        # Each member must begin where the one before ends.
+        # Each member must begin where the previous one ends.
         offset += _LOCAL + name + extra + info.compress_size
         directory += _CENTRAL + name + len(info.extra)
-    # The end record: 0 disks, the number of members twice, size and offset of the directory, no comment. An offset that
-    # does not fit into 32 bits is all ones there, and is stored in the zip64 record before it.
+    # The end record contains 0 disks, the number of members twice, the directory's size and offset, and no comment. An
+    # offset that does not fit into 32 bits is written as all ones, and is stored in the zip64 record before it.
     directory_fields = len(members), len(members), directory, min(offset, 0xFFFFFFFF)
     end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, *directory_fields, 0)
     stream.seek(offset + directory + (_END_64 if offset > zipfile.ZIP64_LIMIT else 0))
@@ -180,7 +180,7 @@ def _check_layout(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
 
 
 def _read_members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[Any]]:
-    """Return all arrays of an archive by name; their total size must be at most ``largest`` bytes.
+    """Return all arrays in an archive by name. Their total size must be at most ``largest`` bytes.
 
     Raises:
         ValueError: A member is not an array in the form that ``solve`` writes, or the arrays are too large.
@@ -195,7 +195,7 @@ def _read_members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[A
             raise ValueError(f"{name!r} twice")
         if info.compress_type not in _STORED:
             raise ValueError(f"{name!r} in a compression that NumPy does not write")
-        # Opened a second time below, so that the header is parsed from its beginning.
+        # The member is opened again below, so that the header is parsed from its beginning.
         with archive.open(info) as member:
             head = member.read(_TYPE_BYTES)
         with archive.open(info) as member:
@@ -208,7 +208,7 @@ def _read_members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[A
         remaining_bytes -= info.file_size
         if remaining_bytes < 0:
             raise ValueError(f"more than {largest:,} bytes of arrays")
-        # One byte more than stated, so that a member that is longer than stated has a CRC that does not match.
+        # Expect one byte more than declared, so that the CRC of a member that is too long does not match.
         info.file_size += 1
         with archive.open(info) as member:
             arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
@@ -223,14 +223,14 @@ def read_npz(
     only: Collection[str] | None = None,
     largest: int | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an .npz file by name; see :func:`parse_npz`.
+    """Return the arrays in an .npz file by name, with the checks of :func:`parse_npz`.
 
     Args:
         path: The file, which must not be a link.
         expectation: The expected contents, for messages.
-        only: The names of the arrays that the file may contain; by default any.
-        largest: The maximum total size of the arrays in bytes; by default the size of the file, because ``np.savez``
-            does not compress.
+        only: The names of the arrays that the file may contain. If None, any names are allowed.
+        largest: The maximum total size of the arrays in bytes. The default is the size of the file, because
+            ``np.savez`` does not compress.
 
     Raises:
         InputError: The file is missing, not an .npz archive or too large, or contains an array that is not in ``only``.
@@ -249,7 +249,7 @@ def read_npz(
 
 
 Shape = tuple[int | str | None, ...]
-"""The axes of an array. Each is a length, a name (axes that share a name have equal length), or None for any length."""
+"""The axes of an array: each is a length, a name (axes with the same name have equal length), or None for any."""
 
 
 def read_arrays(
@@ -259,7 +259,7 @@ def read_arrays(
     optional: Mapping[str, tuple[DTypeLike, Shape]] | None = None,
     largest: int | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays in a release's .npz file, which must have exactly the given names, types and shapes.
+    """Return the arrays in a release's .npz file after checking their names, types and shapes.
 
     ::
 
@@ -268,20 +268,21 @@ def read_arrays(
     Args:
         path: The file, which must be a regular file and not a link.
         required: The type and shape of each array by name. ``np.str_`` stands for strings of any length.
-        optional: The types and shapes of arrays that may be absent.
-        largest: The maximum total size of the arrays in bytes; by default the file's size. Used only if an axis may
-            have any length.
+        optional: The type and shape of each array that may be absent, by name.
+        largest: The maximum total size of the arrays in bytes. The default is the file's size. It is used only if an
+            axis may have any length.
 
     Returns:
-        Read-only arrays by name. The caller must check their values, for example that they are finite and non-negative.
+        Read-only arrays by name. The caller must check their values, for example whether they are finite and
+        non-negative.
 
     Raises:
-        InputError: The file is missing, not an .npz archive, or larger than its arrays can be; or some arrays are
-            missing or differ from the requirements. The error names each of them.
+        InputError: The file is missing, not an .npz archive, or larger than its arrays can be, or it lacks some arrays
+            or has arrays that differ from the requirements. The error names each of these arrays.
     """
     all_types = {**required, **(optional or {})}
     arrays = read_npz(path, f"arrays {', '.join(all_types)}", only=all_types, largest=_max_bytes(all_types) or largest)
-    # `sides` contains the length of each named axis, taken from the first array that has the axis.
+    # The length of each named axis, taken from the first array that has the axis, is stored in `sides`.
     faults, sides = Faults(), dict[str, int]()
     for name, (dtype, shape) in all_types.items():
         expectation = f"{np.dtype(dtype).type.__name__.rstrip('_')} of shape {_shape_text(shape)}"
@@ -310,7 +311,7 @@ def _has_type(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
     """Return whether an array has the given type. Strings may have any length, but must be valid Unicode."""
     if dtype.kind != "U" or array.dtype.kind != "U":
         return array.dtype == dtype
-    # NumPy stores texts as code points without checking them. The conversion to str checks them.
+    # NumPy stores strings as code points without checking them. Converting them to str does.
     try:
         array.tolist()
     except ValueError:
@@ -321,7 +322,7 @@ def _has_type(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
 def _has_shape(array: NDArray[Any], shape: Shape, sides: dict[str, int]) -> bool:
     """Return whether an array has the given shape.
 
-    ``sides`` holds the lengths of named axes. Axes named for the first time are added to it.
+    ``sides`` contains the lengths of named axes. Axes named for the first time are added to it.
     """
     if array.ndim != len(shape):
         return False
@@ -333,36 +334,38 @@ def _has_shape(array: NDArray[Any], shape: Shape, sides: dict[str, int]) -> bool
 
 
 def _max_bytes(types: Mapping[str, tuple[DTypeLike, Shape]]) -> int | None:
-    """Return the maximum total size, in bytes, of arrays with these types; None if an axis may have any length."""
+    """Return the maximum total size, in bytes, of arrays with these types, or None if an axis may have any length."""
     total = 0
     for dtype, shape in types.values():
         lengths = [length for length in shape if isinstance(length, int)]
         if len(lengths) < len(shape):
             return None
-        # The type np.str_ has no size of its own.
+        # np.str_ has no fixed size.
         total += _HEADER_BYTES + (np.dtype(dtype).itemsize or _MAX_TEXT_BYTES) * math.prod(lengths)
     return total
 
 
 HEAD: Final = 1 << 16
-"""The number of bytes at the start of a file from which its kind and shape are determined."""
+"""The number of bytes at the start of a file that are read to determine its kind and shape."""
 MIN_CHECKED_BYTES: Final = 16e6
-"""Allocations below this number of bytes are not announced. The mechanism's own announcement, made when the problem is
-known, covers them."""
+"""The number of bytes below which allocations are not announced.
+
+They are covered by the mechanism's own announcement, which is made when the problem is known.
+"""
 BYTES_PER_CSV_BYTE: Final = 14.0
 """The memory for a CSV file's text, cells and numbers, in bytes per byte of the file (measured: 11 to 15)."""
 BYTES_PER_PARQUET_CELL: Final = 150.0
-"""The memory for a Parquet file, in bytes per cell, which is large because the file is converted to CSV to be read."""
+"""The memory for reading a Parquet file, in bytes per cell. It is large because the file is first converted to CSV."""
 DOUBLES_PER_VALUE: Final = 5.0
 """The memory for checking and copying an array, in doubles per value (measured: 4.1 to 5.1)."""
 
 _NEED: ContextVar[Callable[[float, str], None] | None] = ContextVar("_NEED", default=None)
-"""The function that is called before a large allocation; None outside :func:`loading`."""
+"""The function to call before a large allocation, or None outside :func:`loading`."""
 
 
 @contextmanager
 def loading(need: Callable[[float, str], None]) -> Iterator[None]:
-    """Within the block, call ``need`` before anything large is loaded.
+    """Call ``need`` before anything large is loaded in the block.
 
     Args:
         need: A function that takes a number of bytes and a plural noun for the objects that need them. It raises an
@@ -378,8 +381,8 @@ def loading(need: Callable[[float, str], None]) -> Iterator[None]:
 def expect(needed: float, subject: str) -> None:
     """Announce an allocation of ``needed`` bytes for ``subject`` (a plural noun), if it is large.
 
-    Within a :func:`loading` block, this calls the block's ``need`` function, which may raise an error. Elsewhere it has
-    no effect.
+    Within a :func:`loading` block, this calls the block's ``need`` function, which may raise an error. Elsewhere, it
+    has no effect.
     """
     need = _NEED.get()
     if need is not None and needed >= MIN_CHECKED_BYTES:
@@ -387,35 +390,35 @@ def expect(needed: float, subject: str) -> None:
 
 
 def loading_bytes(stream: BufferedReader, size: int) -> float:
-    """Estimate the memory in bytes that reading a table, an array or a text file takes; 0 if it cannot be read at all.
+    """Estimate the memory in bytes for reading a table, an array or a text file, or 0 if it cannot be read at all.
 
     Args:
-        stream: A file named in a problem (.npy, .csv, .parquet or another), positioned at its start. On return, it is
-            at its start again.
+        stream: A file named in a problem (.npy, .csv, .parquet or another), positioned at its start. It is returned to
+            its start.
         size: The size of the file in bytes.
     """
     try:
         head = stream.read(HEAD)
         stream.seek(0)
-    except OSError:  # the code that reads the file next reports why it cannot
+    except OSError:  # the code that reads the file next reports the reason
         return 0.0
     if head.startswith(b"\x93NUMPY"):
         try:
             shape, bytes_each = npy_shape(head)
             values = math.prod(shape)
-            # A truncated array is refused, so its values need no memory.
+            # A truncated array is rejected, so its values need no memory.
             is_complete = values * bytes_each <= size
             return size + 8.0 * DOUBLES_PER_VALUE * values if is_complete else float(size)
         except ValueError:
             return float(size)
     if head.startswith(b"PAR1"):
         return size + BYTES_PER_PARQUET_CELL * _count_cells(stream)
-    # A text with a comma in its first line is a CSV table.
+    # A text file with a comma in its first line is treated as a CSV table.
     return BYTES_PER_CSV_BYTE * size if b"," in head.partition(b"\n")[0] else float(size)
 
 
 def _count_cells(stream: BufferedReader) -> float:
-    """Return the number of cells (rows times columns) in a Parquet file, from its footer; 0 if it cannot be read."""
+    """Return the number of cells (rows times columns) in a Parquet file from its footer, or 0 if it cannot be read."""
     import polars as pl
 
     try:

@@ -1,4 +1,4 @@
-"""An append-only log of strings in a file. Strings are on disk when the block that adds them ends."""
+"""An append-only log of strings in a file. The strings added in a block are on disk when the block ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DurableLog(LogFile):
     """An append-only file of strings that only its owner can read.
 
     When a block of :meth:`adding` ends, its strings are either all on disk or all dropped. Only one process at a time
-    can be in such a block. If a string must be drawn only once, look it up and add it in the same block::
+    can be inside such a block. If a string must be drawn only once, look it up and add it in the same block::
 
         with DurableLog(Path("sent"), name="file of messages sent", mark=0x666C6D31) as log, log.adding():
             sent = {round_of(text): text for text in log.texts()}
@@ -27,7 +27,7 @@ class DurableLog(LogFile):
                 log.add(drawn(round))
 
     Args:
-        path: The file. If it does not exist, the first block of :meth:`adding` creates it.
+        path: The file. If it does not exist, it is created by the first block of :meth:`adding`.
         name: The name for this kind of file in messages.
         mark: The SQLite application id that identifies this kind of file.
 
@@ -49,7 +49,7 @@ class DurableLog(LogFile):
 
     @contextmanager
     def adding(self) -> Iterator[None]:
-        """Lock the log for additions. They are on disk when the block ends, or dropped if the block raises an error."""
+        """Lock the log to add strings, which are on disk when the block ends, or dropped if it raises an error."""
         with self.writing():
             yield
 

@@ -1,4 +1,4 @@
-"""The SQLite file behind a ledger, stored reports or a log. Every transaction is durable and atomic.
+"""The SQLite file behind a ledger, stored reports or a log. All transactions are durable and atomic.
 
 SQLite's errors are divided into three kinds: the file was changed, it may not be opened or written, or the work was
 stopped by an I/O error or by another process's lock.
@@ -22,28 +22,28 @@ from privopt.files.new_folder import OURS, check_location, check_name, claim_fol
 from privopt.files.regular import Unreadable, flush, open_regular
 
 LOCK_TIMEOUT_SECONDS: Final = 60.0
-"""The number of seconds that a process waits for another one to finish writing."""
+"""The number of seconds to wait for another process to finish writing."""
 
 PAGE_BYTES: Final = 4096
 """The size of a database page in bytes. The first page contains the marks that identify the kind of file."""
 _PRAGMAS: Final = (
     "synchronous = FULL",
-    "fullfsync = ON",  # macOS needs it to flush the disk's cache; other systems ignore it
+    "fullfsync = ON",  # macOS needs this to flush the disk's cache, and other systems ignore it
     "secure_delete = ON",  # removed reports must not remain in free pages
     "trusted_schema = OFF",
     "cell_size_check = ON",
 )
 _MAGIC: Final = b"SQLite format 3\0"
 """The first bytes of every SQLite file."""
-# The names of SQLite's errors that mean that the disk or another process prevents the work, and of those that mean that
-# the file may not be opened or written.
+# Prefixes of the names of SQLite errors: those caused by the disk or another process, and those that mean that the file
+# may not be opened or written.
 _IN_THE_WAY: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_NOMEM", "SQLITE_INTERRUPT")
 _NOT_OPEN: Final = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")
 
 
 @frozen(kw_only=True)
 class Form:
-    """The kind of a log file, such as a ledger.
+    """A kind of log file, such as a ledger.
 
     Attributes:
         name: The name for this kind of file in messages.
@@ -58,7 +58,7 @@ class Form:
 
 @contextmanager
 def translated_errors(path: Path) -> Iterator[None]:
-    """Translate SQLite's errors in the block to privopt's own; ``path`` is the file named in messages.
+    """Convert SQLite's errors in the block to privopt's own, with ``path`` as the file to name in messages.
 
     Raises:
         DoesNotHoldError: The file was changed.
@@ -69,7 +69,7 @@ def translated_errors(path: Path) -> Iterator[None]:
         yield
     except (sqlite3.ProgrammingError, sqlite3.InterfaceError):  # an error in the caller's code, such as a wrong thread
         raise
-    except UnicodeDecodeError as error:  # the file contains bytes that are not text, which SQLite's message quotes
+    except UnicodeDecodeError as error:  # bytes that are not text, which SQLite's message would quote
         raise DoesNotHoldError(f"{path}: changed: bytes that are not text") from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorname", "") or ""
@@ -84,7 +84,7 @@ def path_of(value: Path | str, what: str) -> Path:
     """Convert the name of a file to a path.
 
     Args:
-        value: The name.
+        value: The name, as a string or a path.
         what: The argument's name, for the message.
 
     Raises:
@@ -97,7 +97,7 @@ def path_of(value: Path | str, what: str) -> Path:
 
 
 def _log_path(value: Path | str) -> Path:
-    """Convert the name of a log file to a path, or raise UsageError."""
+    """Convert the name of a log file to a path, or raise a UsageError."""
     return path_of(value, "path")
 
 
@@ -107,8 +107,8 @@ class LogFile:
 
     Attributes:
         path: The path of the file.
-        form: The kind of the file.
-        make: Whether the file may be missing. If False, a missing file is refused.
+        form: The kind of file.
+        make: Whether the file may be missing. If False, an error is raised if it is.
         _is_there: Whether the connection is to the file rather than to tables in memory.
         _connection: The SQLite connection.
         _identity: The device and inode of the open file, used to detect that the file has been replaced.
@@ -127,14 +127,14 @@ class LogFile:
     _identity: tuple[int, int] = field(init=False, default=(0, 0), repr=False)
 
     def __attrs_post_init__(self) -> None:
-        """Open the file, or create the tables in memory if there is no file."""
+        """Open the file, or create its tables in memory if there is no file."""
         check_name(self.path, str(self.path))
         self._is_there = not self.make or self.path.exists()
         if self._is_there:
             self._connection = self._open_file()
             return
         self._check_folder()
-        # The same tables in memory, so that queries about a log without a file work as well.
+        # Create the same tables in memory, so that queries also work on a log that has no file yet.
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
         _make_tables(self._connection, self.form, self.begin)
 
@@ -146,13 +146,13 @@ class LogFile:
                 self._identity = status.st_dev, status.st_ino
                 _check_names(self.path, status)
             connection = _open_connection(self.path, self.form)
-            # The file may have been replaced between the look at its status and the opening.
+            # The file may have been replaced after its status was read and before it was opened.
             if self._is_current():
                 return connection
             connection.close()
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Write the initial contents of a new file. The default implementation writes nothing."""
+        """Write the initial contents of a new file. By default, nothing is written."""
 
     def reading(self, *, make: bool = False) -> AbstractContextManager[sqlite3.Connection]:
         """Open a transaction that sees a single state of the file, even if other processes write in the meantime.
@@ -163,12 +163,12 @@ class LogFile:
         return self._run_transaction("BEGIN", "ROLLBACK", make=make)
 
     def writing(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Open a transaction that excludes other writers. It is durable once the block ends without an error."""
+        """Open a transaction that excludes other writers. It is durable once the block has ended without an error."""
         return self._run_transaction("BEGIN IMMEDIATE", "COMMIT", make=True)
 
     @contextmanager
     def _run_transaction(self, begin: str, end: str, *, make: bool) -> Iterator[sqlite3.Connection]:
-        """Run a block between two SQL statements. An error in the block rolls the transaction back.
+        """Run a block between two SQL statements. If the block raises an error, the transaction is rolled back.
 
         Args:
             begin, end: The SQL statements before and after the block.
@@ -224,7 +224,7 @@ class LogFile:
         if self._is_there and not self._is_current():
             replaced, self._connection = self._connection, self._open_file()
             replaced.close()
-        # Another process may have created the file since this object was made.
+        # Another process may have created the file since this object was created.
         if not self._is_there and (make or self.path.exists()):
             if not self.path.exists():
                 self._create_file()
@@ -233,18 +233,18 @@ class LogFile:
         return self._connection
 
     def _create_file(self) -> None:
-        """Create the file, readable by its owner only. If another process has already created it, keep that file."""
+        """Create the file, readable only by its owner. If another process has already created it, keep that file."""
         self._check_folder()
         with claim_folder(self.path) as work:
             unnamed_file = work / "new"
             write_database(unnamed_file, self.form, self.begin)
-            # A link gives the finished file its name in one step, and fails if the name exists.
+            # A hard link gives the finished file its name in one step, and fails if the name exists.
             with suppress(FileExistsError):
                 os.link(unnamed_file, self.path)
             flush(self.path.parent)
 
     def _check_folder(self) -> None:
-        """Refuse a new log file in a release folder, or in a folder that does not exist.
+        """Reject a new log file whose folder is a release folder or does not exist.
 
         A missing folder is not created, because its name is probably misspelt.
         """
@@ -254,10 +254,10 @@ class LogFile:
 
 
 def write_database(path: Path, form: Form, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """Write a new log file durably and completely, readable by its owner only. The path must be unused.
+    """Write a new log file durably and completely, readable only by its owner. The path must be unused.
 
     Args:
-        path: The temporary path to write to; the caller renames or links it.
+        path: The temporary path to write to. The caller renames or links it.
         form: The kind of log file.
         fill: A function that writes the initial contents, in the transaction that creates the tables.
 
@@ -270,15 +270,15 @@ def write_database(path: Path, form: Form, fill: Callable[[sqlite3.Connection], 
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute(f"PRAGMA application_id = {form.mark}")
         _make_tables(connection, form, fill)
-        # The write-ahead log comes only after the tables are in the file. If a log held them, SQLite would move them
-        # into the file when it is closed, and would not report that the disk is full then.
+        # Turn the write-ahead log on only after the tables are in the file. If the log contained them, SQLite would
+        # move them to the file on closing, and would then not report a full disk.
         connection.execute("PRAGMA journal_mode = WAL")
     _check_complete(path, form)
     flush(path)
 
 
 def _make_tables(connection: sqlite3.Connection, form: Form, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """Create the tables and the initial contents of a new file in one transaction."""
+    """Create the tables and the initial contents of a new file in a single transaction."""
     connection.execute("BEGIN IMMEDIATE")
     for statement in form.schema:
         connection.execute(statement)
@@ -287,14 +287,14 @@ def _make_tables(connection: sqlite3.Connection, form: Form, fill: Callable[[sql
 
 
 def _check_complete(path: Path, form: Form) -> None:
-    """Refuse a new file in which pages or tables are missing, or that still needs a write-ahead log or a journal.
+    """Check that a new file has all of its pages and tables, and no longer needs a write-ahead log or a journal.
 
     Raises:
         StoppedError: The file is incomplete.
     """
     logs = [Path(f"{path}{suffix}") for suffix in ("-wal", "-journal")]
     is_complete = not any(log.exists() and log.stat().st_size for log in logs)
-    # An immutable file is read without the log and its index, which would have to be written again.
+    # With immutable=1, SQLite reads the file without the log and its index, which it would otherwise create.
     address = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
@@ -323,7 +323,7 @@ def open_archive(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
         translated_errors(path),
         closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)) as connection,
     ):
-        # Bytes that are not UTF-8 must not raise an error before the hashes of the entries are checked.
+        # Bytes that are not UTF-8 must not raise an error before the entries' hashes are checked.
         connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
         _check_tables(connection, path, form)
         connection.execute("BEGIN")
@@ -331,15 +331,15 @@ def open_archive(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
 
 
 def _open_connection(path: Path, form: Form) -> sqlite3.Connection:
-    """Open an existing file, and check that it has the kind and the tables of ``form``."""
+    """Open an existing file, after checking that it has the kind and the tables of ``form``."""
     _check_head(path, form)
     with translated_errors(path):
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=LOCK_TIMEOUT_SECONDS
         )
         try:
-            # Bytes that are not UTF-8 are kept (surrogateescape), so that the check of hashes, and not the decoding of
-            # text, finds changed bytes.
+            # Keep bytes that are not UTF-8 (surrogateescape), so that changed bytes are found by the check of hashes
+            # rather than by decoding.
             connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
             for pragma in _PRAGMAS:
                 connection.execute(f"PRAGMA {pragma}")
@@ -358,11 +358,11 @@ def _status_of(path: Path) -> os.stat_result | None:
 
 
 NAME_LOOKS: Final = 3
-"""The number of times that a file's names are counted before it is refused, as names can vanish between two counts."""
+"""The number of times to count a file's names before it is rejected, because names can vanish between two counts."""
 
 
 def _check_names(path: Path, status: os.stat_result) -> None:
-    """Refuse a file that has several names (hard links).
+    """Reject a file that has several names (hard links).
 
     SQLite names the write-ahead log after the file. Programs that open the file under different names do not see each
     other's log, so they could spend the same budget twice and corrupt the file.
@@ -375,10 +375,11 @@ def _check_names(path: Path, status: os.stat_result) -> None:
         UsageError: The file has a name that privopt did not give it.
     """
     for _ in range(NAME_LOOKS):
-        # A folder has several links too. It is refused later, because it is not a log.
+        # A folder has several links too. It is rejected later, because it is not a log.
         if status.st_nlink == 1 or not stat.S_ISREG(status.st_mode):
             return
-        # Killed runs may leave such names: "until" names of a rotation, and "new" in the hidden folder of a creation.
+        # Killed runs may leave additional names: "until" names by a rotation, and "new" in the hidden folder by a
+        # creation.
         name = glob.escape(path.name)
         leftovers = [*path.parent.glob(f"{name}.until-*"), *path.parent.glob(f".{name}.*{OURS}.writing/new")]
         leftover_count = sum(
@@ -388,7 +389,7 @@ def _check_names(path: Path, status: os.stat_result) -> None:
         )
         if status.st_nlink <= 1 + leftover_count:
             return
-        # Another program that creates the file may just have removed such a name.
+        # Another program that creates the file may have just removed such a name.
         latest_status = _status_of(path)
         if latest_status is None:
             return
@@ -413,15 +414,15 @@ def _check_tables(connection: sqlite3.Connection, path: Path, form: Form) -> Non
 def _check_head(path: Path, form: Form) -> None:
     """Check a file's first page for three marks: SQLite's name, the application id, and the tables.
 
-    A file with exactly two of the marks counts as a changed file of this kind. A file with fewer counts as a file of
-    another kind.
+    A file with exactly two of the marks counts as a changed file of this kind. A file with fewer marks counts as a file
+    of another kind.
 
     Raises:
         InputError: The file cannot be read, or is of another kind.
         DoesNotHoldError: The file was changed.
     """
     try:
-        # Practically without a limit, because only the first page of the file is read.
+        # Effectively without a size limit, because only the first page of the file is read.
         with open_regular(path, largest=1 << 50) as (stream, _):
             head = stream.read(PAGE_BYTES)
     except Unreadable as error:

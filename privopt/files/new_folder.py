@@ -1,6 +1,6 @@
-"""Functions that write folders and files atomically: build each in a private hidden folder, check it, and move it.
+"""Write folders and files atomically: build each one in a private hidden folder, check it, and move it into place.
 
-Targets that a command must not write are refused before work starts (:func:`check_target`, :func:`check_file`). Each
+Targets that a command must not write are rejected before work starts (:func:`check_target`, :func:`check_file`). Each
 run writes into its own hidden folder next to the target (:func:`claim_folder`).
 """
 
@@ -45,34 +45,37 @@ __all__ = [
 ]
 
 OURS: Final = ".privopt"
-"""The part that the names of privopt's hidden folders share, so that other programs' folders are never removed."""
+"""The part that the names of all of privopt's hidden folders share, so that no other folders are removed."""
 
 FOLDER_NAME_BYTES: Final = 255
-"""The largest length of a name on common file systems, in bytes."""
+"""The maximum length of a name on common file systems, in bytes."""
 
 TARGET_NAME_BYTES: Final = FOLDER_NAME_BYTES - len(f"..12345678{OURS}.replaced")
-"""The largest length of a target's name, in bytes. The names of hidden folders next to the target contain it."""
+"""The maximum length of a target's name, in bytes. The names of hidden folders next to the target contain it."""
 
 PATH_BYTES: Final = 4096 - 2 * (FOLDER_NAME_BYTES + 1)
-"""The largest length of a target's path, in bytes. Linux allows 4,096, of which a file in a hidden folder needs more
-than the target."""
+"""The maximum length of a target's path, in bytes.
+
+Linux allows 4,096. The path of a file in a hidden folder is longer than that of the target.
+"""
 
 
 def check_target(
     folder: Path, *, force: bool, option: str = "--out", known_by: str = RESULT, read: Iterable[Path] = ()
 ) -> None:
-    """Refuse a target folder that exists and must not be replaced, or that cannot be written.
+    """Reject a target folder that exists and must not be replaced, or that cannot be written.
 
     Args:
         folder: The folder to write.
         force: Whether an earlier result may be replaced.
-        option: The prefix of messages: the option that names the folder, or the Python method called (``"save:"``).
+        option: The prefix of messages, which is the option that names the folder or the Python method called
+            (``"save:"``).
         known_by: The name of a file that every earlier result contains. A folder without this file was not written by
             privopt.
         read: The files and folders that the command reads. The folder must neither be nor contain any of them.
 
     Raises:
-        UsageError: The folder exists and may not be replaced, or the folder around it cannot be written.
+        UsageError: The folder exists and may not be replaced, or its parent folder cannot be written.
     """
     check_parent(folder, option)
     cure = _describe_force(option)
@@ -97,7 +100,7 @@ def _describe_force(option: str) -> str:
 
 
 def check_parent(target: Path, option: str = "--out") -> None:
-    """Refuse a target whose parent folder cannot be created or written, or is in a release folder.
+    """Reject a target whose parent folder cannot be created or written, or is in a release folder.
 
     Args:
         target: The file or folder to write.
@@ -112,25 +115,25 @@ def check_parent(target: Path, option: str = "--out") -> None:
 
 
 def check_files_folder(folder: Path, option: str) -> None:
-    """Refuse a folder for individual files if it cannot be created or written.
+    """Reject a folder for individual files that cannot be created or written.
 
-    The folder may exist already, and may contain other files.
+    The folder may already exist, and may contain other files.
 
     Args:
         folder: The folder.
         option: The option that names it, for messages.
 
     Raises:
-        UsageError: The folder cannot be written, is a release folder, or lies in one.
+        UsageError: The folder cannot be written, is a release folder, or is inside one.
     """
     subject = f"{option} {folder}"
-    # Any name will do, because a release folder takes no file.
+    # Any file name will do, because no file may be added to a release folder.
     check_location(folder / "file", subject)
     _check_writable([folder.absolute(), *folder.absolute().parents], subject)
 
 
 def check_location(target: Path, subject: str) -> None:
-    """Refuse a path that :func:`check_name` refuses, or that lies inside a release folder.
+    """Reject a path that is too long (:func:`check_name`) or lies inside a release folder.
 
     Writing into a release folder (DIR) would make it invalid, because its checksums must cover every file in it except
     the report and the signature.
@@ -144,14 +147,14 @@ def check_location(target: Path, subject: str) -> None:
     """
     check_name(target, subject)
     path = target.absolute()
-    # The target itself is not resolved, because a link at its place is refused or replaced, not followed.
+    # The target itself is not resolved, because a link in its place is rejected or replaced, not followed.
     for folder in (_resolve(path.parent) / path.name).parents:
         if all(os.path.isfile(folder / name) for name in (RESULT, SUMS)):
             _refuse_inside(folder, subject)
 
 
 def check_name(target: Path, subject: str) -> None:
-    """Refuse a path if the path or one of its components is too long for a file system.
+    """Reject a path that is too long for a file system, or that has a component that is.
 
     Args:
         target: The file or folder to write.
@@ -173,7 +176,7 @@ def check_name(target: Path, subject: str) -> None:
 
 
 def _refuse_inside(folder: Path, subject: str) -> NoReturn:
-    """Refuse a path because it lies in a release folder."""
+    """Raise the error for a path that lies in a release folder."""
     raise UsageError(f"{subject}: lies in {folder}, which holds the release alone; name a path elsewhere")
 
 
@@ -183,7 +186,7 @@ def _resolve(path: Path) -> Path:
 
 
 def _check_writable(folders: Sequence[Path], subject: str) -> None:
-    """Refuse a path unless its nearest existing ancestor folder can be written.
+    """Reject a path unless its nearest existing ancestor folder can be written.
 
     Args:
         folders: The path's ancestor folders, innermost first.
@@ -202,7 +205,7 @@ def _check_writable(folders: Sequence[Path], subject: str) -> None:
 
 
 def is_same_file(a: Path, b: Path) -> bool:
-    """Return whether two paths name the same file or folder, even through links or different letter case."""
+    """Return whether two paths refer to the same file or folder, even if they differ in links or letter case."""
     if _resolve(a) == _resolve(b):
         return True
     try:
@@ -212,7 +215,7 @@ def is_same_file(a: Path, b: Path) -> bool:
 
 
 def check_file(target: Path, *, force: bool, option: str = "--out") -> None:
-    """Refuse a file that must not be written. ``option`` names the file in messages, as in :func:`check_target`.
+    """Reject a file that must not be written. ``option`` names the file in messages, as in :func:`check_target`.
 
     Raises:
         UsageError: The file exists and ``force`` is False, it is not a regular file, or its folder cannot be created.
@@ -231,21 +234,21 @@ def check_files(
     read: Iterable[Path | None] = (),
     folders: Iterable[Path] = (),
 ) -> None:
-    """Refuse target files that :func:`check_file` refuses, that the command reads, or that clash with one another.
+    """Reject target files that :func:`check_file` rejects, that the command reads, or that clash with one another.
 
     Args:
-        targets: The files to write, by the option that names them; None for options that are not given.
+        targets: The files to write, keyed by the option that names them, with None for options that are not given.
         force: Whether existing files may be replaced.
-        read: The files that the command reads; None for options that are not given.
-        folders: Release folders. No target may lie in one, even if the release is damaged.
+        read: The files that the command reads, with None for options that are not given.
+        folders: Release folders. No target may lie in one of them, even if the release is damaged.
 
     Raises:
-        UsageError: A target is also read, lies in a release folder, or is named by two options.
+        UsageError: A target must not be written, is also read, lies in a release folder, or is named by two options.
     """
     input_paths = [path for path in read if path is not None]
     option_by_path: dict[Path, str] = {}
     for option, target in _options_and_paths(targets):
-        # Reading comes before the question whether the file may be replaced, because no option would allow it.
+        # Check this first, because even --force does not allow a command to overwrite a file that it reads.
         if any(is_same_file(target, path) for path in input_paths):
             raise UsageError(f"{option} {target}: is read, so nothing is written over it; name another file")
         check_file(target.absolute(), force=force, option=option)
@@ -260,7 +263,7 @@ def check_files(
 
 
 def _options_and_paths(targets: Mapping[str, Path | Sequence[Path] | None]) -> Iterator[tuple[str, Path]]:
-    """Yield each target with the option that names it. One option may name several targets, or none."""
+    """Yield each target together with the option that names it. An option may name several targets, or none."""
     for option, paths in targets.items():
         for path in () if paths is None else (paths,) if isinstance(paths, Path) else paths:
             yield option, path
@@ -287,7 +290,7 @@ def claim_folder(target: Path) -> Iterator[Path]:
         raise StoppedError(f"{target}: interrupted; nothing written") from None
     finally:
         if work is not None:
-            # If the folder cannot be removed, it stays hidden and closed to others, and the next run tries again.
+            # If the folder cannot be removed, it stays hidden and private, and the next run tries again.
             shutil.rmtree(work, ignore_errors=True)
         if lock is not None:
             os.close(lock)
@@ -301,7 +304,7 @@ def _lock_folder(target: Path) -> tuple[Path, int]:
     """
     while True:
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=f"{OURS}.writing", dir=target.parent))
-        # Until it is locked, another run may regard it as a leftover and remove it. In that case the loop tries again.
+        # Until the folder is locked, another run may take it for a leftover and remove it. In that case, try again.
         with suppress(FileNotFoundError):
             lock = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             with suppress(OSError):  # on a file system without locks, no run removes leftovers
@@ -314,11 +317,11 @@ def _lock_folder(target: Path) -> tuple[Path, int]:
 def _remove_leftovers(target: Path) -> None:
     """Remove the leftovers of killed runs next to a target: unlocked hidden folders of this user.
 
-    Unfinished work is removed whatever its target, because it may contain drawn reports and its own target may never be
-    written again. A folder that a killed run was replacing is removed only if it belongs to this target. A folder that
-    belongs to another target may be the owner's only copy.
+    Unfinished work is removed regardless of its target, because it may contain drawn reports and its own target may
+    never be written again. A folder that a killed run was replacing is removed only if it belongs to this target. If it
+    belongs to another target, it may be the owner's only copy.
     """
-    # Names as _lock_folder makes them: mkdtemp adds eight random characters between prefix and suffix.
+    # The names that _lock_folder creates, in which mkdtemp adds eight random characters between prefix and suffix.
     random_part, ours = r"\.[a-z0-9_]{8}", re.escape(OURS)
     name = re.compile(
         rf"\..+{random_part}{ours}\.writing|\.{re.escape(target.name)}{random_part}{ours}\.replaced", re.DOTALL
@@ -340,7 +343,7 @@ def _remove_if_free(folder: Path) -> None:
         return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # the folder is in use, or it may be, because the file system has no locks
+    except OSError:  # the folder is in use, or the file system has no locks to tell
         return
     else:
         shutil.rmtree(folder, ignore_errors=True)
@@ -352,8 +355,9 @@ def _remove_if_free(folder: Path) -> None:
 def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Iterator[Path]:
     """Yield the path of a file that becomes ``target`` if the block succeeds, and is removed if the block fails.
 
-    The file is in a hidden folder next to ``target``, where the block may also write other files. A killed run leaves
-    ``target`` unchanged. It may leave the hidden folder behind. The next run that writes to the same place removes it.
+    The file is in a hidden folder next to ``target``, where the block may also write other files. If a run is killed,
+    ``target`` is unchanged, but the hidden folder may be left behind. It is removed by the next run that writes to the
+    same place.
 
     Args:
         target: The file to create.
@@ -361,22 +365,22 @@ def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Ite
         option: The option that names ``target``, for messages.
 
     Raises:
-        UsageError: :func:`privopt.files.new_folder.check_file` refuses the target.
+        UsageError: :func:`privopt.files.new_folder.check_file` rejects the target.
         StoppedError: Writing failed or was interrupted, and the target is unchanged.
     """
     target = target.absolute()
     check_file(target, force=force, option=option)
-    # In the same folder as the target, because a rename is atomic only within one file system.
+    # Write in the target's folder, because a rename is atomic only within one file system.
     with make_parents(target), claim_folder(target) as workspace:
         path = workspace / target.name
         yield path
         flush_folder(workspace)
-        check_file(target, force=force, option=option)  # another run may have finished meanwhile
+        check_file(target, force=force, option=option)  # another run may have finished in the meantime
         path.replace(target)
 
 
 def replace_in_release(target: Path, contents: bytes, folder: Path) -> None:
-    """Write a file that the checksums do not cover, such as the report, in a release folder (DIR).
+    """Write a file that the checksums do not cover, such as the report, into a release folder (DIR).
 
     The file is written next to DIR and then renamed, because leftovers of a killed run in DIR would make DIR invalid.
     If the parent folder of DIR is not writable, the file is written next to ``target`` instead.
@@ -396,7 +400,7 @@ def replace_in_release(target: Path, contents: bytes, folder: Path) -> None:
         path = workspace / target.name
         path.write_bytes(contents)
         is_private = target.parent.name == PRIVATE
-        # A public file can be read by everybody who may read its folder.
+        # A public file can be read by everyone who may read its folder.
         path.chmod(0o600 if is_private else 0o600 | target.parent.stat().st_mode & 0o044)
         path.replace(target)
 
@@ -407,9 +411,9 @@ def new_folder(
 ) -> Iterator[Path]:
     """Yield a folder to write into, which becomes ``target`` if the block succeeds and is removed if the block fails.
 
-    Only the owner can enter the folder until the block ends. Files then get mode 0644, or 0600 below ``private/``. A
-    killed run leaves ``target`` unchanged. It may leave a hidden folder next to ``target``. The next run that writes to
-    the same place removes it.
+    Only the owner can enter the folder until the block ends. Files then get mode 0644, or 0600 in ``private/``. If a
+    run is killed, ``target`` is unchanged, but a hidden folder may be left next to it. It is removed by the next run
+    that writes to the same place.
 
     Args:
         target: The folder to create.
@@ -419,7 +423,7 @@ def new_folder(
         known_by: The name of a file that every earlier result contains.
 
     Raises:
-        UsageError: :func:`privopt.files.new_folder.check_target` refuses the target.
+        UsageError: :func:`privopt.files.new_folder.check_target` rejects the target.
         StoppedError: Writing failed or was interrupted, and the target is unchanged.
     """
     with open_workspace(target, force=force, option=option, known_by=known_by) as workspace:
@@ -452,28 +456,28 @@ class Workspace:
         return Path(tempfile.mkdtemp(dir=self.home))
 
     def complete(self, folder: Path, *, private: bool = False, check: Callable[[Path], None] | None = None) -> None:
-        """Prepare a written folder for publication: add checksums, check it, open it to others, and flush it to disk.
+        """Prepare a written folder for publication: add checksums, check it, make it accessible, and flush it to disk.
 
         Args:
             folder: The folder with all of its files.
             private: Whether only the owner may read the folder.
-            check: A function that is called with the folder before others can read it. If it raises an error, the
-                folder is not published.
+            check: A function to call with the folder before others can read it. If it raises an error, the folder is
+                not published.
         """
         for subfolder, is_private in ((folder, False), (folder / PRIVATE, True)):
             if subfolder.is_dir():
                 text = sums_text(subfolder, private=is_private)
                 (subfolder / SUMS).write_bytes(text.encode("utf-8", "surrogateescape"))
-        # Checked while others cannot enter the folder, so that a folder that fails the check is never public.
+        # Run the check while others cannot enter the folder, so that a folder that fails is never public.
         if check is not None:
             check(folder)
         _open_up(folder, private=private)
         flush_folder(folder)
 
     def publish(self, folder: Path, warn: Callable[[str], None] | None = None) -> None:
-        """Move a complete folder into the target's place, and remove the folder that it replaces.
+        """Move a complete folder to the target's path, and remove the folder that it replaces.
 
-        ``warn`` is called with a message if the replaced folder cannot be removed.
+        If the replaced folder cannot be removed, ``warn`` is called with a message.
 
         Raises:
             UsageError: Another run has created the target in the meantime.
@@ -488,7 +492,7 @@ class Workspace:
 def open_workspace(
     target: Path, *, force: bool = False, option: str = "--out", known_by: str = RESULT
 ) -> Iterator[Workspace]:
-    """Yield a hidden workspace next to ``target``. One folder in it may become ``target``; the rest is removed.
+    """Yield a hidden workspace next to ``target``. One folder in it may become ``target``, and the rest is removed.
 
     Args:
         target: The folder to create.
@@ -497,7 +501,7 @@ def open_workspace(
         known_by: The name of a file that every earlier result contains.
 
     Raises:
-        UsageError: :func:`privopt.files.new_folder.check_target` refuses the target.
+        UsageError: :func:`privopt.files.new_folder.check_target` rejects the target.
         StoppedError: An I/O error occurred, or the run was interrupted.
     """
     target = target.absolute()
@@ -508,21 +512,21 @@ def open_workspace(
 
 @contextmanager
 def make_parents(target: Path) -> Iterator[None]:
-    """Create the parent folders of a target. If the block fails, remove those that were created."""
-    # The innermost folder comes first, so that it is removed before those that contain it.
+    """Create the missing parent folders of a target. If the block fails, remove them again."""
+    # The innermost folder is first, so that it is removed before the folders that contain it.
     missing = [folder for folder in target.parents if not folder.exists()]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException:
         for folder in missing:
-            with suppress(OSError):  # another file is in it by now, for example a checkpoint
+            with suppress(OSError):  # it now contains another file, for example a checkpoint
                 folder.rmdir()
         raise
 
 
 def _open_up(folder: Path, *, private: bool) -> None:
-    """Make the public files of a folder readable by others, and set all file times to now.
+    """Make a folder's public files readable by others, and set the times of all files to now.
 
     Equal times hide when each file was written. The folder itself is made accessible last.
 
@@ -554,10 +558,10 @@ def swap_into_place(folder: Path, target: Path, home: Path) -> Path | None:
             ``.replaced``.
 
     Returns:
-        The new path of the folder that was moved away; None if there was no such folder or it was empty.
+        The new path of the folder that was moved away, or None if there was no such folder or it was empty.
     """
     if not target.exists() or not any(target.iterdir()):
-        folder.rename(target)  # which replaces an empty folder
+        folder.rename(target)  # this replaces an empty folder
         return None
     # The earlier folder is kept under another name until the new one is in place.
     replaced = home.with_suffix(".replaced")
@@ -571,10 +575,10 @@ def swap_into_place(folder: Path, target: Path, home: Path) -> Path | None:
 
 
 def remove_replaced(folder: Path, warn: Callable[[str], None] | None) -> None:
-    """Remove a folder that a new result has replaced, and call ``warn`` with a message if that fails."""
+    """Remove a folder that a new result has replaced. If that fails, call ``warn`` with a message."""
     try:
         folder.chmod(0o700)
         shutil.rmtree(folder)
-    except (OSError, KeyboardInterrupt):  # the result is in place by now, so an interrupt must not fail the run
+    except (OSError, KeyboardInterrupt):  # the result is already in place, so an interrupt must not fail the run
         if warn is not None:
             warn(f"{folder} is no longer needed, but could not be removed completely")

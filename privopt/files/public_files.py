@@ -1,4 +1,4 @@
-"""Functions that split a release folder's public files into parts that can be compared between two runs."""
+"""Split a release folder's public files into parts that can be compared between two runs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any, Final
 from privopt.files.release_folder import PRIVATE, RESULT, SUMS
 
 NAMED: Final = ("filename", "date_time", "comment", "extra")
-"""The metadata that an archive stores about the file of each member."""
+"""The metadata in an archive about the file of each member."""
 PACKED: Final = ("external_attr", "compress_type", "flag_bits", "create_system")
-"""The metadata that an archive stores about how each member was packed."""
+"""The metadata in an archive about how each member was packed."""
 
 NUMBER: Final = re.compile(rb"(?<![\w-])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w-])")
 """Matches a number in text, unless it is part of a word or name."""
@@ -44,17 +44,17 @@ def public_bytes(folder: Path, *, private: bool = False) -> Iterator[tuple[str, 
 def artefact(folder: Path, *, private: bool = False) -> dict[str, bytes]:
     """Return the released contents by name: all files except result.json and the checksums.
 
-    Archives are represented by their members, so the packing of an archive does not matter. ``private`` says whether to
-    include the files in ``private/``.
+    Archives are represented by their members, so that it does not matter how they were packed. The files in
+    ``private/`` are included only if ``private`` is True.
     """
     files = dict(public_bytes(folder, private=private))
-    # A member's name is ``archive:member``.
+    # Members are named ``archive:member``.
     archives = {name.partition(":")[0] for name in files if ":" in name}
     return {name: contents for name, contents in files.items() if name not in {SUMS, RESULT} | archives}
 
 
 def read_public_parts(folder: Path) -> dict[str, bytes]:
-    """Return the values in result.json by location, except times. Lists are included whole and by element."""
+    """Return the values in result.json by location, without the times. Lists are included both whole and by element."""
     result = json.loads((folder / RESULT).read_text("utf-8"))
     result.pop("time", None)  # times differ between any two runs
     return {f"{RESULT}: {location}": json.dumps(value).encode() for location, value in _iter_leaves(result, "")}
@@ -63,7 +63,7 @@ def read_public_parts(folder: Path) -> dict[str, bytes]:
 def _iter_leaves(value: Any, location: str) -> Iterator[tuple[str, Any]]:
     """Yield the location and value of each part of a JSON document: an object's keys, whole lists, and single values.
 
-    ``location`` is the location of ``value``, such as ``details.plans[2]``; empty for the whole document.
+    ``location`` is the location of ``value``, such as ``details.plans[2]``, or "" for the whole document.
     """
     if isinstance(value, Mapping):
         yield f"the keys of {location}" if location else "its keys", list(value)
@@ -79,7 +79,7 @@ def _iter_leaves(value: Any, location: str) -> Iterator[tuple[str, Any]]:
 def split_public_files(folder: Path) -> dict[str, bytes]:
     """Return a release's public contents, split into named parts that can be compared between two runs.
 
-    The parts are whole files, table columns, texts without their numbers, archive metadata, and the values of
+    The parts are whole files, table columns, text files without their numbers, archive metadata, and the values in
     result.json. Parts that legitimately differ between runs on the same input (times, and checksums that depend on
     them) are omitted.
     """
@@ -93,7 +93,8 @@ def split_public_files(folder: Path) -> dict[str, bytes]:
     for name, contents in files.items():
         if name.endswith(".csv"):
             rows = [row for row in csv.reader(io.StringIO(contents.decode("utf-8", "replace"))) if row]
-            # Column by column, so that a difference names its column. All rows are cut to the length of the shortest.
+            # Split tables by column, so that a difference names its column. All rows are cut to the shortest row's
+            # length.
             for number, cells in enumerate(zip(*rows, strict=False), start=1):
                 parts[f"{name}, column {number}"] = "\n".join(cells).encode()
         elif b"\x00" not in contents:
@@ -102,7 +103,7 @@ def split_public_files(folder: Path) -> dict[str, bytes]:
 
 
 def _is_zip(contents: bytes) -> bool:
-    """Return whether the contents of a file are a zip archive."""
+    """Return whether a file's contents are a zip archive."""
     return zipfile.is_zipfile(io.BytesIO(contents))
 
 

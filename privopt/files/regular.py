@@ -1,4 +1,4 @@
-"""Functions that read regular files of bounded size, each only once, and create private files."""
+"""Read regular files of bounded size, each only once, and create private files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import BinaryIO, Final
 from privopt.errors import UsageError
 
 LARGEST: Final = 8 * 2**30
-"""The largest size of a file, in bytes. Larger files are refused before anything is read."""
+"""The largest size of a file, in bytes. Larger files are rejected before anything is read."""
 
 
-class Unreadable(ValueError):  # noqa: N818  (a reason, which callers turn into a fault with file and key)
+class Unreadable(ValueError):  # noqa: N818 (a reason that callers turn into a fault)
     """Raised if a path cannot be read. The message gives the reason as a clause, such as ``which is a pipe``."""
 
     @property
@@ -33,7 +33,7 @@ _MISSING: Final = "which does not exist"
 
 
 def what_it_is(mode: int) -> str:
-    """Describe the kind of a file in words, given its ``st_mode``."""
+    """Describe the kind of a file in words, such as "a folder", given its ``st_mode``."""
     kinds = {
         stat.S_IFDIR: "a folder",
         stat.S_IFIFO: "a pipe",
@@ -62,9 +62,9 @@ def open_regular(path: Path, *, largest: int = LARGEST, links: bool = True) -> I
         Unreadable: The file is missing, not a regular file, too large, or may not be read.
     """
     try:
-        # Checked before opening, because opening a device can have effects already.
+        # Check the path before opening it, because merely opening a device can have effects.
         _check_status(os.stat(path, follow_symlinks=links), largest)
-        # O_NONBLOCK, so that a pipe that has replaced the file in the meantime does not block.
+        # With O_NONBLOCK, a pipe that has replaced the file in the meantime does not block.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW))
     except FileNotFoundError:
         raise Unreadable(_MISSING) from None
@@ -76,7 +76,7 @@ def open_regular(path: Path, *, largest: int = LARGEST, links: bool = True) -> I
         raise Unreadable("which no file can be called") from None
     with os.fdopen(handle, "rb") as stream:
         status = os.fstat(handle)
-        # Checked again on the open file, because the file may have been replaced in the meantime.
+        # Check the open file too, because the file may have been replaced in the meantime.
         _check_status(status, largest)
         yield stream, status.st_size
 
@@ -93,20 +93,20 @@ def read_bytes(path: Path, *, largest: int = LARGEST, links: bool = True) -> byt
     """Return the bytes of a regular file of at most ``largest`` bytes. Links are followed only if ``links`` is True.
 
     Raises:
-        Unreadable: :func:`open_regular` refuses the file, or the file's length changes while it is read.
+        Unreadable: :func:`open_regular` rejects the file, or the file's length changes while it is read.
     """
     with open_regular(path, largest=largest, links=links) as (stream, size):
         return read_whole(stream, size)
 
 
 def read_whole(stream: BufferedReader, size: int) -> bytes:
-    """Return all bytes of a file that :func:`open_regular` opened and that had ``size`` bytes at that time.
+    """Return all bytes of a file that :func:`open_regular` opened when it had ``size`` bytes.
 
     Raises:
         Unreadable: The file cannot be read, or its length has changed.
     """
     try:
-        # One more byte than expected, so that a file that has grown is noticed.
+        # Read one byte more than expected, to notice a file that has grown.
         contents = stream.read(size + 1)
     except OSError as error:
         raise Unreadable(f"which cannot be read ({error.strerror})") from None
@@ -116,18 +116,18 @@ def read_whole(stream: BufferedReader, size: int) -> bytes:
 
 
 def private_folder(path: Path, *, closed: bool = False) -> None:
-    """Create a folder that only its owner can enter, or restrict an existing one.
+    """Create a folder that only its owner can enter, or restrict access to an existing one.
 
     Args:
-        path: The path of the folder. Missing parent folders are created too, also as private folders.
-        closed: Whether to refuse an existing folder that others may enter, since they may have read or changed its
+        path: The path of the folder. Missing parent folders are also created as private folders.
+        closed: Whether to reject an existing folder that others may enter, because they may have read or changed its
             files.
 
     Raises:
         UsageError: The path is not a folder, belongs to another user, or is accessible to other users although
-            ``closed`` is set.
+            ``closed`` is True.
     """
-    # By recursion, because mkdir(parents=True) would give the parents the default mode.
+    # Create parents recursively, because mkdir(parents=True) would give them the default mode.
     if not path.parent.exists():
         private_folder(path.parent)
     try:
@@ -145,7 +145,7 @@ def private_folder(path: Path, *, closed: bool = False) -> None:
 
 @contextmanager
 def open_private(path: Path) -> Iterator[BinaryIO]:
-    """Yield a new file for writing that only its owner can ever read.
+    """Yield a new file for writing, which only its owner can ever read.
 
     If the block succeeds, the new file replaces any existing file at ``path``. If the block fails, the new file stays
     under a hidden name until the next call for this path removes it. Links are not followed.
@@ -161,7 +161,7 @@ def open_private(path: Path) -> Iterator[BinaryIO]:
 
 
 def flush(path: Path) -> None:
-    """Flush a file, or the directory entries of a folder, to disk, so that they survive a power failure."""
+    """Flush a file, or a folder's directory entries, to disk, so that they survive a power failure."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""Functions that read release folders (DIR) as untrusted input: file names, checksums and result.json.
+"""Read release folders (DIR) as untrusted input: file names, checksums and result.json.
 
 DIR contains only regular files. A SHA256SUMS file lists each of them, except itself, its signature and the report.
 :mod:`privopt.run.publish` writes DIR.
@@ -45,16 +45,16 @@ PROBLEM: Final = "problem"
 PROOF: Final = "proof.npz"
 PRIVATE: Final = "private"
 REPORT: Final = "report.html"
-"""The report in a release folder or its private/. It may be written later, so SHA256SUMS does not cover it."""
+"""The report in a release folder or its private/. SHA256SUMS does not cover it, because it may be written later."""
 
 SIGNATURE: Final = "SHA256SUMS.sig"
 """The signature of a release folder's SHA256SUMS, which therefore cannot list it."""
 
 LARGEST_TEXT: Final = 64 * 2**20
-"""The largest size of a result.json or SHA256SUMS, in bytes."""
+"""The largest size of a result.json or SHA256SUMS file, in bytes."""
 
 MAX_JSON_DEPTH: Final = 32
-"""The largest depth of nested objects and lists in result.json."""
+"""The maximum depth of nested objects and lists in result.json."""
 
 
 Json: TypeAlias = "Mapping[str, Json] | list[Json] | str | int | float | None"
@@ -62,7 +62,7 @@ Json: TypeAlias = "Mapping[str, Json] | list[Json] | str | int | float | None"
 
 
 def jsonable(value: object) -> Json:
-    """Return a value in a form that JSON can represent, for result.json.
+    """Convert a value to a form that JSON can represent, for result.json.
 
     NaN becomes null, infinite numbers become ``"inf"`` and ``"-inf"``, fractions become doubles, and arrays become
     lists.
@@ -74,7 +74,7 @@ def jsonable(value: object) -> Json:
         return {str(name): jsonable(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [jsonable(inner) for inner in value]
-    if hasattr(value, "tolist"):  # arrays and numbers of NumPy, which need not be loaded to write JSON without them
+    if hasattr(value, "tolist"):  # NumPy arrays and numbers, recognised without importing NumPy
         return jsonable(value.tolist())
     if isinstance(value, Fraction):
         return jsonable(float(value))
@@ -89,7 +89,7 @@ def jsonable(value: object) -> Json:
 
 
 def dump_json(value: object) -> str:
-    """Return a value as JSON text without NaN or Infinity, ending in a newline."""
+    """Return a value as JSON text, without NaN or Infinity, that ends in a newline."""
     return json.dumps(jsonable(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -107,20 +107,21 @@ def sha256(path: Path) -> str:
 
 
 def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
-    """Return the sorted relative paths of all regular files below a folder, and a fault for each other entry.
+    """Return the sorted relative paths of all regular files in a folder, and a fault for each other entry.
 
-    Links, pipes, devices, sockets, empty folders and oversized files are faults. None of them is opened.
+    Files in subfolders are included. Links, pipes, devices, sockets, empty folders and oversized files are faults. None
+    of them is opened.
 
     Raises:
         InputError: A folder cannot be read.
     """
     files: list[str] = []
     faults: list[Fault] = []
-    pending = [""]  # folders that are still to be read, as prefixes of names
+    pending = [""]  # folders still to be read, as prefixes of names
     while pending:
         prefix = pending.pop()
         try:
-            # A single scan gives names and kinds, so that nothing has to be opened.
+            # A single scan returns names and kinds, so nothing has to be opened.
             with os.scandir(folder / prefix) as entries:
                 status_by_name = {f"{prefix}{entry.name}": entry.stat(follow_symlinks=False) for entry in entries}
         except OSError as error:
@@ -159,14 +160,14 @@ def _sum_line(name: str, digest: str) -> str:
 
 
 def expect_release(folder: Path, name: str = RESULT) -> None:
-    """Refuse a folder that is not a release folder (DIR), before reading anything in it.
+    """Reject a folder that is not a release folder (DIR), before anything in it is read.
 
     Args:
         folder: The folder.
         name: The name of a file that every DIR contains.
 
     Raises:
-        InputError: The folder or the file in it does not exist.
+        InputError: The folder does not exist or does not contain the file.
     """
     actual = f"no {name} in it" if folder.is_dir() else "a file" if folder.exists() else "no such folder"
     if not os.path.lexists(folder / name):
@@ -177,14 +178,14 @@ def check_sums(folder: Path) -> list[str]:
     """Compare a release folder (DIR) with its checksums. If ``private/`` exists, check its own checksums too.
 
     Returns:
-        One line for each file that was changed, removed or added, and for everything that is not a regular file. Empty
-        if all checksums match.
+        One line for each file that was changed, removed or added, and for each entry that is not a regular file. The
+        list is empty if all checksums match.
 
     Raises:
         InputError: SHA256SUMS is missing, or DIR cannot be read.
     """
     expect_release(folder, SUMS)
-    # Links and pipes are refused first, because computing their checksums could block or read outside the folder.
+    # Look for links and pipes first, because computing their checksums could block or read outside the folder.
     _, faults = files_in(folder)
     if faults:
         return [str(fault) for fault in faults]
@@ -195,7 +196,7 @@ def check_sums(folder: Path) -> list[str]:
 
 
 def _compare_sums(folder: Path, *, private: bool) -> list[str]:
-    """Compare a folder's SHA256SUMS with its files, and return a line for each difference.
+    """Compare a folder's SHA256SUMS with its files, and return one line for each difference.
 
     Args:
         folder: A release folder or its ``private/``.
@@ -217,12 +218,12 @@ def _compare_sums(folder: Path, *, private: bool) -> list[str]:
     ]
     lines += [f"{name}: missing" for name in sorted(recorded.keys() - computed.keys())]
     lines += [f"{name}: not listed in {SUMS}" for name in sorted(computed.keys() - recorded.keys())]
-    # All digests agree, but the text differs: in order, spacing or repeated lines.
+    # If all digests agree, the texts differ in order, spacing or repeated lines.
     return lines or [f"{SUMS}: not as it was written"]
 
 
 def _digests_by_name(text: str) -> dict[str, str]:
-    """Return the digests in a SHA256SUMS by file name. Names stay escaped, as written by :func:`_sum_line`."""
+    """Return the digests in a SHA256SUMS by file name. Names stay escaped, as :func:`_sum_line` writes them."""
     return {name: digest for digest, _, name in (line.partition("  ") for line in text.split("\n") if line)}
 
 
@@ -241,7 +242,7 @@ def read_document(folder: Path) -> dict[str, Any]:
 
     try:
         text = read_bytes(path, largest=LARGEST_TEXT, links=False).decode("utf-8")
-        # Python's reader is too lenient, so the hooks refuse NaN, numbers beyond doubles, and names that occur twice.
+        # Python's parser is too lenient, so these hooks reject NaN, numbers too large for doubles, and repeated names.
         result = json.loads(
             text, parse_constant=_no_constant, parse_float=_read_finite, object_pairs_hook=_unique_names
         )
@@ -257,12 +258,12 @@ def read_document(folder: Path) -> dict[str, Any]:
 
 
 def _no_constant(constant: str) -> NoReturn:
-    """Refuse NaN and Infinity, which Python accepts although JSON does not define them."""
+    """Reject NaN and Infinity, which Python accepts although JSON does not define them."""
     raise ValueError(f"it contains {constant}")
 
 
 def _read_finite(text: str) -> float:
-    """Convert a number in JSON to a double, and refuse numbers that are too large for a double."""
+    """Convert a number in JSON to a double, or raise a ValueError if it is too large for a double."""
     number = float(text)
     if math.isinf(number):
         raise ValueError(f"{text}, which no double can hold")
@@ -270,8 +271,8 @@ def _read_finite(text: str) -> float:
 
 
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object as a dict, and refuse names that occur twice."""
-    # Parsers differ in which of two equal names counts, so two programs could read different claims.
+    """Convert a JSON object to a dict, or raise a ValueError if a name occurs twice."""
+    # Parsers differ in which of two equal names they use, so two programs could read different claims.
     table = dict(pairs)
     if len(table) < len(pairs):
         names = [name for name, _ in pairs]
@@ -284,12 +285,12 @@ def _is_writable(value: Any) -> bool:
 
     Such a document can be processed by recursive functions and written again.
     """
-    # Level by level, without recursion, which a deep document could exhaust.
+    # Go level by level, because a deep document could exceed the limit on recursion.
     level = [value]
     for _ in range(MAX_JSON_DEPTH):
         texts = [inner for inner in level if isinstance(inner, str)]
         texts += [name for inner in level if isinstance(inner, dict) for name in inner]
-        # Halves of surrogate pairs, which JSON can write as \ud800 but UTF-8 cannot.
+        # Halves of surrogate pairs can be written in JSON, as \ud800, but not in UTF-8.
         if any("\ud800" <= sign <= "\udfff" for text in texts for sign in text if sign > "\ud7ff"):
             return False
         level = [

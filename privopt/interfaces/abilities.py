@@ -1,8 +1,8 @@
-"""The optional abilities of a mechanism. Each consists of one method or attribute (its member).
+"""The optional abilities of a mechanism. Each consists of a single method or attribute (its member).
 
-A mechanism has an ability if it defines the member; it need not inherit from the ability's class. The classes are
-protocols, like ``Sized`` and ``Iterable`` of :mod:`collections.abc`, and code that uses an ability first tests, for
-example, ``isinstance(mechanism, Plans)``::
+A mechanism has an ability if it defines the member. It does not need to inherit from the ability's class. The classes
+are protocols, like ``Sized`` and ``Iterable`` in :mod:`collections.abc`, and code that uses an ability first checks for
+it, for example with ``isinstance(mechanism, Plans)``::
 
     class HeadCount(Mechanism[HeadCountProblem, Count]):
         ...
@@ -10,8 +10,8 @@ example, ``isinstance(mechanism, Plans)``::
         def warnings(self, problem, release, result):  # now it is a Warns
             return ["fewer than ten people came"] if release.count < 10 else []
 
-Each class says what happens without it. ``isinstance`` only tests that the member exists, not its signature. The
-conformance kit therefore reports public methods whose names nearly match a member's name.
+The docstring of each class says what happens without the ability. ``isinstance`` checks only that the member exists,
+not its signature. The conformance kit also reports public methods whose names nearly match a member's name.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ __all__ = [
     "solves_program",
 ]
 
-# Contravariant, because abilities only take problems and releases: a mechanism that plans for any problem also plans
-# for a particular one.
+# Contravariant, because abilities only take problems and releases as arguments. A mechanism that plans for any problem
+# also plans for a particular one.
 P = TypeVar("P", contravariant=True)
 R = TypeVar("R", contravariant=True)
 D = TypeVar("D", contravariant=True)
@@ -76,13 +76,13 @@ D = TypeVar("D", contravariant=True)
 
 @runtime_checkable
 class ChecksProblem(Protocol[P]):
-    """Refuses a problem that a method cannot solve, before any budget is charged.
+    """Rejects problems that a method cannot solve, before any budget is charged.
 
     Without this ability, every problem that loads is accepted.
     """
 
     def check_problem(self, problem: P, method: str) -> None:
-        """Check, from the problem's declarations alone, that the method can solve it.
+        """Check that the method can solve the problem, using only the problem's declarations.
 
         Raises:
             InputError: The method cannot solve the problem.
@@ -91,31 +91,31 @@ class ChecksProblem(Protocol[P]):
 
 @runtime_checkable
 class NeedsMemory(Protocol[P]):
-    """Estimates the memory that a problem needs, so that a problem that does not fit is refused at once.
+    """Estimates the memory that a problem needs, so that a problem that does not fit is rejected immediately.
 
-    Without this ability, work starts on any problem, however large.
+    Without this ability, work starts on any problem, no matter how large.
     """
 
     def bytes_needed(self, problem: P, method: str) -> float | None:
         """Estimate how many more bytes the process will need for a method and all later steps.
 
-        The estimate uses public sizes only, and should be too high rather than too low. If the method can fall back on
-        cheaper ways to solve the problem, the estimate should be for the cheapest.
+        The estimate uses only public sizes, and should be too high rather than too low. If the method can fall back on
+        cheaper ways to solve the problem, the estimate should be for the cheapest one.
 
         Returns:
-            The number of bytes; None if no estimate is possible.
+            The number of bytes, or None if no estimate is possible.
         """
 
 
 @runtime_checkable
 class AdvisesMemory(Protocol[P]):
-    """Gives advice to users whose problem does not fit into memory.
+    """Advises users whose problem does not fit into memory.
 
     Without this ability, the message only says how much memory is missing.
     """
 
     def memory_advice(self, problem: P) -> str:
-        """Return advice on how to make the problem fit, as the end of a sentence; empty if there is no advice."""
+        """Return advice on how to make the problem fit, as the end of a sentence, or "" if there is no advice."""
 
 
 @runtime_checkable
@@ -126,7 +126,7 @@ class ChoosesMethod(Protocol[D]):
     """
 
     def own_method(self, declared: D) -> str | None:
-        """Return the name of the chosen method; None for the first method in the spec."""
+        """Return the name of the chosen method, or None for the first method in the spec."""
 
 
 @runtime_checkable
@@ -137,14 +137,15 @@ class ChoosesNotion(Protocol[P]):
     """
 
     def notion(self, problem: P, method: str) -> str | None:
-        """Return the name of a registered notion; None for the notion in the spec."""
+        """Return the name of a registered notion, or None for the notion in the spec."""
 
 
 @runtime_checkable
 class TakesKinds(Protocol):
     """Accepts only some of the registered kinds (ways to fill a role, such as a distance) in problem files.
 
-    ``describe`` omits the others and their keys. Without this ability, a problem file can name any registered kind.
+    ``describe`` omits the other kinds and their keys. Without this ability, a problem file can name any registered
+    kind.
     """
 
     def takes(self, role: str, name: str) -> bool:
@@ -158,7 +159,7 @@ class TakesKinds(Protocol):
 
 @runtime_checkable
 class DescribesReading(Protocol[D]):
-    """Supplies the text that the progress display shows while :meth:`Mechanism.load` runs.
+    """Provides the text that the progress display shows while :meth:`Mechanism.load` runs.
 
     Without this ability, the text is "problem".
     """
@@ -174,13 +175,13 @@ class DescribesReading(Protocol[D]):
 class PublishesFiles(Protocol[P, R]):
     """Publishes replacements for the problem's secret files.
 
-    Without this ability, secret files are written to ``private/`` only and nothing is published for them.
+    Without this ability, secret files are written only to ``private/``, and nothing is published in their place.
     """
 
     def public_files(self, problem: P, release: R) -> Mapping[str, bytes]:
         """Return the public replacements for problem files, keyed by the names used in the problem file.
 
-        A file declared ``secret`` is written only to ``private/``. If it has a replacement here, the replacement is
+        A file declared ``secret`` is written only to ``private/``. If there is a replacement for it, the replacement is
         written to ``problem/`` under the same name.
         """
 
@@ -189,23 +190,25 @@ class PublishesFiles(Protocol[P, R]):
 class CopiesFiles(Protocol):
     """Writes clean copies of the files that it releases, such as photos without metadata (``--copy-to``).
 
-    Without this ability, the option is refused.
+    Without this ability, the option is rejected.
     """
 
     copies: ClassVar[bool]
-    """True if ``solve`` writes the copies into :attr:`SolveContext.copies`. Their names and SHA-256 digests are then
-    listed in the details under ``copies``."""
+    """Whether ``solve`` writes the copies into :attr:`SolveContext.copies`.
+
+    If it does, their names and SHA-256 digests are listed in the details under ``copies``.
+    """
 
 
 @runtime_checkable
 class Reopens(Protocol[D]):
     """Reads the problem and the release in a folder in one step.
 
-    Without this ability, the problem is loaded first and the release is read afterwards.
+    Without this ability, the problem is loaded first, and then the release is read.
     """
 
     def reopen(self, declared: D, file: str, folder: Path) -> tuple[Any, Any]:
-        """Return the problem and the release in a folder, read from the folder's files alone.
+        """Return the problem and the release in a folder, using only the folder's files.
 
         Args:
             declared: The declared problem, as passed to :meth:`Mechanism.load`. Its secret files are absent.
@@ -223,7 +226,7 @@ class Reopens(Protocol[D]):
 
 @runtime_checkable
 class ProvesBound(Protocol[P, R]):
-    """Proves the bound on the objective from the files of a release folder.
+    """Proves the bound on the objective from the files in a release folder.
 
     Without this ability, the bound that ``solve`` returned is unverified and recorded under ``details.told``.
     """
@@ -237,7 +240,7 @@ class ProvesBound(Protocol[P, R]):
             problem: The published problem. Its secrets are absent when ``verify`` calls this method.
             release: The published release.
             result: The content of result.json, whose bound is to be proved.
-            folder: The release folder, where :attr:`Outcome.proof` was written.
+            folder: The release folder, to which :attr:`Outcome.proof` was written.
 
         Returns:
             The bound, or None if no bound can be proved from the folder.
@@ -249,40 +252,40 @@ class ProvesBound(Protocol[P, R]):
 
 @runtime_checkable
 class StatesProof(Protocol):
-    """Guarantees that the stated bound on the objective equals the proved bound exactly, to the last bit.
+    """Guarantees that the bound in result.json equals the proved bound exactly, to the last bit.
 
-    Without this ability, the stated bound may be weaker than the proved one.
+    Without this ability, the bound in result.json may be weaker than the proved one.
     """
 
     bound_is_proof: ClassVar[bool]
-    """True if the stated bound equals the proved one."""
+    """Whether the bound in result.json equals the proved one."""
 
 
 @runtime_checkable
 class BoundsChosen(Protocol[P]):
-    """States whether the bound covers only the chosen outputs or all candidates (:attr:`Outcome.bound_over`).
+    """Says whether the bound covers only the chosen outputs or all candidates (:attr:`Outcome.bound_over`).
 
     Without this ability, ``objective.bound_over`` is omitted.
     """
 
     def bound_over(self, problem: P, folder: Path) -> str | None:
-        """Return ``objective.bound_over``, read from the release folder's files; None if no outputs were chosen."""
+        """Return ``objective.bound_over``, read from the release folder's files, or None if no outputs were chosen."""
 
 
 @runtime_checkable
 class SolvesProgram(Protocol):
-    """Solves an optimisation program whose value differs from the stated objective, such as a relaxation.
+    """Solves an optimisation program whose value differs from the objective in result.json, such as a relaxation.
 
-    Without this ability, results with a program in ``details.lp`` are refused.
+    Without this ability, results with a program in ``details.lp`` are rejected.
     """
 
     programs: ClassVar[bool]
-    """True if ``details.lp`` holds the program's value and bound, to which ``--gap`` and the status then refer."""
+    """Whether ``details.lp`` contains the program's value and bound, to which ``--gap`` and the status then refer."""
 
 
 @runtime_checkable
 class StatesDetails(Protocol[P, R]):
-    """States values in ``details`` of result.json that ``verify`` recomputes.
+    """Provides values for ``details`` in result.json that ``verify`` recomputes.
 
     Without this ability, there are no such values.
     """
@@ -303,15 +306,15 @@ class StatesDetails(Protocol[P, R]):
 
 @runtime_checkable
 class Warns(Protocol[P, R]):
-    """Warns users about a release that is valid but deserves caution.
+    """Warns users about a release that is valid but should be used with caution.
 
-    Without this ability, only the warnings of the notion are printed.
+    Without this ability, only the notion's warnings are printed.
     """
 
     def warnings(self, problem: P, release: R, result: Result) -> Sequence[str]:
-        """Return the warnings as plain sentences that reveal public data only.
+        """Return the warnings as plain sentences that reveal only public data.
 
-        ``solve`` prints each one to standard error after ``warning:``; the report shows it after ``Warning:``.
+        ``solve`` prints each one to standard error after ``warning:``, and the report shows it after ``Warning:``.
         """
 
 
@@ -323,7 +326,7 @@ class Explains(Protocol[P, R]):
     """
 
     def meaning(self, problem: P, release: R, result: Result) -> Sequence[str]:
-        """Return plain sentences, made from public data only, which ``solve`` shows below its table."""
+        """Return plain sentences, based only on public data, which ``solve`` shows below its table."""
 
 
 # --- asked by one command each ------------------------------------------------------------------------------------
@@ -333,7 +336,7 @@ class Explains(Protocol[P, R]):
 class Plans(Protocol[D]):
     """Predicts a release's errors before epsilon is chosen (``plan``).
 
-    Without this ability, the command refuses the mechanism.
+    Without this ability, the command rejects the mechanism.
     """
 
     def plan(self, declared: D, file: str, context: SolveContext) -> Plan:
@@ -346,7 +349,7 @@ class Plans(Protocol[D]):
 
         Raises:
             UsageError: The method cannot predict errors.
-            InputError: Data that the prediction requires is missing from the problem.
+            InputError: The problem lacks data that the prediction requires.
         """
 
 
@@ -369,7 +372,7 @@ class AuditsOverTime(Protocol[P, R]):
     """
 
     def over_time(self, problem: P, release: R, result: Result, reports: int) -> Mapping[str, Any] | None:
-        """Return the attacker's gain from up to ``reports`` reports; None if the attack does not apply."""
+        """Return the attacker's gain from up to ``reports`` reports, or None if the attack does not apply."""
 
 
 @runtime_checkable
@@ -380,7 +383,7 @@ class HasChannel(Protocol[P, R]):
     """
 
     def channel(self, problem: P, release: R) -> Channel | NoisyCounts | None:
-        """Return the channel from secrets to reports; None if the release draws no reports."""
+        """Return the channel from secrets to reports, or None if the release draws no reports."""
 
 
 @runtime_checkable
@@ -422,9 +425,9 @@ class Drafts(Protocol):
             table: The path of the table of individuals.
             out: The path of the problem file.
             force: Whether to replace an existing file.
-            count: The column with the number of individuals in each row; None if every row is one individual.
+            count: The column with the number of individuals in each row, or None if every row is one individual.
             persons: Whether to treat every row as one individual, even if a column looks like counts.
-            totals: Totals to omit, as ``COLUMN=VALUE``: rows with this value in this column are not read.
+            totals: The totals to omit, as ``COLUMN=VALUE``. Rows with this value in this column are not read.
             keep_totals: Whether to treat values that look like totals as ordinary categories.
 
         Returns:
@@ -432,8 +435,8 @@ class Drafts(Protocol):
         """
 
 
-# The conformance kit compares method names with those of these abilities, so an ability that is missing here is never
-# suggested for a misspelt name.
+# The conformance kit compares method names with the members of these abilities. An ability that is missing here is
+# never suggested for a misspelt name.
 ABILITIES: Final[tuple[type, ...]] = (
     ChecksProblem,
     NeedsMemory,
@@ -468,9 +471,9 @@ def member_of(ability: type) -> str:
     >>> member_of(Plans), member_of(CopiesFiles)
     ('plan', 'copies')
     """
-    # Methods are in vars(). A class variable without a value is only in the annotations.
+    # vars() contains methods, but not class variables without a value, which are only in the annotations.
     members = {*vars(ability), *vars(ability).get("__annotations__", {})}
-    # An ability has exactly one member, since a mechanism has the ability by that member alone.
+    # An ability has exactly one member, whose presence alone gives a mechanism the ability.
     member: str
     (member,) = (name for name in members if not name.startswith("_"))
     return member
@@ -480,7 +483,7 @@ def member_of(ability: type) -> str:
 
 
 def check_memory(mechanism: object, problem: object, context: SolveContext) -> None:
-    """Refuse a problem that does not fit into memory, before any work on it starts.
+    """Reject a problem that does not fit into memory, before any work on it starts.
 
     Args:
         mechanism: The mechanism, which may have the abilities :class:`NeedsMemory` and :class:`AdvisesMemory`.
@@ -488,8 +491,8 @@ def check_memory(mechanism: object, problem: object, context: SolveContext) -> N
         context: The method and the free memory.
 
     Raises:
-        StoppedError: The problem needs more memory than is free. The message says how much, and gives the mechanism's
-            advice.
+        StoppedError: The problem needs more memory than is free. The message says how much, and includes the
+            mechanism's advice.
     """
     needed = mechanism.bytes_needed(problem, context.method) if isinstance(mechanism, NeedsMemory) else None
     if needed is None:
@@ -505,7 +508,7 @@ def check_memory(mechanism: object, problem: object, context: SolveContext) -> N
 
 
 def check_problem(mechanism: object, problem: object, method: str) -> None:
-    """Refuse a problem that a method cannot solve.
+    """Reject a problem that a method cannot solve.
 
     Raises:
         InputError: The method cannot solve the problem.
@@ -515,16 +518,16 @@ def check_problem(mechanism: object, problem: object, method: str) -> None:
 
 
 def notion_of(mechanism: object, problem: object, method: str) -> str | None:
-    """Return the notion that the mechanism chooses for a problem and method; None for the notion in the spec."""
+    """Return the notion that the mechanism chooses for a problem and method, or None for the notion in the spec."""
     return mechanism.notion(problem, method) if isinstance(mechanism, ChoosesNotion) else None
 
 
 def details_of(
     mechanism: object, problem: object, release: Release, method: str, recorded: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return the ``details`` of result.json that follow from the problem and the release.
+    """Return the ``details`` in result.json that follow from the problem and the release.
 
-    They are empty if the mechanism does not have the :class:`StatesDetails` ability.
+    If the mechanism does not have the :class:`StatesDetails` ability, there are none.
 
     Args:
         mechanism: The mechanism.
@@ -537,28 +540,28 @@ def details_of(
 
 
 def meaning_of(mechanism: object, problem: object, release: Release, result: Result) -> tuple[str, ...]:
-    """Return sentences that say what the guarantee means for a problem.
+    """Return sentences about what the guarantee means for a problem.
 
-    The tuple is empty if the mechanism does not have the :class:`Explains` ability.
+    If the mechanism does not have the :class:`Explains` ability, there are none.
     """
     return tuple(mechanism.meaning(problem, release, result)) if isinstance(mechanism, Explains) else ()
 
 
 def channel_of(mechanism: object, problem: object, release: Release) -> Channel | NoisyCounts | None:
-    """Return the channel from secrets to reports; None if the release draws no reports."""
+    """Return the channel from secrets to reports, or None if the release draws no reports."""
     return mechanism.channel(problem, release) if isinstance(mechanism, HasChannel) else release.channel()
 
 
 def solves_program(mechanism: object) -> bool:
-    """Return whether a mechanism solves a program whose optimum may differ from the stated objective."""
+    """Return whether a mechanism solves a program whose optimum may differ from the objective in result.json."""
     return isinstance(mechanism, SolvesProgram) and mechanism.programs
 
 
 def reopen(mechanism: Mechanism[Any, Any], declared: object, file: str, folder: Path) -> tuple[Any, Release]:
-    """Return the problem and the release in a folder, read from the folder's files alone.
+    """Return the problem and the release in a folder, using only the folder's files.
 
-    If the mechanism does not have the :class:`Reopens` ability, the problem is loaded first and the release is read
-    afterwards.
+    If the mechanism does not have the :class:`Reopens` ability, the problem is loaded first, and then the release is
+    read.
 
     Args:
         mechanism: The mechanism.

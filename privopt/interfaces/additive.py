@@ -1,4 +1,4 @@
-"""Certificates for additive noise, which state the exact budget that a release's noise spends.
+"""Certificates for additive noise, which give the exact budget that a release's noise spends.
 
 A noise call adds Laplace or discrete Gaussian noise to some numbers. :func:`certify_noise` sums the costs of all calls
 (:meth:`privopt.interfaces.PrivacyConstraint.cost_of_call`) as rationals and compares the total with the guarantee.
@@ -22,33 +22,33 @@ from privopt.numbers.gaussian import delta_of
 
 __all__ = ["AdditiveNoise", "NoiseCall", "ScaledNoiseRelease", "certify_noise"]
 
-# One release is a single sample, which cannot show that noise was drawn. So every such certificate rests on this
+# A release is a single sample, which cannot show that noise was drawn, so every such certificate relies on this
 # assumption.
 DRAWN: Final = "that the noise was drawn, freshly and at those {scales}"
-# The notions whose budgets certify_noise can add up, by the name in Guarantee.kind.
+# The notions whose budgets certify_noise can add up, keyed by Guarantee.kind.
 _NOTIONS: Final[Mapping[str, type[PrivacyConstraint[Any]]]] = {
     notion.kind: notion for notion in (PureDP, LocalDP, ZCDP, ApproxDP)
 }
-# For each law of noise, the formula for the budget that one call spends, in words for the certificate.
+# The formula, in words, for the budget that one call with each law of noise spends.
 _SUMS: Final = {
     "laplace": "sensitivity / scale",
     "gaussian": "squared L2 sensitivity / (2 variance)",
 }
-# What a call's scale is called.
+# The name of the scale of each law of noise.
 _SCALE_NAMES: Final = {"laplace": "scale", "gaussian": "variance"}
 
 
 @frozen(kw_only=True)
 class NoiseCall:
-    """A noise call that a release states: one addition of noise to one or more numbers.
+    """One addition of noise to one or more numbers, as a release describes it.
 
     Attributes:
-        scale: The exact scale at which the noise was drawn (:attr:`privopt.numbers.noise.NoiseRecord.scale`); for
+        scale: The exact scale at which the noise was drawn (:attr:`privopt.numbers.noise.NoiseRecord.scale`). For
             Gaussian noise, the variance.
-        sensitivity: The L1 sensitivity of the numbers, or for Gaussian noise their squared L2 sensitivity, between
-            neighbouring inputs.
+        sensitivity: The numbers' L1 sensitivity between neighbouring inputs. For Gaussian noise, their squared L2
+            sensitivity.
         law: ``"laplace"`` (also for double geometric noise) or ``"gaussian"``.
-        budget_share: The part of the budget that this call alone may spend; None if only the sum is limited.
+        budget_share: The part of the budget that this call may spend, or None if only the sum of all calls is limited.
         name: The call's name in failures, such as ``"level 2"``.
     """
 
@@ -68,7 +68,7 @@ def certify_noise(
     checked: int | None = None,
     rests_on: str | None = None,
 ) -> Certificate:
-    """Certify, in exact rationals, that the noise calls together spend at most the budget of a guarantee.
+    """Certify, in exact rationals, that noise calls together spend at most the budget of a guarantee.
 
     >>> claimed = Guarantee(kind="pure-dp", epsilon=Fraction(1))
     >>> calls = [NoiseCall(scale=Fraction(3), sensitivity=2), NoiseCall(scale=Fraction(4), budget_share=Fraction(1, 4))]
@@ -79,13 +79,14 @@ def certify_noise(
     Args:
         guarantee: The claim. Its kind is ``pure-dp``, ``local-dp``, ``zcdp`` (with the exact ``rho_text`` in
             ``extra``) or ``approx-dp`` (with ``delta_text``).
-        calls: The noise calls that the release states.
-        failures: Other claims that failed, one line each. If there are any, the certificate does not hold.
+        calls: The noise calls of the release.
+        failures: One line for each other claim that failed. If there are any, the certificate does not hold.
         notes: Fields to add to the certificate's notes, which already contain ``sensitivities`` and ``scales``. The
-            field ``scales`` is called ``variances`` if all calls are Gaussian, or ``scales_or_variances`` if some are.
+            field ``scales`` is named ``variances`` if all calls are Gaussian, or ``scales_or_variances`` if only some
+            are.
         checked: The number of values to which noise was added. The default is the number of calls.
-        rests_on: The assumption that cannot be checked from the release. By default, the assumption that the noise was
-            drawn freshly, at the stated scales.
+        rests_on: The assumption that cannot be checked from the release, in words. By default, it is that the noise was
+            drawn freshly at the given scales.
 
     Raises:
         UsageError: A call's law is neither Laplace nor Gaussian, so the mechanism must certify its noise itself.
@@ -97,10 +98,10 @@ def certify_noise(
         if call.law not in _SUMS:
             raise UsageError(f"{call.name}: law must be {' or '.join(sorted(_SUMS))}, got {call.law!r}")
         change = Fraction(call.sensitivity)
-        # A folder under verification states its own calls, so scales and sensitivities are not trusted to be valid.
+        # The calls may come from a folder that is being verified, so their scales and sensitivities may be invalid.
         is_valid = call.scale > 0 and change >= 0
-        # The sensitivity serves as both, because Laplace noise uses only the absolute change, and Gaussian noise only
-        # the sum of squares.
+        # The sensitivity is passed as both norms, because Laplace noise uses only ``change`` and Gaussian noise only
+        # ``square``.
         shift = Shift(law=call.law, scale=call.scale, change=change, square=change)
         loss = notion.cost_of_call(shift) if is_valid else None
         if loss is None:
@@ -115,13 +116,14 @@ def certify_noise(
     arithmetic = f"exact rationals: sum of {' and of '.join(_SUMS[law] for law in laws)}"
     scale_names = [f"{_SCALE_NAMES[law]}s" for law in laws] or ["scales"]
     certificate_notes: dict[str, Any] = {
-        # Names of fields have no blanks.
+        # Field names have no spaces.
         "_or_".join(scale_names): [str(call.scale) for call in calls],
         "sensitivities": [str(call.sensitivity) for call in calls],
         **(notes or {}),
     }
     worst = spent
-    # Approximate DP is counted in rho, because rho adds up exactly over calls. Only the sum is converted to a delta.
+    # For approximate DP, costs are in rho, because rho adds up exactly over calls. Only the sum is converted to a
+    # delta.
     if guarantee.kind == ApproxDP.kind and guarantee.epsilon is not None:
         worst = delta_of(spent, guarantee.epsilon) if spent > 0 else Fraction(0)
         allowed = Fraction(guarantee.extra["delta_text"])
@@ -129,8 +131,8 @@ def certify_noise(
         arithmetic += "; the delta that this rho implies at epsilon, by ball arithmetic (Canonne et al. 2020)"
     if allowed is None or worst > allowed:
         complaints.append(f"all calls together: expected at most {allowed}, got {float_up(worst):.9g}")
-    # Both values become doubles. If rounding would put worst above the limit although the exact numbers are within it,
-    # it is capped at the limit, so that the published values agree with the verdict.
+    # Both values become doubles. If only rounding would put worst above the limit, it is capped there, so that the
+    # published values agree with the verdict.
     stated_worst, limit = float_up(worst), None if allowed is None else float(allowed)
     if allowed is not None and worst <= allowed:
         stated_worst = min(stated_worst, float(allowed))
@@ -150,11 +152,11 @@ def certify_noise(
 
 
 class ScaledNoiseRelease(Protocol):
-    """A release that states the scale of each of its noise calls."""
+    """A release that provides the scale of each of its noise calls."""
 
     @property
     def scales(self) -> Sequence[Fraction]:
-        """The exact scale at which each call was drawn (:attr:`privopt.numbers.noise.NoiseRecord.scale`).
+        """The exact scale at which each call's noise was drawn (:attr:`privopt.numbers.noise.NoiseRecord.scale`).
 
         It may differ from the scale that was requested.
         """
@@ -162,17 +164,17 @@ class ScaledNoiseRelease(Protocol):
 
 @frozen(kw_only=True)
 class AdditiveNoise(PureDP[ScaledNoiseRelease]):
-    """Pure DP from Laplace noise, certified at the scales that the release states.
+    """Pure DP from Laplace noise, certified at the scales in the release.
 
     A mechanism whose calls have other distributions, budget shares or further conditions calls :func:`certify_noise`
     itself.
 
     Attributes:
         epsilon: The exact budget.
-        unit: The unit of epsilon, e.g. ``"per person"``.
-        scope: The difference between neighbouring inputs, e.g. ``"one person"``.
+        unit: The unit of epsilon, such as ``"per person"``.
+        scope: The difference between neighbouring inputs, such as ``"one person"``.
         statement: The guarantee in words.
-        sensitivities: The L1 sensitivity of the numbers in each call, between neighbouring inputs.
+        sensitivities: The L1 sensitivity, between neighbouring inputs, of the numbers in each call.
     """
 
     epsilon: Fraction
@@ -189,12 +191,12 @@ class AdditiveNoise(PureDP[ScaledNoiseRelease]):
         )
 
     def measure(self, release: ScaledNoiseRelease) -> Certificate:
-        """Certify a release: compare the exact sum of sensitivity / scale over its calls with epsilon.
+        """Certify a release by comparing the exact sum of sensitivity / scale over its calls with epsilon.
 
-        The certificate fails if the number of stated scales differs from the number of sensitivities.
+        The certificate fails if the number of scales in the release differs from the number of sensitivities.
         """
         scales, expected_count = release.scales, len(self.sensitivities)
-        # Not strict, because a forged release may state any number of scales, which must not raise an error here.
+        # Not strict, because a forged release may contain any number of scales, which must not raise an error here.
         pairs = zip(scales, self.sensitivities, strict=False)
         calls = [NoiseCall(scale=scale, sensitivity=change) for scale, change in pairs]
         complaints = [] if len(scales) == expected_count else [f"expected {expected_count} scales, got {len(scales)}"]

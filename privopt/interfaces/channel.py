@@ -10,7 +10,7 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import UsageError
 
 
-# Compared by identity (eq=False), since the comparison of arrays has no single truth value.
+# Compared by identity (eq=False), because comparing arrays does not give a single truth value.
 @frozen(kw_only=True, eq=False)
 class Channel:
     """The probability of each report given each secret, for a release whose reports are drawn independently.
@@ -24,7 +24,7 @@ class Channel:
         inputs: (N,) ids of the secrets.
         outputs: (K,) ids of the reports.
         probabilities: (N, K) probabilities, with rows summing to 1.
-        prior: (N,) probabilities of the secrets in the problem; None if it has no prior.
+        prior: (N,) probabilities of the secrets in the problem, or None if it has no prior.
         distances: A function that takes (M,) indices of inputs and returns their (M, N) distances to all inputs. None
             if the problem has no distances.
         unit: The unit of ``distances``.
@@ -32,7 +32,7 @@ class Channel:
             positions.
         coordinate_unit: The unit of x and y.
         geographic: Whether the coordinates are degrees.
-        streets: (E, 2) indices of the inputs that each street joins, for maps; None if there are no streets.
+        streets: (E, 2) indices of the two inputs that each street joins, for maps, or None if there are no streets.
     """
 
     inputs: Sequence[str]
@@ -57,14 +57,14 @@ class Channel:
             raise UsageError(
                 f"channel: probabilities must be of shape {expected_shape}, inputs by outputs, got {shape}"
             )
-        # Estimates need probabilities only in double precision. NaN is refused too, because NaN <= 1e-9 is false.
+        # Double precision is enough for estimates. NaN is rejected too, because NaN <= 1e-9 is false.
         if (self.probabilities < 0).any() or not (abs(self.probabilities.sum(axis=1) - 1.0) <= 1e-9).all():
             raise UsageError("channel: each row must be probabilities that sum to 1, got other rows")
 
     def pair_with(self, other: Channel) -> Channel:
-        """Return the channel of two independent reports, one from each channel; its outputs are ``(first, second)``.
+        """Return the channel of two independent reports, one from each channel. Its outputs are ``(first, second)``.
 
-        It has only inputs, outputs and probabilities: prior, distances and map are omitted.
+        The result has only inputs, outputs and probabilities. It has no prior, distances or map.
 
         Args:
             other: A channel over the same inputs. Its outputs vary fastest.

@@ -1,6 +1,6 @@
 """The exact privacy cost of a report or release for one subject, and explanations of budget limits.
 
-A ledger (:mod:`privopt.ledger`) adds costs up. Amounts are exact rationals, because thousands of rounded additions
+A ledger (:mod:`privopt.ledger`) adds up costs. Amounts are exact rationals, because thousands of rounded additions
 could drift past a limit. A subject is the person (or device) whose budget is charged.
 """
 
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 EXAMPLE_KM: Final = Fraction(1, 2)
-"""The distance in kilometres between the two places in an example that explains a limit."""
+"""The distance in kilometres between the two places in the example that explains a limit."""
 
 EXAMPLE_REPORTS: Final = 6
 """The number of reports in the example that explains a limit on a report page."""
@@ -46,25 +46,28 @@ EXAMPLE_REPORTS: Final = 6
 EPSILON, RHO, PAIR = "epsilon", "rho", "(epsilon, delta)"
 """The names of a subject's accounts."""
 NUMBERS: Final = {EPSILON: ("epsilon",), RHO: ("rho",), PAIR: ("epsilon", "delta")}
-"""The amounts that are added up in each account: epsilon for pure DP, rho for zero-concentrated DP, epsilon and delta
-for approximate DP. A subject has one account of each kind."""
+"""The amounts that are added up in each account.
+
+These are epsilon for pure DP, rho for zero-concentrated DP, and epsilon and delta for approximate DP. A subject has one
+account of each kind.
+"""
 
 UNITS: Final = tuple(NUMBERS)
 """The names of all accounts."""
 
-# Matches an amount: a decimal, or a quotient with a denominator above 0. The number of digits is limited, because
-# amounts come from users, and sums keep every digit.
+# Matches an amount: a decimal, or a quotient with a positive denominator. The number of digits is limited, because
+# amounts come from users, and sums keep all digits.
 _AMOUNT: Final = re.compile(r"\d{1,40}(\.\d{1,40})?|\d{1,40}/0*[1-9]\d{0,39}", re.ASCII)
 
 Amount = str | int | Fraction
-"""The types in which a caller may give an amount. Doubles are excluded, since 0.1 as a double is not one tenth."""
+"""The types in which a caller may give an amount. Doubles are excluded, because 0.1 as a double is not one tenth."""
 
 Sum = tuple[Fraction, ...]
-"""A sum of charges: one number, or epsilon and delta."""
+"""A sum of charges: a single number, or epsilon and delta."""
 
 
 def sum_text(value: Sum) -> str:
-    """Return a sum as exact text: one number, or ``(epsilon, delta)``.
+    """Return a sum as exact text: a single number, or ``(epsilon, delta)``.
 
     >>> sum_text((Fraction(1, 2),)), sum_text((Fraction(1), Fraction(1, 1000)))
     ('0.5', '(1, 0.001)')
@@ -74,13 +77,13 @@ def sum_text(value: Sum) -> str:
 
 
 def amount_of(value: Amount, what: str, *, zero: bool = False) -> Fraction:
-    """Return an amount as an exact rational.
+    """Convert an amount to an exact rational.
 
     >>> amount_of("0.10", "epsilon")
     Fraction(1, 10)
 
     Args:
-        value: A rational, an integer, or a string with a decimal or quotient. Doubles are refused, because a double is
+        value: A rational, an integer, or a string with a decimal or quotient. Doubles are rejected, because a double is
             rarely equal to the number that was meant.
         what: The amount's name in messages.
         zero: Whether the amount may be 0.
@@ -91,7 +94,9 @@ def amount_of(value: Amount, what: str, *, zero: bool = False) -> Fraction:
     amount: Fraction | None = None
     if isinstance(value, str) and _AMOUNT.fullmatch(value.strip()):
         amount = Fraction(value.strip())
-    elif isinstance(value, int | Fraction) and not isinstance(value, bool):  # True is an int in Python, but no amount
+    elif isinstance(value, int | Fraction) and not isinstance(
+        value, bool
+    ):  # True is an int in Python, but not an amount
         amount = Fraction(value)
     if amount is None or amount < 0 or (amount == 0 and not zero):
         range_text = "of at least 0" if zero else "above 0"
@@ -100,22 +105,22 @@ def amount_of(value: Amount, what: str, *, zero: bool = False) -> Fraction:
 
 
 def _convert_epsilon(value: Amount | None) -> Fraction | None:
-    """Convert an epsilon to an exact rational above 0; None stays None."""
+    """Convert an epsilon to a positive rational. None stays None."""
     return None if value is None else amount_of(value, "epsilon")
 
 
 def _convert_rho(value: Amount | None) -> Fraction | None:
-    """Convert a rho to an exact rational above 0; None stays None."""
+    """Convert a rho to a positive rational. None stays None."""
     return None if value is None else amount_of(value, "rho")
 
 
 def _convert_delta(value: Amount | None) -> Fraction | None:
-    """Convert a delta to an exact rational of at least 0; None stays None."""
+    """Convert a delta to a rational of at least 0. None stays None."""
     return None if value is None else amount_of(value, "delta", zero=True)
 
 
 def _check_text(instance: object, attribute: object, value: str) -> None:
-    """Check that a text field of an attrs class is one printable line of at most MAX_TEXT_CHARACTERS characters."""
+    """Check, as an attrs validator, that a value is one printable line of at most MAX_TEXT_CHARACTERS characters."""
     name = getattr(attribute, "name", "")
     if not isinstance(value, str) or len(value) > MAX_TEXT_CHARACTERS or not value.isprintable():
         raise UsageError(f"{name} must be a line of at most {MAX_TEXT_CHARACTERS:,} characters, got {cut(repr(value))}")
@@ -129,12 +134,12 @@ class Cost:
     Fraction(1, 2)
 
     Attributes:
-        epsilon: The exact amount, which may be given as a string with a decimal or quotient. None if the cost is
+        epsilon: The exact amount, which may be given as a string with a decimal or quotient, or None if the cost is
             measured in rho.
-        rho: The exact rho of zero-concentrated DP; None for other notions.
-        delta: The exact delta of approximate DP, given in addition to epsilon; None for other notions.
-        unit: The neighbouring relation to which the amounts refer. All costs in a ledger have the same unit.
-        notion: The name of the notion of privacy; empty if it is not stated.
+        rho: The exact rho of zero-concentrated DP, or None for other notions.
+        delta: The exact delta of approximate DP, given in addition to epsilon, or None for other notions.
+        unit: The neighbouring relation that the amounts refer to. All costs in a ledger have the same unit.
+        notion: The name of the notion of privacy, or "" if unknown.
         mechanism: The SHA-256 of the file that identifies the report's source: a folder's SHA256SUMS, or a problem
             file.
         purpose: The purpose of the charge, in words.
@@ -160,98 +165,100 @@ class Cost:
     @property
     def _numbers(self) -> dict[str, Fraction]:
         """The given amounts, by name."""
-        # The order is that of the tuples in NUMBERS, with which the names are compared.
+        # In the same order as the tuples in NUMBERS, with which the names are compared.
         numbers = {"epsilon": self.epsilon, "rho": self.rho, "delta": self.delta}
         return {name: value for name, value in numbers.items() if value is not None}
 
     @property
     def amount(self) -> Sum:
-        """The numbers that are added to the account: epsilon, rho, or epsilon and delta."""
+        """The numbers to add to the account: epsilon, rho, or epsilon and delta."""
         return tuple(self._numbers.values())
 
     def times(self, count: int) -> Cost:
-        """Return the cost of ``count`` reports that cost this much each, by sequential composition."""
+        """Return the cost of ``count`` reports that each have this cost, by sequential composition."""
         numbers: dict[str, Any] = {name: count * value for name, value in self._numbers.items()}
         return evolve(self, **numbers)
 
     @property
     def account(self) -> str:
-        """The account that is charged, one of `UNITS`."""
+        """The account to charge, which is one of `UNITS`."""
         return RHO if self.rho is not None else EPSILON if self.delta is None else PAIR
 
 
 def cost_of_draw(
     guarantee: Guarantee, relation: str, mechanism: str, purpose: str, *, mark: str | None = None
 ) -> Cost | str:
-    """Return the cost of one draw under a guarantee, or a string that says why no ledger can count it.
+    """Return the cost of one draw under a guarantee, or a string that says why a ledger cannot count it.
 
     Args:
         guarantee: The guarantee of the draw.
         relation: The unit of its amounts (:attr:`privopt.interfaces.PrivacyConstraint.relation`).
         mechanism: The SHA-256 of the file that identifies the draw's source: a folder's SHA256SUMS, or a problem file.
         purpose: The purpose of the charge, in words.
-        mark: The reason why the draw is not private, in words; None if it is private. A reason is returned unchanged,
-            regardless of the guarantee.
+        mark: The reason why the draw is not private, in words, or None if it is private. A reason is returned
+            unchanged, regardless of the guarantee.
     """
     if mark:
         return mark
     make_cost = partial(Cost, unit=relation, notion=guarantee.kind, mechanism=mechanism, purpose=purpose)
     rho, delta = (guarantee.extra.get(f"{name}_text") for name in ("rho", "delta"))
-    # The exact texts are read rather than the doubles beside them, whose rounding would be charged too.
+    # Read the exact texts instead of the doubles beside them, so that rounding errors are not charged.
     if rho is not None:
         return make_cost(rho=Fraction(rho))
     if guarantee.epsilon is None:
         return f"{guarantee.kind}, without epsilon or rho"
     if delta is not None:
         return make_cost(epsilon=guarantee.epsilon, delta=Fraction(delta))
-    # By sequential composition, epsilons add up if the notion bounds the odds of every output. Others may not.
+    # By sequential composition, epsilons add up if the notion bounds the odds of every output. For other notions, they
+    # may not.
     if not registry().kind("notion", guarantee.kind).load().odds:
         return f"{guarantee.kind}, which does not add up by epsilon alone"
     return make_cost(epsilon=guarantee.epsilon)
 
 
 def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
-    """Return an example sentence that says what is protected if a ledger allows :data:`EXAMPLE_REPORTS` reports.
+    """Return an example sentence about the protection if a ledger allows :data:`EXAMPLE_REPORTS` reports.
 
     Args:
         guarantee: The guarantee of one report.
         relation: The unit of its epsilon (:attr:`privopt.interfaces.PrivacyConstraint.relation`).
 
     Returns:
-        A tuple with the sentence; empty if a ledger cannot charge a report by an epsilon alone.
+        A tuple with the sentence, or an empty tuple if a ledger cannot charge a report by epsilon alone.
     """
     cost = cost_of_draw(guarantee, relation, "", "")
     if isinstance(cost, str) or cost.account != EPSILON or guarantee.epsilon is None:
         return ()
-    # An example, because the ledgers that will be charged for the reports are unknown here.
+    # Only an example can be given, because the ledgers that will be charged for the reports are unknown here.
     text = spending_text(EPSILON, (EXAMPLE_REPORTS * Fraction(guarantee.epsilon),), cost.unit)
     return (f"Reports add up. Under a limit of {EXAMPLE_REPORTS} reports, for example, {text}.",)
 
 
 def spending_text(account: str, amount: Sum, unit: str, *, within: str = "") -> str:
-    """Return a clause that states the budget per subject.
+    """Return a clause about the budget of each subject.
 
     If the budget is an epsilon and its unit is known, the clause also says by what factor all reports about a subject
     together can change the odds between two possible secrets.
 
     Args:
-        account: The account, one of `UNITS`.
+        account: The account, which is one of `UNITS`.
         amount: The budget limit: a tuple with one number, or with an epsilon and a delta.
-        unit: The neighbouring relation to which the amounts refer, such as ``"per km"``; empty if unknown.
-        within: The period of the limit, in words; empty if the limit holds for all time.
+        unit: The neighbouring relation that the amounts refer to, such as ``"per km"``, or "" if unknown.
+        within: The period of the limit, in words, or "" if the limit applies for all time.
     """
     unit = unit if account == EPSILON else f"{account}, {unit}".rstrip(", ")
     text = f"each subject may spend {sum_text(amount)}{' ' if unit else ''}{unit}{within or ' in all'}"
-    # Only epsilon bounds a change in the odds directly; rho and (epsilon, delta) get no such clause.
+    # Only epsilon bounds a change in the odds directly, so there is no such clause for rho and (epsilon, delta).
     if unit and account == EPSILON:
         distance = unit.removeprefix("per ")
-        # A unit may say of what the distance is, "unit of distance between vectors", which would not go with "apart".
+        # A unit such as "unit of distance between vectors" also says what the distance is between. Omit that before
+        # "apart".
         pair, exponent = f"two secrets one {distance.partition(' between ')[0]} apart", amount[0]
         if distance.split()[0] == "km":
-            # For a unit such as "per km", the odds depend on the distance, and half a kilometre is easy to picture.
+            # For a unit such as "per km", the odds depend on the distance. Half a kilometre is easy to picture.
             place_pair = f"two places {float(EXAMPLE_KM):g} km apart{distance.removeprefix('km')}"
             pair, exponent = place_pair, exponent * EXAMPLE_KM
-        elif distance == unit:  # not "per ...", so not a distance
+        elif distance == unit:  # without "per", it is not a distance
             pair = "two values"
         text += (
             f"; all reports of a subject{within} together change the odds between {pair} by {_format_factor(exponent)}"
@@ -260,17 +267,17 @@ def spending_text(account: str, amount: Sum, unit: str, *, within: str = "") -> 
 
 
 def _format_factor(exponent: Fraction) -> str:
-    """Format exp(exponent), rounded up, as a whole number or as two digits with a power of ten.
+    """Return exp(exponent), rounded up, in words.
 
     >>> _format_factor(Fraction("8.31")), _format_factor(Fraction(100))
     ('a factor of at most 4,065', 'a factor of at most 2.7e+43')
     """
     if exponent > 700:  # e^700 is about 1.01e304
         return "a factor beyond 1e304"
-    # The factor 1 + 1e-9 covers the rounding of quotient and exp, so that the text never states less than the true
+    # The factor 1 + 1e-9 covers the rounding errors of the quotient and of exp, so that the text never understates the
     # factor.
     factor = (Decimal(exponent.numerator) / exponent.denominator).exp() * (1 + Decimal("1e-9"))
-    # Rounded up to the shown digits too, because the text is an upper bound.
+    # The shown digits are rounded up too, because the text is an upper bound.
     if factor < 10:
         digits = f"{factor.quantize(Decimal('.01'), ROUND_CEILING).normalize():f}"
     elif factor < 1_000_000:

@@ -25,11 +25,11 @@ class Decomposed:
             "stopped" (by a time limit or an interrupt).
         x: (n,) best feasible point.
         objective: The objective at ``x``.
-        bound: The proved bound on the optimum: a lower bound if the form minimises, an upper bound if it maximises.
-            None if no bound was proved.
-        duals: (m,) multipliers that prove the bound; None if no bound was proved.
+        bound: The proved bound on the optimum, or None if no bound was proved. It is a lower bound if the form is
+            minimised, and an upper bound if it is maximised.
+        duals: (m,) multipliers that prove the bound, or None if no bound was proved.
         rounds: The number of rounds of the method.
-        trajectory: A tuple (seconds, lower bound, upper bound) for each round; unknown bounds are infinite.
+        trajectory: A tuple (seconds, lower bound, upper bound) for each round. Unknown bounds are infinite.
         details: Further statistics about the run.
     """
 
@@ -59,7 +59,8 @@ class Decomposer(ABC):
         Args:
             form: A linear form without integer columns.
             blocks: The column indices of each block. No row may contain columns from two blocks.
-            context: The solver for master and blocks, and the run's gap, executor, progress display and checkpoint.
+            context: The solver for the master problem and the blocks, and the run's gap, executor, progress display and
+                checkpoint.
 
         Raises:
             InfeasibleError, UnboundedError: The form is infeasible or unbounded.

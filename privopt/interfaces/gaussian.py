@@ -20,16 +20,16 @@ from privopt.numbers.gaussian import delta_of, rho_of
 R_contra = TypeVar("R_contra", contravariant=True)
 
 STATED_DELTA: Final = 1e-6
-"""The delta that is assumed when a guarantee in terms of rho is put into words."""
+"""The delta that is assumed when a guarantee in terms of rho is expressed in words."""
 
 
 def one_in(probability: float) -> str:
-    """Return a probability above 0 in words, rounded up.
+    """Return a positive probability in words, rounded up.
 
     >>> one_in(1e-6), one_in(0.3), one_in(3e-20)
     ('1 in 1,000,000', '1 in 3', '1 in 10^19')
     """
-    # The relative 1e-9 keeps a rounding error of the quotient from lowering the last digit.
+    # The factor 1 + 1e-9 prevents a rounding error of the quotient from lowering the last digit.
     count = (1 + 1e-9) / probability
     return f"1 in {math.floor(count):,}" if count < 1e9 else f"1 in 10^{math.floor(math.log10(count))}"
 
@@ -51,7 +51,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def cost_of_call(cls, shift: Shift) -> Fraction | None:
-        """Return the rho that one Gaussian or Laplace noise call spends. The class documents the formulas."""
+        """Return the rho that one Gaussian or Laplace noise call spends. The formulas are in the class docstring."""
         if shift.law == "gaussian":
             return shift.square / (2 * shift.scale)
         # Laplace noise is epsilon-DP with epsilon = change / scale.
@@ -64,10 +64,11 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
-        """Return three pairs (epsilon, delta) that rho implies, rounded up, for the attacks of the conformance kit."""
+        """Return three pairs (epsilon, delta) implied by rho, rounded up, for the attacks of the conformance kit."""
         rho = cls.budget_of(guarantee)
         assert rho is not None  # a guarantee of this kind always states rho
-        # Epsilons somewhat above rho: the privacy loss of Gaussian noise has mean rho and variance 2 rho.
+        # Choose epsilons somewhat above rho, because the privacy loss of Gaussian noise has mean rho and variance 2
+        # rho.
         points = [rho + Fraction(step * math.sqrt(rho)) for step in (0.25, 0.75, 1.5)]
         return tuple((float_up(epsilon), float_up(delta_of(rho, epsilon))) for epsilon in points)
 
@@ -76,14 +77,14 @@ class ZCDP(BoundedOdds[R_contra]):
         """Return the epsilon that rho implies at a delta of 1e-6 (Bun and Steinke, Proposition 1.3), and that delta."""
         rho = cls.budget_of(guarantee)
         assert rho is not None  # a guarantee of this kind always states rho
-        # epsilon = rho + 2 sqrt(rho log(1 / delta)), a closed form that is larger than the epsilon of delta_of.
+        # This closed form, rho + 2 sqrt(rho log(1 / delta)), is larger than the epsilon that delta_of would give.
         return float(rho) + 2 * math.sqrt(float(rho) * math.log(1 / STATED_DELTA)), STATED_DELTA
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """Return a clause that bounds the rate of correct guesses, and by epsilon and delta the change in odds."""
-        # The guess comes first, because the factor, which must hold except with probability delta, is far larger than
-        # the change of odds in most results.
+        """Return a clause about the rate of correct guesses, and the change in odds for an epsilon and a delta."""
+        # The guess comes first. The factor, which may only be exceeded with probability delta, is far larger than the
+        # change in odds for most results.
         epsilon, delta = cls.point(guarantee)
         rho = f"at rho = {guarantee.extra['rho_text']}, " if "rho_text" in guarantee.extra else ""
         question = f"whether or not {describe_difference(guarantee)}"
@@ -97,13 +98,13 @@ class ZCDP(BoundedOdds[R_contra]):
     def guess(cls, guarantee: Guarantee) -> float:
         """Return an upper bound on the probability of a correct guess, derived from a KL divergence of at most rho.
 
-        The guess is right with a probability of at most (1 + TV) / 2. The total variation TV is bounded by the
-        smaller of Pinsker's bound sqrt(KL / 2) and of the bound sqrt(1 - exp(-KL)) of Bretagnolle and Huber (1979),
-        which is smaller for a rho above 1.6.
+        The guess is right with a probability of at most (1 + TV) / 2. The total variation TV is at most Pinsker's bound
+        sqrt(KL / 2), and at most the bound sqrt(1 - exp(-KL)) of Bretagnolle and Huber (1979), which is smaller if rho
+        is above 1.6.
         """
         rho = cls.budget_of(guarantee)
         assert rho is not None  # a guarantee of this kind always states rho
-        # expm1 keeps digits if rho is small.
+        # expm1 is accurate if rho is small.
         return (1 + math.sqrt(min(float(rho) / 2, -math.expm1(-float(rho))))) / 2
 
     @classmethod
@@ -113,7 +114,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return the lines on what was checked, the variance, and on what cannot be: that the noise was drawn."""
+        """Return one line about what was checked, and lines about what a single release cannot show."""
         checked = ["The noise's variance against the squares of what one individual can change, in rationals."]
         unchecked_claim = "That the noise was really drawn at that variance: one release cannot show it."
         return checked, [AGAIN.replace("epsilon", "the budget"), unchecked_claim]
@@ -122,8 +123,8 @@ class ZCDP(BoundedOdds[R_contra]):
 class ApproxDP(ZCDP[R_contra]):
     """(epsilon, delta)-differential privacy between neighbouring inputs (Dwork et al., EUROCRYPT 2006).
 
-    Noise satisfies this notion if its rho provably implies the guarantee (:func:`privopt.numbers.gaussian.delta_of`). A
-    mechanism's constraint puts ``delta`` and its exact text ``delta_text`` into the ``extra`` of its guarantee.
+    Noise satisfies this notion if its rho provably implies the guarantee (:func:`privopt.numbers.gaussian.delta_of`).
+    The ``extra`` of the guarantee of a mechanism's constraint must contain ``delta`` and its exact text ``delta_text``.
     """
 
     kind: ClassVar[str] = "approx-dp"
@@ -136,17 +137,17 @@ class ApproxDP(ZCDP[R_contra]):
 
     @classmethod
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
-        """Return a tuple whose only element is the stated pair (epsilon, delta), as doubles rounded up."""
+        """Return a tuple whose only element is the guarantee's (epsilon, delta), as doubles rounded up."""
         assert guarantee.epsilon is not None  # a guarantee of this kind always states epsilon and delta
         return ((float_up(guarantee.epsilon), float_up(Fraction(guarantee.extra["delta_text"]))),)
 
     @classmethod
     def point(cls, guarantee: Guarantee) -> tuple[float, float]:
-        """Return the stated epsilon and delta as doubles that are rounded up."""
+        """Return the guarantee's epsilon and delta as doubles, rounded up."""
         return cls.curve(guarantee)[0]
 
     @classmethod
     def guess(cls, guarantee: Guarantee) -> float:
         """Return an upper bound on the probability of a correct guess, derived from epsilon and delta."""
-        # Skips ZCDP.guess: the guarantee states no rho, and its epsilon and delta give the bound directly.
+        # Skip ZCDP.guess, because the guarantee has no rho, and its epsilon and delta give the bound directly.
         return super(ZCDP, cls).guess(guarantee)

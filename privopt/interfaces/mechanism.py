@@ -18,7 +18,8 @@ class Mechanism(ABC, Generic[P, R]):
 
     A mechanism that releases an obfuscation matrix subclasses
     :class:`privopt_metric_dp.mechanisms.base.MetricMechanism` instead, and implements only one method. Each optional
-    ability (to plan, warn, audit, prove a bound, ...) is one more member; see :mod:`privopt.interfaces.abilities`.
+    ability (to plan, warn, audit, prove a bound, ...) is an additional member, as described in
+    :mod:`privopt.interfaces.abilities`.
 
     ``P`` is the type of the loaded problem (:meth:`load`), and ``R`` is the type of the release.
 
@@ -33,21 +34,26 @@ class Mechanism(ABC, Generic[P, R]):
     """
 
     problem_class: ClassVar[type]
-    """An attrs class declared with :func:`privopt.declare.key`, from which parsing, error messages and ``describe`` are
-    derived. It only declares the problem; :meth:`load` reads the files."""
+    """An attrs class declared with :func:`privopt.declare.key`, which only declares the problem.
+
+    Parsing, error messages and ``describe`` are derived from it. :meth:`load` reads the problem's files.
+    """
 
     release_class: ClassVar[type[Release]]
-    """The class of the mechanism's releases, which reads them back."""
+    """The class of the mechanism's releases, which can read them back."""
 
     scope: ClassVar[str] = ""
-    """Text for ``describe`` that says which inputs the guarantee covers and against which attackers it holds."""
+    """Text for ``describe`` about which inputs the guarantee covers and against which attackers it holds."""
 
     reporting: ClassVar[str] = ""
-    """``"package.module:Class"`` of the :class:`Reporting` that shows the releases; imported when first needed."""
+    """``"package.module:Class"`` of the :class:`Reporting` that presents the releases, imported when first needed."""
 
     kit: ClassVar[str] = ""
-    """``"package.module:PROFILE"`` of the :class:`privopt.testing.Profile` from which the conformance kit draws
-    problems and neighbours, or of a function that creates the profile from the problem class."""
+    """``"package.module:PROFILE"`` of the mechanism's :class:`privopt.testing.Profile`.
+
+    The conformance kit draws problems and neighbours from the profile. The name may also refer to a function that
+    creates the profile from the problem class.
+    """
 
     def load(self, declared: Any, file: str) -> P:
         """Load a declared problem together with the contents of its files, in the form that methods work on.
@@ -57,13 +63,13 @@ class Mechanism(ABC, Generic[P, R]):
             file: The name of the problem file, for error messages.
 
         Returns:
-            The loaded problem, which must not be modified. The default implementation, for problems without files,
-            returns ``declared``.
+            The loaded problem, which must not be modified. By default, ``declared`` is returned, which suits problems
+            without files.
 
         Raises:
             InputError: The files have faults. The error lists all of them.
         """
-        # The assignment only tells the type checker that P is the problem class if this method is not overridden.
+        # This assignment tells the type checker that P is the problem class if this method is not overridden.
         loaded: P = declared
         return loaded
 
@@ -73,7 +79,7 @@ class Mechanism(ABC, Generic[P, R]):
 
     @abstractmethod
     def utility(self, problem: P, method: str) -> UtilityLoss[R]:
-        """Return the loss with which the method's release is evaluated."""
+        """Return the loss by which the method's release is evaluated."""
 
     @abstractmethod
     def solve(self, problem: P, context: SolveContext) -> Outcome[R]:
@@ -86,5 +92,5 @@ class Mechanism(ABC, Generic[P, R]):
         """
 
     def verify(self, problem: P, release: R, result: Result) -> list[str]:
-        """Check further conditions on a written release, and return one line for each that fails."""
+        """Check further conditions on a written release, and return one line for each condition that fails."""
         return []

@@ -1,6 +1,6 @@
-"""The notions of pure DP, local DP and no privacy, with their budgets and their promises in words.
+"""The notions of pure DP, local DP and no privacy, with their budgets and with explanations in words.
 
-Notions for Gaussian noise are in :mod:`privopt.interfaces.gaussian`; plugins register others.
+Notions for Gaussian noise are in :mod:`privopt.interfaces.gaussian`. Plugins register others.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def factor(epsilon: float) -> str:
     >>> factor(1000)
     'e^1000 times'
     """
-    # Always rounded up, because the text must not state less than the true factor, such as "1.00 times".
+    # Always rounded up, because the text must never understate the factor, for example as "1.00 times".
     if epsilon > 20:
         exponent = Context(prec=6, rounding=ROUND_CEILING).create_decimal(Decimal(epsilon))
         return f"e^{float(exponent):g} times"
     excess = math.expm1(float(epsilon))
-    # The excess over 1 gets two significant digits, because small budgets differ only in it.
+    # The excess over 1 is shown with two significant digits, because small budgets differ only there.
     digits = max(0, 1 - math.floor(math.log10(excess)))
     return f"{1 + math.ceil(excess * 10**digits) / 10**digits:.{digits}f} times"
 
@@ -67,17 +67,17 @@ def in_100(share: float) -> str:
     >>> in_100(0.5264), in_100(0.622459), in_100(0.0001)
     ('52.7 times in 100', '62.3 times in 100', '0.1 times in 100')
     """
-    # 1e-9 is subtracted so that a rounding error of the product does not raise the last digit.
+    # Subtracting 1e-9 prevents a rounding error of the product from raising the last digit.
     return f"{min(1000, math.ceil(1000 * share - 1e-9)) / 10:g} times in 100"
 
 
 def _is_noun(scope: str) -> bool:
-    """Return whether the scope of a guarantee is a short noun phrase, such as "one person", and not a clause."""
+    """Return whether a guarantee's scope is a short noun phrase, such as "one person", rather than a clause."""
     return scope.count(" ") <= 1
 
 
 def describe_difference(guarantee: Guarantee) -> str:
-    """Return the clause that follows "whether or not" and states the difference between neighbouring inputs."""
+    """Return the clause about the difference between neighbouring inputs that follows "whether or not"."""
     scope = guarantee.scope or "one individual"
     return f"{scope} is in the data" if _is_noun(scope) else scope
 
@@ -92,7 +92,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """Return a clause that says how much more likely a result can be for one input than for its neighbour."""
+        """Return a clause about how much more likely a result can be for one input than for its neighbour."""
         return (
             f"whether or not {describe_difference(guarantee)}, every result is at most "
             f"{factor(cls.point(guarantee)[0])} as likely in the one case as in the other"
@@ -100,7 +100,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def describe_hidden(cls, guarantee: Guarantee) -> str:
-        """Return a clause that says how well one individual is hidden, judging from the rate of correct guesses."""
+        """Return a clause about how well one individual is hidden, judging by the rate of correct guesses."""
         if cls.guess(guarantee) <= HIDING_GUESS:
             return "One individual makes little difference"
         return "What one individual changes may show"
@@ -109,33 +109,33 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
     def guess(cls, guarantee: Guarantee) -> float:
         """Return (exp(epsilon) + delta) / (exp(epsilon) + 1), the largest probability of a correct guess."""
         epsilon, delta = cls.point(guarantee)
-        # Numerator and denominator are divided by exp(epsilon), which overflows for large budgets.
+        # Numerator and denominator are divided by exp(epsilon), which would overflow for large budgets.
         return (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon))
 
     @classmethod
     def describe_attack(cls, guarantee: Guarantee) -> str:
-        """Return a sentence that says how often an attacker can tell which of two neighbouring inputs was used."""
+        """Return a sentence about how often an attacker can tell which of two neighbouring inputs was used."""
         question = f"whether or not {describe_difference(guarantee)}"
         return f"An attacker who must tell {question} is right at most {in_100(cls.guess(guarantee))}; by chance, 50."
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return a sentence that says how well one individual is hidden, and how far its data can change the odds.
+        """Return a sentence about how well one individual is hidden, and how far its data can change the odds.
 
         If the guarantee hides next to nothing, the first of the :meth:`warnings` is returned instead.
         """
-        # If the guarantee hides next to nothing, the warning replaces the promise.
+        # There are warnings only if the guarantee hides next to nothing.
         if warnings := cls.warnings(result):
             return f"{warnings[0][:1].upper()}{warnings[0][1:]}."
         return f"{cls.describe_hidden(result.guarantee)}: {cls.bound(result.guarantee)}."
 
     @classmethod
     def warnings(cls, result: Result) -> Sequence[str]:
-        """Return a warning clause if an attacker's guess between two neighbouring inputs can be nearly certain.
+        """Return a warning clause if an attacker can tell two neighbouring inputs apart almost with certainty.
 
         Such a guarantee is valid, but hides next to nothing.
         """
-        # Odds of USELESS_FACTOR to 1 are a probability of USELESS_FACTOR / (USELESS_FACTOR + 1).
+        # Odds of USELESS_FACTOR to 1 correspond to a probability of USELESS_FACTOR / (USELESS_FACTOR + 1).
         if cls.guess(result.guarantee) <= USELESS_FACTOR / (USELESS_FACTOR + 1):
             return ()
         return (
@@ -151,7 +151,7 @@ class _Additive(BoundedOdds[R_contra]):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return the lines on what was checked, the scale, and on what cannot be: that the noise was drawn."""
+        """Return one line about what was checked, and lines about what a single release cannot show."""
         checked = ["The noise's scale against the greatest change that one individual can make, in rationals."]
         return checked, [AGAIN, "That the noise was really drawn at that scale: one release cannot show it."]
 
@@ -159,7 +159,7 @@ class _Additive(BoundedOdds[R_contra]):
 class PureDP(_Additive[R_contra]):
     """epsilon-differential privacy between neighbouring inputs (Dwork et al., TCC 2006), achieved by fresh noise.
 
-    A mechanism's constraint subclasses this class. The statement of its guarantee says which inputs are neighbours.
+    A mechanism's constraint subclasses this class. The statement of its guarantee must say which inputs are neighbours.
     """
 
     kind: ClassVar[str] = "pure-dp"
@@ -181,9 +181,9 @@ class LocalDP(_Additive[R_contra]):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return a sentence that says who must be trusted to have drawn the noise.
+        """Return a sentence about who must be trusted to have drawn the noise.
 
-        This is each sender's device, or one program for all senders.
+        This is each sender's device, or whoever ran one program for all senders.
         """
         return (
             "No server has to be trusted if each sender's own device really drew the noise. If one program drew it for "
@@ -192,7 +192,7 @@ class LocalDP(_Additive[R_contra]):
 
     @classmethod
     def describe_hidden(cls, guarantee: Guarantee) -> str:
-        """Return a clause that says how much the server, which sees all reports, can learn about one individual."""
+        """Return a clause about how much the server, which sees all reports, can learn about one individual."""
         individual = guarantee.scope or "one sender"
         if cls.guess(guarantee) <= HIDING_GUESS:
             return f"No one, not even the server that works with the reports, learns much about {individual}"
@@ -200,15 +200,15 @@ class LocalDP(_Additive[R_contra]):
 
     @classmethod
     def describe_attack(cls, guarantee: Guarantee) -> str:
-        """Return a sentence that says how often an attacker can tell whether a given sender's data were counted."""
+        """Return a sentence about how often an attacker can tell whether a given sender's data were counted."""
         question = f"whether {guarantee.scope or 'one individual'} was counted"
         return f"An attacker who must tell {question} is right at most {in_100(cls.guess(guarantee))}; by chance, 50."
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """Return a clause that bounds how much one individual's data can change the odds of a published result."""
+        """Return a clause about how much one individual's data can change the odds of a published result."""
         scope = guarantee.scope or "one individual"
-        # The data of one sender: it is one answer or another, never none.
+        # A sender always gives one answer or another, so the comparison is not with the sender's absence.
         cases = f"under {scope} as under another" if scope == "one answer" else f"with as without {scope}"
         return f"whatever is published is at most {factor(cls.point(guarantee)[0])} as likely {cases}"
 
@@ -216,10 +216,10 @@ class LocalDP(_Additive[R_contra]):
 CURATOR: Final = (
     "Whoever published this has the data. They must be trusted with it, and to have really drawn the noise."
 )
-"""The sentence on whom readers must trust, for notions whose noise the publisher adds."""
+"""The sentence about whom readers must trust, for notions whose noise is added by the publisher."""
 
 NO_GUARANTEE: Final = "No privacy guarantee: "
-"""The start of a statement of kind ``"none"``; the reason follows."""
+"""The start of a statement of kind ``"none"``, which is followed by the reason."""
 
 
 @frozen(kw_only=True)
@@ -238,19 +238,19 @@ class NoGuarantee(PrivacyConstraint[object]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """Return a sentence saying that no privacy is promised, and why."""
-        # This is a class method, without access to ``reason``, so the reason is taken from the statement.
+        """Return a sentence that says that no privacy is promised, and why."""
+        # A class method has no access to ``reason``, so the reason is taken from the statement.
         reason_text = result.guarantee.statement.removeprefix(NO_GUARANTEE)
         return f"This result promises no privacy: {reason_text}" if reason_text else "This result promises no privacy."
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return one line saying that nothing was checked, and one saying that everything is unchecked."""
+        """Return one line that says that nothing was checked, and one that says that everything is unchecked."""
         return ["Nothing: this method claims nothing."], ["Everything."]
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of kind ``"none"``, whose statement gives the reason."""
+        """The guarantee of kind ``"none"``, whose statement contains the reason."""
         return Guarantee(kind=self.kind, statement=f"{NO_GUARANTEE}{self.reason}.")
 
     def measure(self, release: object) -> Certificate:

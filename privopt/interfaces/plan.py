@@ -11,15 +11,15 @@ from attrs import field, frozen
 from privopt.declare.toml_text import exact_text
 
 MAX_NAME_CHARACTERS: Final = 24
-"""The number of characters to which the text table shortens longer names of parts."""
+"""The number of characters to which the text table shortens the names of parts."""
 
 Errors = Mapping[Fraction, tuple[float, ...]]
-"""The errors of all parts, by budget."""
+"""The errors of all parts, keyed by budget."""
 
 
 @frozen(kw_only=True)
 class Plan:
-    """The errors to expect from a method, for several budgets and each part of the release.
+    """The errors to expect from a method, for each part of the release at several budgets.
 
     >>> plan = Plan(
     ...     method="noisy", budget="epsilon", unit="people", basis="the noise's own spread", parts=("all places",),
@@ -32,13 +32,13 @@ class Plan:
         method: The name of the method.
         budget: The name of the parameter to choose: ``"epsilon"``.
         unit: The unit of the errors.
-        basis: The basis of the predictions, in words.
+        basis: What the predictions are based on, in words.
         parts: The names of the parts of the release for which errors are predicted.
         errors: The errors of all parts, keyed by budget.
-        shares: The fraction of the budget that each part gets in the problem; empty if the budget is not divided.
-        best: The best split of the budget that was found, as the shares and the errors of all parts. The search
-            minimises the weighted sum of errors at the problem's budget. None if no search was made.
-        weights: The weight of each part's error in the weighted sum; empty for equal weights.
+        shares: The fraction of the budget that each part gets in the problem, or () if the budget is not divided.
+        best: The shares and the errors of all parts for the best split of the budget that was found, or None if no
+            search was made. The search minimises the weighted sum of errors at the problem's budget.
+        weights: The weight of each part's error in the weighted sum, or () for equal weights.
         baselines: The errors of simpler methods at the same budgets, by name. A method that does worse than these is
             not worth using.
         problem_budget: The budget in the problem file.
@@ -59,7 +59,7 @@ class Plan:
     notes: tuple[str, ...] = ()
 
     def _rows(self, errors: Errors) -> list[dict[str, Any]]:
-        """Return one JSON object for each budget, with the budget as exact text and an error for each part.
+        """Return one JSON object for each budget, with the budget as exact text and the error of each part.
 
         The budget is text because a JSON number such as 0.1 would be rounded to a double.
         """
@@ -68,7 +68,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Return the plan as the JSON object that ``privopt plan --json`` prints.
 
-        Budgets, shares and weights are rationals and become exact text; errors are estimates and stay doubles.
+        Budgets, shares and weights are rationals and become exact text. Errors are estimates and stay doubles.
         """
         return {
             "method": self.method,
@@ -84,7 +84,7 @@ class Plan:
             "baselines": [
                 {
                     "name": name,
-                    # None if the problem's budget is not one of the compared budgets.
+                    # None if errors were not predicted at the problem's budget.
                     "by_part": None if self.problem_budget not in errors else list(errors[self.problem_budget]),
                     "errors": self._rows(errors),
                 }
@@ -94,17 +94,17 @@ class Plan:
         }
 
     def lines(self) -> list[str]:
-        """Return the lines of the plan as text: a table of errors, a table of budget shares, and the notes.
+        """Return the plan as lines of text: a table of errors, a table of budget shares, and the notes.
 
-        The first table has a row for each part and a column for each budget. Its last columns show the errors of the
-        baselines and of the best split at the problem's budget. The second table shows in percent how the problem and
-        the best split divide the budget. It is left out if the budget is not divided.
+        The first table has one row for each part and one column for each budget. Its last columns show the errors of
+        the baselines and of the best split at the problem's budget. The second table shows in percent how the problem
+        and the best split divide the budget. It is omitted if the budget is not divided.
         """
         columns: dict[str, tuple[float, ...]] = {
             exact_text(budget): column_errors for budget, column_errors in self.errors.items()
         }
         for name, errors in self.baselines.items():
-            if self.problem_budget in errors:  # a baseline has one column only, to keep the table narrow
+            if self.problem_budget in errors:  # a baseline has only one column, to keep the table narrow
                 columns[name] = errors[self.problem_budget]
         if self.best is not None:
             columns["best split"] = self.best[1]
@@ -121,13 +121,14 @@ class Plan:
         return lines + list(self.notes)
 
     def _format_table(self, corner: str, columns: Mapping[str, Sequence[float]]) -> list[str]:
-        """Return the lines of a table with a row for each part.
+        """Return the lines of a table with one row for each part.
 
         Args:
             corner: The heading of the first column, which contains the names of the parts.
-            columns: For each heading, the numbers of all parts. They are shown with three significant digits.
+            columns: The numbers of all parts, keyed by the column's heading. They are shown with three significant
+                digits.
         """
-        # Long names are cut, so that the errors for several budgets fit beside them.
+        # Long names are shortened, so that the errors for several budgets fit beside them.
         name_width = min(MAX_NAME_CHARACTERS, max(len(corner), *map(len, self.parts)))
         # Most numbers with three significant digits take at most 7 characters.
         widths = {head: max(7, len(head)) for head in columns}

@@ -1,7 +1,7 @@
 """The abstract classes for releases, for the privacy constraints that certify them, and for utility losses.
 
 A plugin subclasses :class:`Release`, :class:`PrivacyConstraint` and :class:`UtilityLoss`, and its
-:class:`~privopt.interfaces.mechanism.Mechanism` returns them.
+:class:`~privopt.interfaces.mechanism.Mechanism` returns instances of them.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ class Release(ABC):
     """The published result of a mechanism, which can be written, read back and perhaps sampled."""
 
     artefact: ClassVar[str] = ""
-    """The name of the archive (.npz) that contains the ``weights`` array; empty for releases without weights."""
+    """The name of the archive (.npz) that contains the ``weights`` array, or "" for releases without weights."""
 
     private_folder: ClassVar[bool] = False
-    """Whether the whole release folder is readable by its owner only (mode 0700)."""
+    """Whether only the owner may read the release folder (mode 0700)."""
 
     @abstractmethod
     def write(self, folder: Path) -> None:
-        """Write the artefact into ``folder``. Its content must depend on secrets only through the mechanism."""
+        """Write the artefact to ``folder``. Its content may depend on secrets only through the mechanism."""
 
     def write_private(self, folder: Path) -> None:  # noqa: B027  (most releases have nothing private)
-        """Write the files that only the owner may see into ``folder``, the release folder's ``private/``."""
+        """Write the files that only the owner may see to ``folder``, which is the release folder's ``private/``."""
 
     @classmethod
     @abstractmethod
     def read(cls, folder: Path, problem: Any) -> Release:
-        """Read the artefact back from the files in ``folder`` alone.
+        """Read the artefact back, using only the files in ``folder``.
 
         Args:
             folder: The release folder.
@@ -52,7 +52,7 @@ class Release(ABC):
 
     @classmethod
     def read_without_problem(cls, folder: Path) -> Release | None:
-        """Return the release in a verified folder, to draw from it; None if it cannot be read without its problem."""
+        """Return the release in a verified folder, to draw from it, or None if reading it requires its problem."""
         return None
 
     def sample(self, input_id: str, count: int) -> list[str]:
@@ -64,17 +64,17 @@ class Release(ABC):
         raise UsageError(f"{type(self).__name__} has no distribution to sample: it is one published result")
 
     def channel(self) -> Channel | NoisyCounts | None:
-        """Return the channel from secrets to reports, for estimates from many reports; None if no reports are drawn."""
+        """Return the channel from secrets to reports, for estimates from many reports, or None if none are drawn."""
         return None
 
 
 @frozen(kw_only=True)
 class Shift:
-    """The difference between two inputs that one noise call (one addition of noise to some numbers) must hide.
+    """The difference between two inputs that a noise call (an addition of noise to some numbers) must hide.
 
     Attributes:
         law: ``"laplace"`` (also for double geometric noise) or ``"gaussian"``.
-        scale: The exact scale of the noise; the variance of Gaussian noise.
+        scale: The exact scale of the noise. For Gaussian noise, the variance.
         change: The L1 norm of the change in the numbers to which noise is added.
         square: The squared L2 norm of this change.
     """
@@ -86,17 +86,17 @@ class Shift:
 
 
 class PrivacyConstraint(ABC, Generic[R_contra]):
-    """A notion of privacy. It adds constraints to models, certifies releases and states the guarantee in words.
+    """A notion of privacy. It adds constraints to models, certifies releases and expresses the guarantee in words.
 
-    A notion is registered as a kind for the ``"notion"`` role (:class:`privopt.specs.KindSpec`) under the name that
-    :attr:`Guarantee.kind` states.
+    A notion is registered as a kind for the ``"notion"`` role (:class:`privopt.specs.KindSpec`), under the name used in
+    :attr:`Guarantee.kind`.
 
     Attributes:
         kind: The name of the notion.
         odds: Whether the notion bounds how much more likely an output is for one input than for another. The bound is a
             factor of exp(epsilon * d) for inputs at distance d, where d is 1 for neighbouring inputs. The conformance
             kit attacks releases of such a notion.
-        tails: Whether the bound may fail with a small probability, as stated by the pairs (epsilon, delta) from
+        tails: Whether the bound may fail with a small probability, as given by the pairs (epsilon, delta) from
             :meth:`curve`. This applies to releases that are draws of noise.
         symmetric: Whether the bound holds in both directions. If it is False, as in one-sided DP or for quasi-metrics,
             pairs of inputs are ordered: no output is more than exp(epsilon * d) times as likely for the first input as
@@ -110,18 +110,18 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def cost_of_call(cls, shift: Shift) -> Fraction | None:
-        """Return the budget that one noise call spends between two inputs; None if its noise cannot satisfy the notion.
+        """Return the budget that a noise call spends between two inputs, or None if it cannot satisfy the notion.
 
         The costs of several calls add up.
         """
-        # For each number, Laplace noise changes the odds of an output by at most exp(|x - x'| / scale).
+        # Laplace noise changes the odds of an output by a factor of at most exp(|x - x'| / scale) for each number x.
         return shift.change / shift.scale if shift.law == "laplace" else None
 
     @classmethod
     def budget_of(cls, guarantee: Guarantee) -> Fraction | None:
         """Return the total budget for all noise calls, in the units of :meth:`cost_of_call`.
 
-        None if the guarantee has no such budget.
+        If the guarantee has no such budget, the result is None.
         """
         return guarantee.epsilon
 
@@ -136,12 +136,12 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def keys(cls) -> type | None:
-        """Return the attrs class of the ``[privacy]`` table of metric problems; None if the notion is not for them."""
+        """Return the attrs class for the ``[privacy]`` table of metric problems, or None if the notion does not apply."""
         return None
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """State the guarantee in one plain sentence, for example ``result.guarantee.statement``.
+        """Express the guarantee in one plain sentence, such as ``result.guarantee.statement``.
 
         Args:
             result: The contents of a release's result.json, as an object.
@@ -150,22 +150,22 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def warnings(cls, result: Result) -> Sequence[str]:
-        """Return warning clauses if the guarantee of a result.json, though valid, is of little value."""
+        """Return warning clauses if a guarantee is valid but of little value."""
         return ()
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return the parts of the claim that were checked and those that were not, one line each."""
+        """Return the parts of the claim that were checked, and those that were not, as one line each."""
         return [str(result.certificate.arithmetic)], [AGAIN]
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return a sentence that says who must be trusted, for a report's verdict; empty if that is unknown."""
+        """Return a sentence about who must be trusted, for a report's verdict, or "" if that is unknown."""
         return ""
 
     @classmethod
     def exposed_to(cls, result: Result) -> str:
-        """Return a phrase naming the parties against whom the guarantee does not hold; empty if there are none.
+        """Return a phrase that names the parties against whom the guarantee does not hold, or "" if there are none.
 
         The report's verdict shows it.
         """
@@ -178,21 +178,21 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @property
     def relation(self) -> str:
-        """The unit of amounts in a ledger, by default the guarantee's unit. A ledger adds up only amounts in one unit.
+        """The unit of amounts in a ledger, which is the guarantee's unit by default.
 
-        A notion over distances appends the name of the distance, because epsilons for different distances do not add
-        up.
+        A ledger adds up only amounts in the same unit. A notion over distances appends the name of the distance,
+        because epsilons for different distances do not add up.
         """
         return self.guarantee.unit
 
     def emit(self, model: dsl.Model, **symbols: Any) -> None:
-        """Add the rows of the constraint to a model; ``symbols`` are the variables and indices used in the rows."""
-        # Notions that are satisfied by adding noise have no model. Notions for optimised matrices override this method.
+        """Add the constraint's rows to a model. ``symbols`` are the variables and indices used in the rows."""
+        # Notions that are satisfied by adding noise have no rows. Notions for optimised matrices override this method.
         raise ModelError(f"{type(self).__name__} has no rows to emit: the noise satisfies it, not a model")
 
     @abstractmethod
     def measure(self, release: R_contra) -> Certificate:
-        """Certify a release in exact arithmetic, from the released numbers rather than from claims in the release."""
+        """Certify a release in exact arithmetic, based on the released numbers rather than on claims in the release."""
 
 
 class UtilityLoss(ABC, Generic[R_contra]):
@@ -207,22 +207,22 @@ class UtilityLoss(ABC, Generic[R_contra]):
     maximise: bool = False
 
     def emit(self, model: dsl.Model, **symbols: Any) -> None:
-        """Set the model's objective; ``symbols`` are the variables and indices used in the objective."""
+        """Set the model's objective. ``symbols`` are the variables and indices used in the objective."""
         raise ModelError(f"{type(self).__name__} has no form in a model")
 
     @abstractmethod
     def evaluate(self, release: R_contra) -> float | None:
-        """Evaluate the loss of a release from public and released data alone; None if these do not determine it."""
+        """Compute the loss of a release from public and released data, or return None if these do not determine it."""
 
     def enclose(self, release: R_contra) -> tuple[float, float] | None:
-        """Return proved lower and upper bounds on the loss of a release; None if no bounds are known.
+        """Return proved lower and upper bounds on the loss of a release, or None if no bounds are known.
 
-        If there are bounds, the stated loss is rounded so that independent programs state the same double.
+        If there are bounds, the published loss is rounded so that independent programs obtain the same double.
         """
         return None
 
     def state(self, release: R_contra) -> tuple[float | None, float | None]:
-        """Return the loss to state for a release, and the unit to which it is rounded up. Either may be None.
+        """Return the loss to publish for a release, and the unit to which it is rounded up. Either may be None.
 
         Rounding is explained in :mod:`privopt.numbers.stated_rounding`. There is no unit if the loss is 0 or has no
         finite enclosure (proved bounds), or if the enclosure is so wide that the unit would be too coarse.
@@ -230,14 +230,14 @@ class UtilityLoss(ABC, Generic[R_contra]):
         value, enclosure = self.evaluate(release), self.enclose(release)
         if not value or enclosure is None or not math.isfinite(enclosure[1] - enclosure[0]):
             return value, None
-        # Negated, because choose_unit rounds down, and a stated loss must never be below the true one.
+        # Negated, because choose_unit rounds down, and a published loss must never be below the true one.
         unit = choose_unit(-enclosure[1], -enclosure[0])
-        # A unit that is coarse relative to the loss would hide its digits, so the loss is then not rounded.
+        # If the unit is coarse relative to the loss, it would hide the loss's digits, so the loss is not rounded.
         rounded_loss = stated_above(enclosure[1], unit)
         return (rounded_loss, unit) if unit <= COARSEST * max(1.0, abs(rounded_loss)) else (value, None)
 
     def restate(self, release: R_contra, unit: float) -> float:
-        """Return the loss, rounded up to the unit that a release states.
+        """Return the loss, rounded up to the unit in a release's result.
 
         Raises:
             CertificationError: The loss has no enclosure, or the unit is not one that :meth:`state` could have chosen.
@@ -245,7 +245,7 @@ class UtilityLoss(ABC, Generic[R_contra]):
         enclosure = self.enclose(release)
         if enclosure is None:
             raise CertificationError(f"the unit of a loss that is not rounded must be absent, got {unit!r}")
-        # Only if both ends of the enclosure round to the same number is the rounded loss the same on every machine.
+        # The rounded loss is the same on every machine only if both ends of the enclosure round to the same number.
         rounded_lower, rounded_upper = (stated_above(end, unit) if unit > 0.0 else math.nan for end in enclosure)
         if (
             not FINEST * abs(rounded_lower) <= unit <= COARSEST * max(1.0, abs(rounded_lower))

@@ -64,9 +64,9 @@ class Section:
 
     Attributes:
         title: The heading, as plain text.
-        html: The markup below the sentences, made by :func:`privopt.report.render` or a function that calls it, such as
-            ``table``. Any other text is escaped, so that it is shown verbatim.
-        lead: One or two sentences that say what the section shows, as plain text.
+        html: The markup below the sentences, made by :func:`privopt.report.render` or by a function that calls it, such
+            as ``table``. Any other text is escaped, so that it is shown verbatim.
+        lead: One or two sentences about what the section shows, as plain text.
         paragraphs: Further paragraphs below the lead, as plain text.
         commands: Commands for readers to copy, one per line, shown below everything else.
         for_experts: Whether the section is shown after all others, under the heading "For experts".
@@ -83,15 +83,15 @@ class Section:
 class Reporting(Generic[P, R]):
     """Presents a mechanism's releases. Plugins subclass it and name the subclass in :attr:`Mechanism.reporting`.
 
-    The subclass is imported only when a report is made, so that solving does not load plotting libraries. Every method
-    is optional.
+    The subclass is imported only when a report is made, so that solving does not load plotting libraries. All methods
+    are optional.
 
     Attributes:
-        mechanism: The mechanism whose releases are shown.
+        mechanism: The mechanism whose releases are presented.
     """
 
     def __init__(self, mechanism: Any) -> None:
-        """Store the mechanism whose releases are shown."""
+        """Store the mechanism whose releases are presented."""
         self.mechanism = mechanism
 
     def headline(self, problem: P, release: R, result: Result) -> str:
@@ -103,40 +103,40 @@ class Reporting(Generic[P, R]):
         return ""
 
     def report(self, problem: P, release: R, result: Result) -> Sequence[Section]:
-        """Return the sections of the report's body, made from public data alone.
+        """Return the sections of the report's body, based only on public data.
 
-        The first section is a picture, shown directly below the headline.
+        The first section is a picture, which is shown directly below the headline.
         """
         return ()
 
     def in_readers_unit(self, problem: P, result: Result, value: float) -> str:
-        """Return a value or bound as text in the problem's unit for readers; empty if there is no such unit."""
+        """Return a value or bound as text in the problem's unit for readers, or "" if there is no such unit."""
         return ""
 
     def report_check(self, release: R, result: Result, folder: Path) -> Section | None:
-        """Return a section that checks the release's claims in the reader's browser, or None to omit the section."""
+        """Return a section that checks the release's claims in the reader's browser, or None for no such section."""
         return None
 
     def report_truth(self, problem: P, release: R, result: Result, private: Path) -> Sequence[Section]:
-        """Return sections that compare the release with the secrets; they are written only to ``private``."""
+        """Return sections that compare the release with the secrets, which are written only to ``private``."""
         return ()
 
     def figures(self, problem: P, release: R, result: Result) -> Mapping[str, Figure]:
-        """Return the report's figures by file name without extension."""
+        """Return the report's figures, keyed by file name without extension."""
         return {}
 
     def geo(self, problem: P, release: R, result: Result) -> Layer | None:
-        """Return the map layer of the release, made from public data only; None if the release has no places."""
+        """Return the map layer of the release, based only on public data, or None if the release has no places."""
         return None
 
 
 def open_reporting(mechanism: Mechanism[Any, Any]) -> Reporting[Any, Any]:
-    """Return a new instance of the class that :attr:`Mechanism.reporting` names.
+    """Create an instance of the class that :attr:`Mechanism.reporting` names.
 
     Raises:
         RegistryError: The class cannot be imported, or is not a :class:`Reporting`.
     """
-    # A mechanism that names no class gets the base class, whose report body is empty.
+    # If the mechanism names no class, use the base class, whose report body is empty.
     reporting_class = load_class(mechanism.reporting, Reporting) if mechanism.reporting else Reporting
     reporting: Reporting[Any, Any] = reporting_class(mechanism)
     return reporting

@@ -17,14 +17,17 @@ from privopt.declare.toml_text import exact_text
 from privopt.errors import number_of
 
 AGAIN: Final = "A second release of the same secret: it spends epsilon again."
-"""A line in reports that states a limitation of every notion."""
+"""A line in reports about a limitation of every notion."""
 
 SEEDED: Final = "seeded, not private"
-"""The mark for releases whose noise came from a seed."""
+"""The mark for releases whose noise was drawn with a seed."""
 
 Evidence = Literal["proved", "declared", "none"]
-"""The evidence for a claim. "proved": the release itself was checked. "declared": the scale and sensitivity of the
-noise were checked, but whether the noise was drawn must be taken on trust. "none": there is no guarantee."""
+"""The evidence for a claim.
+
+If "proved", the release itself was checked. If "declared", the scale and sensitivity of the noise were checked, but
+that the noise was drawn must be taken on trust. If "none", there is no guarantee.
+"""
 
 
 @frozen(kw_only=True)
@@ -36,10 +39,10 @@ class Guarantee:
 
     Attributes:
         kind: The name of a registered notion of privacy.
-        epsilon: The exact value; None if the kind has no epsilon. ``result.json`` contains the nearest double and, as
-            the binding claim, the exact value in ``epsilon_text``.
-        unit: The unit of epsilon, e.g. ``"per km"`` or ``"per group"``.
-        scope: The pairs or neighbours that the guarantee covers; for metric DP ``"all-pairs"``, ``"neighbours"`` or
+        epsilon: The exact value, or None if the kind has no epsilon. ``result.json`` contains the nearest double and,
+            as the binding claim, the exact value in ``epsilon_text``.
+        unit: The unit of epsilon, such as ``"per km"`` or ``"per group"``.
+        scope: The pairs or neighbours that the guarantee covers. For metric DP, ``"all-pairs"``, ``"neighbours"`` or
             ``"own-matrix"``.
         statement: The guarantee in words: which inputs are hard to distinguish, and for which attackers.
         seeded: Whether the noise came from ``--seed``. Such a release is not private.
@@ -56,7 +59,7 @@ class Guarantee:
 
     def to_json(self) -> dict[str, Any]:
         """Return the ``guarantee`` object of result.json."""
-        # fromkeys only determines the order of the first keys, whose values are set next.
+        # fromkeys only determines the order of the first keys. Their values are set by what follows.
         members = dict.fromkeys(("kind", "epsilon", "epsilon_text")) | document(self)
         if self.epsilon is not None:
             members |= {"epsilon": float(self.epsilon), "epsilon_text": exact_text(self.epsilon)}
@@ -68,14 +71,15 @@ class Certificate:
     """The record of what was checked on a release, in exact arithmetic.
 
     Attributes:
-        holds: Whether the release satisfies the guarantee; None if nothing is claimed.
-        evidence: ``"proved"``, ``"declared"`` or ``"none"``; see :data:`Evidence`.
-        rests_on: If the evidence is ``"declared"``, the assumption that cannot be checked from the release, in words;
-            otherwise empty.
+        holds: Whether the release satisfies the guarantee, or None if nothing is claimed.
+        evidence: ``"proved"``, ``"declared"`` or ``"none"``, as explained for :data:`Evidence`.
+        rests_on: If the evidence is ``"declared"``, the assumption that cannot be checked from the release, in words.
+            Otherwise "".
         kind: The kind of guarantee that was checked.
-        worst: The largest value that was found (metric DP: log ratio / distance, in epsilon's unit), rounded up.
+        worst: The largest value that was found, rounded up. For metric DP, the values are log ratio / distance, in
+            epsilon's unit.
         allowed: The largest permitted value, in the same unit.
-        checked: The number of conditions that were checked (metric DP: pairs times outputs).
+        checked: The number of conditions that were checked. For metric DP, the number of pairs times outputs.
         arithmetic: The arithmetic that decided whether the certificate holds, in words.
         notes: Further fields of ``result.json``.
         failures: The conditions that failed, one line each, worst first.
@@ -90,25 +94,25 @@ class Certificate:
     arithmetic: str = key(help="what the decision rests on")
     rests_on: str = key("", help="what no one can check", omit=True)
     notes: Mapping[str, Any] = key(factory=dict, help="further fields", rest=True)
-    failures: tuple[str, ...] = ()  # no key(): result.json is only written if there are none
+    failures: tuple[str, ...] = ()  # without key(), because result.json is written only if there are none
 
     def __attrs_post_init__(self) -> None:
-        """Check that ``evidence`` is a known kind; a plugin may have misspelt it."""
+        """Check that ``evidence`` is a known kind, because a plugin may have misspelt it."""
         if self.evidence not in get_args(Evidence):
             raise ValueError(f"evidence must be one of {', '.join(get_args(Evidence))}, got {self.evidence!r}")
 
     @property
     def in_words(self) -> str:
-        """The number of checked conditions, and how close the tightest one is to its limit, in words."""
+        """A phrase with the number of checked conditions, and how close the tightest one is to its limit."""
         conditions = f"{number_of(self.checked, 'condition')} checked"
         return f"{conditions}, tightest {self.worst:.9g} of {self.allowed:.9g} allowed"
 
 
 SQUARED: Final = " squared"
-"""The suffix of an objective's unit which shows that the objective is a sum of squared differences."""
+"""The suffix of an objective's unit if the objective is a sum of squared differences."""
 
 COUNTED: Final = {"locations": "protected", "photos": "deleted", "choices": "published"}
-"""The word that says what was done with the items that an objective counts, by the objective's unit."""
+"""What was done with the items that an objective counts, as one word, keyed by the objective's unit."""
 
 
 @frozen(kw_only=True)
@@ -117,10 +121,10 @@ class Bounds:
 
     Attributes:
         value: The value of the release.
-        lower_bound: The proved bound on the value of any release (an upper bound if the objective is maximised); None
-            if no bound is known.
-        gap: The relative gap, or the absolute difference if the objective is maximised. It is never negative. None
-            if there is no finite bound.
+        lower_bound: The proved bound on the value of any release (an upper bound if the objective is maximised), or
+            None if no bound is known.
+        gap: The relative gap, or the absolute difference if the objective is maximised. It is never negative. None if
+            there is no finite bound.
     """
 
     value: float = key(help='a number or "inf"', infinite=True)
@@ -133,7 +137,7 @@ class Bounds:
 
         Args:
             value: The value of the release.
-            lower_bound: The proved bound on the value of any release; None if no bound is known.
+            lower_bound: The proved bound on the value of any release, or None if no bound is known.
             maximise: Whether larger values are better. If so, the bound is an upper bound and the gap is a difference.
             more: Further fields that a subclass defines.
         """
@@ -151,8 +155,8 @@ class Objective(Bounds):
 
     Attributes:
         unit: The unit of value and bound.
-        bound_over: If the mechanism chose outputs, whether the bound covers releases over the chosen outputs only
-            ("chosen") or over all candidates ("all").
+        bound_over: If the mechanism chose outputs, whether the bound covers only releases over the chosen outputs
+            ("chosen") or releases over all candidates ("all"). Otherwise None.
     """
 
     unit: str = key(help="of value and bound")
@@ -161,20 +165,20 @@ class Objective(Bounds):
     @property
     def measured_quantity(self) -> str:
         """What was measured: a loss, a cost, a count of protected, deleted or published items, or a fit."""
-        if self.unit.endswith(SQUARED):  # a bound on a sum of squares says nothing about single errors
+        if self.unit.endswith(SQUARED):  # a bound on a sum of squares does not bound single errors
             return "fit to the noisy values"
         return "cost" if self.unit == "cost" else COUNTED.get(self.unit, "loss")
 
     @property
     def unit_in_words(self) -> str:
-        """The unit as words for readers, e.g. "units of cost" for "cost". Squared units are explained in brackets."""
+        """The unit in words for readers, such as "units of cost" for "cost". Squared units are explained."""
         noun = self.unit.removesuffix(SQUARED)
-        # The unit follows a number, and "6,900 cost" would not be English.
+        # The unit follows a number, and "6,900 cost" is not English.
         unit = "units of cost" if self.unit == "cost" else self.unit
         return unit if noun == self.unit else f"{self.unit} (a sum of squared differences)"
 
     def unit_after(self, value: float) -> str:
-        """Return the unit in words, as it reads after a given number: singular after a count of 1.
+        """Return the unit in words, to be placed after a given number. After a count of 1, it is singular.
 
         >>> objective = Objective(value=1.0, unit="photos")
         >>> objective.unit_after(1.0), objective.unit_after(2.0)
@@ -185,22 +189,24 @@ class Objective(Bounds):
 
 
 TOLD: Final = "told"
-"""The key in ``details`` for the fields that ``verify`` does not check."""
+"""The key in ``details`` for fields that ``verify`` does not check."""
 
 LP: Final = "lp"
-"""The key in ``details`` for the solved program, if its value differs from the objective. ``--gap`` and the status then
-refer to the program."""
+"""The key in ``details`` for the program that was solved, if its value differs from the objective.
+
+``--gap`` and the status then refer to that program.
+"""
 
 VALUE_UNIT: Final = "value_unit"
 """The key in ``details`` for the unit to which the objective's value is rounded up."""
 
 FINE_GAP: Final = 1e-4
-"""The largest requested gap that a status in words does not mention."""
+"""The largest requested gap that the status in words does not mention."""
 
 
 @frozen(kw_only=True)
 class Plugin:
-    """The installed package that provides the mechanism of a release."""
+    """The installed package that provides a release's mechanism."""
 
     name: str = key(help="the distribution's name")
     version: str = key(help="its version")
@@ -216,7 +222,7 @@ class ProblemFile:
 
 @frozen(kw_only=True)
 class RunOptions:
-    """The options with which the run was started."""
+    """The options that the run was started with."""
 
     method: str = key(help="name of a method")
     gap: float = key(help="a number above 0 and below 1", check=share)
@@ -238,12 +244,12 @@ class Times:
 
 @frozen(kw_only=True)
 class Details:
-    """Additional values that a mechanism states about its release.
+    """Additional values that a mechanism provides about its release.
 
     Attributes:
         told: The fields that ``verify`` does not check.
-        value_unit: The unit of rounding: the objective's value is rounded up to an odd multiple of half this unit. None
-            if the value is not rounded.
+        value_unit: The unit of rounding, or None if the objective's value is not rounded. The value is rounded up to an
+            odd multiple of half this unit.
         lp: The value and bound of the program that was solved, if the status refers to that program.
         facts: Values that follow from the problem and the release. ``verify`` recomputes them.
     """
@@ -266,7 +272,7 @@ class Result:
         plugin: The installed package that provides the mechanism.
         privopt: The version of privopt.
         problem: The problem file.
-        seed: The seed of the run, even if no noise was drawn from it; None if no seed was given.
+        seed: The seed of the run, even if no noise was drawn from it, or None if no seed was given.
         asked: The options of the run.
         guarantee, objective, certificate: The release's claim, its loss and the record of its check.
         time: The seconds that each phase took.
@@ -289,7 +295,7 @@ class Result:
     details: Details = key(help="an object")
 
     def __repr__(self) -> str:
-        """Return one line with mechanism, loss, bound, guarantee and evidence, since all fields would fill a screen."""
+        """Return one line with mechanism, loss, bound, guarantee and evidence. All fields would fill a screen."""
         objective, guarantee = self.objective, self.guarantee
         bound = "no bound" if objective.lower_bound is None else f"bound {objective.lower_bound:.6g} {objective.unit}"
         budget = "" if guarantee.epsilon is None else f" epsilon {exact_text(guarantee.epsilon)} {guarantee.unit}"
@@ -300,8 +306,8 @@ class Result:
 
     @property
     def status(self) -> str:
-        """``"optimal"`` if the requested gap is met; ``"feasible"`` if it is not or if no bound is known."""
-        # A bound over the chosen outputs only does not bound the optimum over all candidates.
+        """``"optimal"`` if the bound shows that the requested gap is met, or else ``"feasible"``."""
+        # A bound over only the chosen outputs does not bound the optimum over all candidates.
         if self.objective.bound_over == "chosen":
             return "feasible"
         gap = (self.details.lp or self.objective).gap
@@ -309,13 +315,13 @@ class Result:
 
     @property
     def told_bound(self) -> float | None:
-        """The bound that the solver reported without a proof in the folder (``details.told.lower_bound``).
+        """The bound that the solver reported without a proof in the folder (``details.told.lower_bound``), if any.
 
-        The folder may contain no proof of a bound, for example because the proof would need the true counts. ``verify``
-        does not check this bound. None if the solver reported no bound, or if result.json states a proved bound.
+        A proof may be missing because, for example, it would need the true counts. ``verify`` does not check this
+        bound. None if the solver reported no bound, or if result.json contains a proved bound.
         """
         bound: Any = self.details.told.get("lower_bound")
-        # The details are not verified, so in a tampered folder this can be any JSON value, such as a huge integer.
+        # The details are not verified, so this can be any JSON value in a tampered folder, such as a huge integer.
         is_number = isinstance(bound, (int, float)) and not isinstance(bound, bool)
         if not is_number or not -1e300 < bound < 1e300 or self.objective.lower_bound is not None:
             return None
@@ -323,12 +329,12 @@ class Result:
 
     @property
     def status_in_words(self) -> str:
-        """The status in words, with the requested gap if that is coarse, or a note on a missing or unproved bound."""
+        """The status in words, with the requested gap if it is coarse, or a note on a missing or unproved bound."""
         if self.status == "optimal" and self.asked.gap > FINE_GAP:
             return f"optimal within the gap of {self.asked.gap:g} asked"
         if self.told_bound is not None and self.status == "feasible":
             value = self.objective.value
-            # The absolute value, because the bound of an objective that is maximised lies above the value.
+            # Absolute, because the bound lies above the value if the objective is maximised.
             is_met = abs(value - self.told_bound) <= self.asked.gap * max(abs(value), 1e-12)
             return f"{'optimal' if is_met else 'feasible'} by the solver's bound, which is not proved"
         without = self.status == "feasible" and self.objective.lower_bound is None
@@ -336,13 +342,13 @@ class Result:
 
     @property
     def mark(self) -> str | None:
-        """The label to show with a release that is not private; None for a private release."""
+        """The label to show with a release that is not private, or None for a private release."""
         if self.guarantee.seeded:
             return SEEDED
         return "no privacy guarantee" if self.certificate.evidence == "none" else None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON document, with keys in the order in which they are written."""
-        # ``status`` is derived rather than a field; it is inserted after ``seed``.
+        """Return the JSON document, with its keys in the order in which they are written."""
+        # ``status`` is derived and not a field, so its place after ``seed`` is set here.
         leading_keys = dict.fromkeys(("mechanism", "method", "plugin", "privopt", "problem", "seed", "status"))
         return leading_keys | document(self) | {"status": self.status, "guarantee": self.guarantee.to_json()}

@@ -20,15 +20,18 @@ from privopt.interfaces.release import Release
 R_co = TypeVar("R_co", bound=Release, covariant=True)
 
 Progress = Callable[[str, int, float | None, float | None], None]
-"""A function ``progress(phase, round, lower, upper)`` that shows progress. ``phase`` is a string, ``round`` counts
-rounds (0 for none), and the bounds are in the objective's unit, or None if they are unknown."""
+"""A function ``progress(phase, round, lower, upper)`` that shows progress.
+
+``phase`` is a string, ``round`` counts rounds (0 for none), and the bounds are in the objective's unit, or None if they
+are unknown.
+"""
 
 
 class Proof(Protocol):
-    """The proof of a bound, from which ``verify`` recomputes the bound; usually ``proof.npz``."""
+    """The proof of a bound, from which ``verify`` recomputes the bound. It is usually ``proof.npz``."""
 
     def write(self, folder: Path) -> None:
-        """Write the proof into the release folder. A proof is published, so it must not depend on secrets."""
+        """Write the proof to the release folder. A proof is published, so it must not depend on secrets."""
 
 
 @frozen(kw_only=True)
@@ -38,13 +41,13 @@ class Outcome(Generic[R_co]):
     Attributes:
         release: The release to certify and publish.
         lower_bound: A rigorous bound on the objective of any release (an upper bound if the objective is maximised), or
-            None. It is stated in result.json if the mechanism can prove it from the folder
+            None. It is included in result.json if the mechanism can prove it from the folder
             (:class:`privopt.interfaces.abilities.ProvesBound`).
-        bound_over: If the mechanism chose outputs: "chosen" if the bound covers releases over the chosen outputs only,
-            "all" if it covers releases over all candidates. None if no outputs were chosen.
-        proof: The proof of the bound, written next to the release; None if the release itself suffices.
+        bound_over: If the mechanism chose outputs, "chosen" if the bound covers only releases over the chosen outputs,
+            or "all" if it covers releases over all candidates. None if no outputs were chosen.
+        proof: The proof of the bound, to be written next to the release, or None if the release itself is sufficient.
         solver: ``name``, ``version``, ``iterations`` and further statistics about the search.
-        details: Values for ``details.told`` of ``result.json``, which are not verified. If they include a program under
+        details: Values for ``details.told`` in ``result.json``, which are not verified. If they include a program under
             ``lp`` (``value``, ``lower_bound``, ``gap``), ``--gap`` and the status refer to that program.
         stopped: Whether a limit or an interrupt ended the search early.
         seeded: Whether noise was drawn from a seed.
@@ -64,7 +67,7 @@ class Outcome(Generic[R_co]):
 
 @define(kw_only=True)
 class SolveContext:
-    """The options and limits of a solve: all inputs of a mechanism other than the problem.
+    """The options and limits of a solve, which are all inputs of a mechanism other than the problem.
 
     Attributes:
         method: The name of the method to run, which is one of those in the spec.
@@ -72,13 +75,13 @@ class SolveContext:
         gap: The requested relative gap.
         search_time: The time scope of the search. Repairing, proving and writing follow in the enclosing scope, and the
             search must leave enough time for these steps.
-        memory: The maximum number of bytes that the process may hold; None for no limit.
-        seed: The seed of the noise, for experiments only: a release drawn from it is not private.
+        memory: The maximum number of bytes that the process may use, or None for no limit.
+        seed: The seed of the noise, for experiments only, because a release drawn from it is not private.
         executor: The executor for parallel work.
-        progress: The function that is called to show progress, or None.
-        checkpoint: The folder in which a stopped run may save its state, created on first use; or None.
+        progress: The function to call to show progress, or None.
+        checkpoint: The folder in which a stopped run may save its state, created on first use, or None.
         resume: Whether to continue from the state in ``checkpoint``.
-        copies: The folder for clean copies (:class:`privopt.interfaces.abilities.CopiesFiles`); None for no copies.
+        copies: The folder for clean copies (:class:`privopt.interfaces.abilities.CopiesFiles`), or None for no copies.
         times: The seconds that each phase took, filled by :meth:`time_phase`.
     """
 
@@ -102,34 +105,34 @@ class SolveContext:
         start = time.monotonic()
         try:
             yield
-        finally:  # a block that ends in an error took time too
+        finally:  # a block that fails also takes time
             self.times[phase] = self.times.get(phase, 0.0) + time.monotonic() - start
 
     @property
     def remaining(self) -> float | None:
-        """The seconds until the search must end; None if there is no limit."""
-        # The current scope can end before the search, because part of a search may get only part of its time.
+        """The number of seconds until the search must end, or None if there is no limit."""
+        # The current scope may expire before the search does, because part of a search may get only part of its time.
         seconds = min(self.search_time.left, clock().left)
         return None if seconds == math.inf else seconds
 
     @property
     def free_memory(self) -> float:
-        """The number of bytes that the process may still allocate; infinite without a limit."""
-        # The interpreter with its libraries counts as PROGRAM_BYTES even if less of it is resident at the moment.
+        """The number of bytes that the process may still allocate, or infinity without a limit."""
+        # The interpreter with its libraries counts as PROGRAM_BYTES even if less of it is currently resident.
         return float("inf") if self.memory is None else max(0.0, self.memory - max(resident(), PROGRAM_BYTES))
 
     def require_memory(self, byte_count: float, consumer: str) -> None:
-        """Refuse work that does not fit into memory, before it begins.
+        """Reject work that does not fit into memory, before it begins.
 
         Args:
             byte_count: The number of bytes that the work allocates.
-            consumer: A plural noun phrase that names the work in the error message.
+            consumer: A plural noun phrase that describes the work in the error message.
 
         Raises:
             StoppedError: The work needs more memory than is free.
         """
         if byte_count > self.free_memory:
-            # The advice is 5 % above the need, so that it suffices even if the process has grown slightly by then.
+            # The advice adds 5 %, so that it is sufficient even if the process has grown slightly by then.
             enough = f"--memory {1.05 * (byte_count + max(resident(), PROGRAM_BYTES)) / GB:.2g}"
             raise StoppedError(
                 f"not enough memory: {consumer} need {byte_count / GB:.2g} GB more than the program holds, "

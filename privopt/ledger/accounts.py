@@ -19,10 +19,10 @@ class Account:
         subject: The subject, as the ledger names it.
         spent_sum: The amount spent, in total or in the requested window: epsilon or rho, followed by delta if the unit
             has one.
-        left_sum: The amount remaining under the limit, in the same form; None without a limit.
-        reports: The number of charges to the account, regardless of the requested window. Each report has one charge; a
+        left_sum: The amount remaining under the limit, in the same form, or None without a limit.
+        reports: The number of charges to the account, regardless of the requested window. Each report has one charge. A
             predicted trace has one for its first report and one for each segment.
-        period: The calendar period to which the other values refer; None if the limit is not per calendar period.
+        period: The calendar period that the other values refer to, or None if the limit is not per calendar period.
     """
 
     subject: str
@@ -33,17 +33,17 @@ class Account:
 
     @property
     def spent(self) -> Fraction:
-        """The epsilon or rho spent."""
+        """The epsilon or rho spent so far, or in the requested window."""
         return self.spent_sum[0]
 
     @property
     def left(self) -> Fraction | None:
-        """The remaining epsilon or rho; None without a limit."""
+        """The remaining epsilon or rho, or None without a limit."""
         return None if self.left_sum is None else self.left_sum[0]
 
     @property
     def left_text(self) -> str | None:
-        """The remaining budget as exact text; None without a limit."""
+        """The remaining budget as exact text, or None without a limit."""
         return None if self.left_sum is None else sum_text(self.left_sum)
 
     def to_json(self) -> dict[str, str | int | None]:
@@ -59,14 +59,14 @@ class Account:
 
 @frozen(kw_only=True)
 class Charge:
-    """One charge to a subject's account.
+    """A single charge to a subject's account.
 
     Attributes:
         number: The number of the charge's entry in the ledger.
         subject: The subject, as the ledger names it.
         time: The time of the charge in microseconds since 1970, UTC.
         cost: The cost that was charged.
-        period: The calendar period that was charged; None if the limit is not per calendar period.
+        period: The calendar period that was charged, or None if the limit is not per calendar period.
     """
 
     number: int

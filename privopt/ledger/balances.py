@@ -1,7 +1,7 @@
-"""The account balances that one ledger transaction reads and updates.
+"""The account balances that a single ledger transaction reads and updates.
 
-Charging must not slow down as a ledger grows. A transaction therefore reads only the newest entry for an account, whose
-total is cumulative, and recomputes the hash of each entry on which it relies. :mod:`privopt.ledger.check_chain` checks
+Charging must not slow down as a ledger grows. A transaction therefore reads only the newest entry of an account, whose
+total is cumulative, and recomputes the hash of each entry that it relies on. :mod:`privopt.ledger.check_chain` checks
 all entries.
 """
 
@@ -32,7 +32,8 @@ SCHEMA: Final = (
 """The SQL statements that create a ledger's tables and index.
 
 An entry that charges nobody has no account. ``total`` and ``count`` describe the account after the entry. Totals are
-text, because SQLite has no rational numbers."""
+text, because SQLite has no rational numbers.
+"""
 
 Mark = tuple[int, bytes]
 """A ledger entry's number and hash, which together identify the entry."""
@@ -40,20 +41,20 @@ Mark = tuple[int, bytes]
 _ACCOUNT: Final = ", ".join(AccountKey._fields)
 _TERMS: Final = ", ".join(Terms._fields)
 NEWEST: Final = "ORDER BY time DESC, number DESC LIMIT 1"
-"""The SQL clause that selects the newest entry, which SQLite then finds through the index."""
+"""The SQL clause that selects the newest entry, which SQLite can find through the index."""
 _MAX_PENDING_ROWS: Final = 20_000
 """The number of added entries in memory at which all of them are written to the database."""
 
 
 @define
 class _Balance:
-    """An account's state within a transaction.
+    """The state of an account within a transaction.
 
     Attributes:
-        number: The account's id in the ``accounts`` table. None if the account is new.
+        number: The account's id in the ``accounts`` table, or None if the account is new.
         total: The total charged so far.
         count: The number of charges so far.
-        earlier_total: The total charged before the limit's window began; 0 without a window.
+        earlier_total: The total charged before the limit's window began, or 0 without a window.
     """
 
     number: int | None
@@ -69,18 +70,18 @@ class _Balance:
 
 @define(kw_only=True, eq=False)
 class LedgerTransaction:
-    """Reads and adds ledger entries within one transaction. :meth:`close` writes the added entries.
+    """Reads and adds ledger entries within a single transaction. :meth:`close` writes the added entries.
 
     Attributes:
         connection: The database, in a transaction.
         path: The ledger's file, for messages.
         clock: A function that returns the nanoseconds since 1970, UTC.
-        _rows: Added entries that are not yet in the database.
+        _rows: Added entries that are not in the database yet.
         _balances: The balances of the accounts charged so far, including the added charges.
-        _terms: The ids, in the ``terms`` table, of the terms used so far.
+        _terms: The id, in the ``terms`` table, of all terms used so far.
         _closed: The results of :meth:`closed_before` so far, by unit.
-        _head: The last entry. None until it is first read, or in an empty ledger.
-        _now: The time of added entries, in microseconds since 1970, UTC. None until it is first needed.
+        _head: The last entry, or None until it is first read or if the ledger is empty.
+        _now: The time of added entries, in microseconds since 1970, UTC, or None until it is first needed.
     """
 
     connection: sqlite3.Connection
@@ -96,7 +97,7 @@ class LedgerTransaction:
     # --- reading entries ----------------------------------------------------------------------------------
 
     def _find_entry(self, where: str, *values: object) -> Entry | None:
-        """Return the first entry that meets a condition, after recomputing its hash, or None if no entry does.
+        """Return the first entry that meets a condition, after checking its hash, or None if no entry does.
 
         Args:
             where: The condition in SQL, with a question mark for each value.
@@ -113,14 +114,14 @@ class LedgerTransaction:
             "SELECT hash FROM entries WHERE number = ?", (entry.number - 1,)
         ).fetchone()
         key = None if entry.account is None else self.key_at(entry.account)
-        # If the previous entry is missing, the recomputed hash differs from the stored one, so that is noticed too.
+        # A missing previous entry is noticed too, because the recomputed hash then differs from the stored one.
         previous_hash = previous_row[0] if previous_row else BEGINNING
         if not entry.follows(previous_hash, key, self.terms_at(entry.terms)):
             raise DoesNotHoldError(f"{self.path}: entry {entry.number}: changed: its hash does not match")
         return entry
 
     def _read_texts(self, query: str, number: int | None) -> tuple[str, ...] | None:
-        """Return the row that a query finds for ``number``; None if there is no row or a value is not a string.
+        """Return the row that a query finds for ``number``, or None if there is no row or a value is not a string.
 
         The file may have been tampered with, so a column can contain values of any type.
         """
@@ -128,12 +129,12 @@ class LedgerTransaction:
         return row if row is not None and all(isinstance(value, str) for value in row) else None
 
     def terms_at(self, number: int) -> Terms | None:
-        """Return the terms with the given id, or None if there is no valid row with it."""
+        """Return the terms with the given id, or None if there is no valid row for it."""
         row = self._read_texts(f"SELECT {_TERMS} FROM terms WHERE id = ?", number)
         return None if row is None else Terms(*row)
 
     def key_at(self, number: int) -> AccountKey | None:
-        """Return the key of the account with the given id, or None if there is no valid row with it."""
+        """Return the key of the account with the given id, or None if there is no valid row for it."""
         row = self._read_texts(f"SELECT {_ACCOUNT} FROM accounts WHERE id = ?", number)
         return None if row is None else AccountKey(*row)
 
@@ -149,17 +150,17 @@ class LedgerTransaction:
         return [period for (period,) in self.connection.execute(query, (subject, unit)) if period]
 
     def newest_charge(self, account: int, last: int) -> Entry | None:
-        """Return an account's newest entry whose number is at most ``last``; None if it has no such entry."""
+        """Return an account's newest entry whose number is at most ``last``, or None if it has no such entry."""
         return self._find_charge(account, f"AND number <= ? {NEWEST}", last)
 
     def hash_of(self, number: int) -> bytes:
-        """Return the hash of the entry with the given number; empty bytes if there is no such entry."""
+        """Return the hash of the entry with the given number, or empty bytes if there is no such entry."""
         entry = self._find_entry("number = ?", number)
         return b"" if entry is None else entry.hash
 
     @property
     def head(self) -> Entry | None:
-        """The last entry; None in an empty ledger."""
+        """The last entry, or None in an empty ledger."""
         if self._head is None:
             self._head = self._find_entry("number = (SELECT max(number) FROM entries)")
         return self._head
@@ -168,7 +169,8 @@ class LedgerTransaction:
     def now(self) -> int:
         """The current time in microseconds since 1970, or the last entry's time if that is later.
 
-        Times must not decrease: charges made while the clock is set back would leave a sliding window too early.
+        Times must not decrease. Otherwise, charges made while the clock is set back would leave a sliding window too
+        early.
         """
         if self._now is None:
             last = 0 if self.head is None else self.head.time
@@ -176,8 +178,8 @@ class LedgerTransaction:
         return self._now
 
     def _last_terms(self, kind: str, unit: str = "") -> Terms | None:
-        """Return the terms of the newest entry with a given kind and unit, or None if there is no such entry."""
-        # Limits, names and closed periods are stored as entries, and the newest entry is in force.
+        """Return the terms of the newest entry of a given kind and unit, or None if there is no such entry."""
+        # Limits, names and closed periods are stored as entries, of which the newest is in force.
         condition = "terms IN (SELECT id FROM terms WHERE kind = ? AND unit = ?)"
         entry = self._find_entry(f"account IS NULL AND {condition} {NEWEST}", kind, unit)
         return None if entry is None else self.terms_at(entry.terms)
@@ -190,7 +192,7 @@ class LedgerTransaction:
     def units(self, kind: str) -> set[str]:
         """Return the units for which there is an entry of the given kind, ``"charge"`` or ``"limit"``.
 
-        An entry that closes periods counts as a charge, because those periods had charges.
+        An entry that closes periods counts as a charge, because the closed periods had charges.
         """
         # The query has two placeholders, so a single kind is given twice.
         kinds = ("charge", "closed") if kind == "charge" else (kind, kind)
@@ -198,9 +200,9 @@ class LedgerTransaction:
         return {unit for (unit,) in rows}
 
     def closed_before(self, unit: str) -> str:
-        """Return the first calendar period in which the given unit can still be charged, or "" if no period is closed.
+        """Return the first calendar period that can still be charged in the given unit, or "" if no period is closed.
 
-        Earlier periods must stay closed: a rotation does not carry over their accounts, so charging them again would
+        Earlier periods must stay closed. A rotation does not carry over their accounts, so charging them again would
         give budget back.
         """
         if unit not in self._closed:
@@ -210,7 +212,10 @@ class LedgerTransaction:
 
     @property
     def first_terms(self) -> Terms | None:
-        """The terms of the first entry. They identify the ledger, and name the ledger that it continues, if any."""
+        """The terms of the first entry, or None if there is no entry.
+
+        They identify the ledger and, if it continues another one, name that ledger.
+        """
         entry = self._find_entry("number = 1")
         return None if entry is None else self.terms_at(entry.terms)
 
@@ -234,20 +239,20 @@ class LedgerTransaction:
 
     @property
     def names(self) -> str:
-        """The label of the scheme that names subjects (:attr:`.subject_names.Names.label`); "" before any charge."""
+        """The label of the scheme that names subjects (:attr:`.subject_names.Names.label`), or "" before any charge."""
         terms = self._last_terms("names")
         return "" if terms is None else terms.purpose
 
     @property
     def relation(self) -> str | None:
-        """The unit that all charges share, such as "per km" (:attr:`Cost.unit`). None before the first charge."""
+        """The unit that all charges share, such as "per km" (:attr:`Cost.unit`), or None before the first charge."""
         row = self.connection.execute(
             "SELECT relation FROM terms WHERE kind IN ('charge', 'closed') ORDER BY id LIMIT 1"
         ).fetchone()
         return None if row is None else str(row[0])
 
     def has_others(self, subject: str) -> bool:
-        """Return whether any subject other than the given one was charged."""
+        """Return whether any subject other than the given one has been charged."""
         query = "SELECT 1 FROM accounts WHERE subject != ? LIMIT 1"
         return self.connection.execute(query, (subject,)).fetchone() is not None
 
@@ -256,8 +261,8 @@ class LedgerTransaction:
 
         Args:
             key: The account.
-            micros: The length of the window in microseconds. The window ends now, and includes its end but not its
-                start. None for all time.
+            micros: The length of the window in microseconds, or None for all time. The window ends now, and includes
+                its end but not its start.
 
         Raises:
             DoesNotHoldError: The account has no entry, or an entry was changed.
@@ -266,24 +271,25 @@ class LedgerTransaction:
         account = self.number_of(key)
         if account is None:
             return _Balance(None, nothing, 0, nothing)
-        # An account's newest entry has its total, so no other entry is read.
+        # The newest entry has the account's total, so no other entry is needed.
         last = self._find_charge(account, NEWEST)
         if last is None:
             raise DoesNotHoldError(f"{self.path}: changed: a subject without an entry")
-        # Totals are cumulative, so one entry gives all that was spent before the window.
+        # Totals are cumulative, so a single entry gives all that was spent before the window.
         earlier_total = nothing if micros is None else self._total_until(self.now - micros, account, last, nothing)
         return _Balance(account, sum_of(last.total), last.charges, earlier_total)
 
     def _find_charge(self, account: int, where: str, *values: int) -> Entry | None:
-        """Return an account's first entry that meets an SQL condition, or None; see :meth:`_find_entry`."""
+        """Return an account's first entry that meets an SQL condition, or None (see :meth:`_find_entry`)."""
         entry = self._find_entry(f"account = ? {where}", account, *values)
-        # SQLite finds the row by the index, but reads it from the table: a changed index can lead to another account.
+        # SQLite finds the row through the index but reads it from the table, so a changed index can lead to another
+        # account.
         if entry is not None and entry.account != account:
             raise DoesNotHoldError(f"{self.path}: changed: the index of entry {entry.number}")
         return entry
 
     def _total_until(self, time: int, account: int, last: Entry, nothing: Sum) -> Sum:
-        """Return an account's total up to a time, including charges at that time.
+        """Return an account's total up to and including a given time.
 
         The entries just before and just after that time are read, and their counts are compared, so that a changed time
         is detected.
@@ -311,8 +317,9 @@ class LedgerTransaction:
 
         Args:
             name: The subject, as the ledger names it.
-            period: The report's calendar period. None for the current one, or if the limit is not per calendar period.
-            limit: The limit in force. None if there is no limit.
+            period: The report's calendar period, or None for the current one or if the limit is not per calendar
+                period.
+            limit: The limit in force, or None if there is no limit.
             unit: The unit of the charge.
 
         Raises:
@@ -331,7 +338,7 @@ class LedgerTransaction:
         return AccountKey(name, unit, period)
 
     def check_open(self) -> None:
-        """Refuse an archived ledger, whose accounts are charged in its successor.
+        """Raise an error if the ledger is archived, because its accounts are charged in its successor.
 
         Raises:
             UsageError: The ledger's last entry says that it was rotated.
@@ -368,23 +375,23 @@ class LedgerTransaction:
         Args:
             key: The account.
             subject: The subject's name in the result.
-            micros: The length, in microseconds, of the window whose charges count as spent. None for all time.
-            limit: The limit in force. None if there is no limit.
+            micros: The length, in microseconds, of the window whose charges count as spent, or None for all time.
+            limit: The limit in force, or None if there is no limit.
 
         Raises:
             DoesNotHoldError: An entry was changed.
         """
-        # Two windows apply: the requested one to what was spent, and the limit's own to what is left.
+        # The requested window applies to what was spent, and the limit's own window to what is left.
         balance, remaining = self._read_balance(key, micros), None
         if limit is not None:
             window_spent = self._read_balance(key, limit.micros).spent
-            # The remainder is not allowed below 0, since a limit may have been lowered after the charges.
+            # A limit may have been lowered after the charges, but the remainder is never below 0.
             remaining = tuple(
                 max(Fraction(0), limit_number - spent_number)
                 for limit_number, spent_number in zip(limit.sum, window_spent, strict=True)
             )
         if key.period and key.period < self.closed_before(key.unit):
-            # What was spent there is in an archive, and nothing is left.
+            # The charges of a closed period are in an archive, and nothing is left.
             remaining = zero_sum(key.unit)
         period = key.period or None
         return Account(
@@ -392,7 +399,7 @@ class LedgerTransaction:
         )
 
     def charges(self, subject: str | None) -> list[Charge]:
-        """Return the charges to a subject, or to all subjects if it is None, oldest first.
+        """Return the charges to a subject, or to all subjects if ``subject`` is None, oldest first.
 
         Args:
             subject: The subject, as the ledger names it.
@@ -405,7 +412,7 @@ class LedgerTransaction:
         )
         # Only entries with an account are charges.
         condition, values = ("", ()) if subject is None else (" WHERE subject = ?", (subject,))
-        # Many entries share few terms, so the cost of each terms row is parsed once.
+        # Many entries share the same terms, so the cost of each row of terms is parsed only once.
         costs: dict[int, Cost] = {}
         charges = []
         for number, time, terms_number, owner, period in self.connection.execute(
@@ -430,7 +437,7 @@ class LedgerTransaction:
             DoesNotHoldError: One of these entries was changed.
         """
         charges: dict[AccountKey, list[tuple[int, Fraction]]] = {}
-        # Many entries share few terms: if no terms have the purpose, no entry needs to be read.
+        # There are far fewer terms than entries. If no terms have the purpose, no entry needs to be read.
         exists_query = "SELECT 1 FROM terms WHERE kind = 'charge' AND purpose = ? LIMIT 1"
         if self.connection.execute(exists_query, (purpose,)).fetchone() is None:
             return charges
@@ -444,7 +451,7 @@ class LedgerTransaction:
         width, key_width = len(Entry._fields), len(AccountKey._fields)
         for previous_hash, *values in rows:
             entry, texts = Entry(*values[:width]), values[width:]
-            # If the account is gone, its key contains None instead of texts, so the recomputed hash differs.
+            # If the account is missing, its key contains None instead of strings, so the recomputed hash differs.
             key, terms = AccountKey(*texts[:key_width]), Terms(*texts[key_width:])
             if entry.account is None or not entry.follows(previous_hash, key, terms):
                 raise DoesNotHoldError(f"{self.path}: entry {entry.number}: changed: its hash does not match")
@@ -459,7 +466,7 @@ class LedgerTransaction:
         Args:
             key: The account.
             terms: The entry's terms, which include the amount.
-            limit: The limit in force. None if there is no limit.
+            limit: The limit in force, or None if there is no limit.
 
         Returns:
             Whether the account was charged. If not, nothing was written.
@@ -470,7 +477,7 @@ class LedgerTransaction:
         if balance is None:
             balance = self._balances[key] = self._read_balance(key, None if limit is None else limit.micros)
         if limit is not None:
-            # Checked before anything is written: a charge that would exceed the limit leaves no trace.
+            # Check this before anything is written, so that a charge that would exceed the limit leaves no trace.
             spent = add_sums(balance.spent, amount)
             if any(spent_number > limit_number for spent_number, limit_number in zip(spent, limit.sum, strict=True)):
                 return False
@@ -495,7 +502,7 @@ class LedgerTransaction:
 
         Args:
             terms: The terms of the entry.
-            key, account: The charged account's key and id; both None for an entry that charges nobody.
+            key, account: The charged account's key and id, or None for an entry that charges nobody.
             total: The total charged to the account, including this entry, as exact text.
             count: The number of charges to the account, including this entry.
         """
@@ -504,7 +511,7 @@ class LedgerTransaction:
         # The hash covers all other fields, so an entry with an empty hash is created first.
         self._head = Entry(*fields, Entry(*fields, b"").compute_hash(previous_hash, key, terms))
         self._rows.append(self._head)
-        # Written in blocks of many rows, which is faster and bounds the memory.
+        # Write many rows at a time, which is faster and bounds the memory.
         if len(self._rows) >= _MAX_PENDING_ROWS:
             self.close()
 
@@ -512,11 +519,11 @@ class LedgerTransaction:
         """Append an entry carried over from an earlier ledger, with its original time and regardless of any limit.
 
         Args:
-            key: The charged account. None for an entry that charges nobody.
+            key: The charged account, or None for an entry that charges nobody.
             terms: The terms of the entry.
             time: The entry's time in microseconds since 1970, UTC, which must not precede the last entry's time.
         """
-        # While this is set, the entry gets this time instead of the clock's.
+        # The entry gets this time instead of the clock's.
         self._now = time
         if key is None:
             self.add(terms)
@@ -525,7 +532,7 @@ class LedgerTransaction:
         self._now = None
 
     def _terms_number(self, terms: Terms) -> int:
-        """Return the id of terms in the ``terms`` table, after inserting them if they are new."""
+        """Return the id of terms in the ``terms`` table, inserting them first if they are new."""
         if terms not in self._terms:
             condition = " AND ".join(f"{name} = ?" for name in terms._fields)
             row = self.connection.execute(f"SELECT id FROM terms WHERE {condition}", terms).fetchone()

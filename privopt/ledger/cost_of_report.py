@@ -19,13 +19,13 @@ def cost_of(folder: Path, result: Result, relation: str, purpose: str) -> Cost:
     Args:
         folder: The release's folder.
         result: The parsed result.json of the release.
-        relation: The neighbouring relation to which the cost refers (:attr:`PrivacyConstraint.relation`).
+        relation: The neighbouring relation that the cost refers to (:attr:`PrivacyConstraint.relation`).
         purpose: The purpose of the charge, in words.
 
     Raises:
         UsageError: A ledger cannot count the release's reports, for example because the release is seeded.
     """
-    # The checksum of SHA256SUMS identifies the release, because that file lists its public files.
+    # The checksum of SHA256SUMS identifies the release, because this file contains the checksums of its public files.
     cost = cost_of_draw(result.guarantee, relation, sha256(folder / SUMS), purpose, mark=result.mark)
     if isinstance(cost, str):
         raise UsageError(f"{folder}: its reports cannot be charged to a ledger: got {cost}")
@@ -33,7 +33,7 @@ def cost_of(folder: Path, result: Result, relation: str, purpose: str) -> Cost:
 
 
 def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
-    """Return a sentence that states the joint guarantee for all independently drawn reports about a subject.
+    """Return a sentence about the joint guarantee for all independently drawn reports about a subject.
 
     Args:
         cost: The cost of each report.
@@ -53,7 +53,7 @@ def unit_price(cost: Cost) -> str:
 
 
 def price_text(ledger: Path, cost: Cost, limit: Limit | None, counted: str) -> str:
-    """Return a sentence that states the cost of a row for its subject, and the number of rows that the limit allows.
+    """Return a sentence about what each row costs its subject, and how many rows the limit allows.
 
     Args:
         ledger: The ledger's file.
@@ -64,7 +64,7 @@ def price_text(ledger: Path, cost: Cost, limit: Limit | None, counted: str) -> s
     price = f"each {counted} costs its subject {unit_price(cost)}"
     if limit is None:
         return f"{price}; {ledger} has no limit and only counts (privopt budget {ledger} --set AMOUNT makes one)"
-    # Epsilon and delta are both limited, and the one that is used up first decides. A cost of 0 uses up nothing.
+    # Epsilon and delta are both limited, and the one that is used up first counts. A cost of 0 uses up nothing.
     count = min(
         int(limit_number / cost_number)
         for limit_number, cost_number in zip(limit.sum, cost.amount, strict=True)
@@ -74,7 +74,7 @@ def price_text(ledger: Path, cost: Cost, limit: Limit | None, counted: str) -> s
 
 
 def _period_text(limit: Limit) -> str:
-    """Return the phrase for the periods in which a limit may be spent; empty if the limit holds for all time."""
+    """Return a phrase for the periods in which a limit may be spent, or "" if the limit applies for all time."""
     if limit.hours is not None:
         return f" in any {amount_text(exact_text(limit.hours), 'hour')}"
     return "" if limit.calendar is None else f" in each {limit.calendar}"
@@ -83,17 +83,17 @@ def _period_text(limit: Limit) -> str:
 def window_text(limit: Limit | None) -> str:
     """Return a warning that a limit per window or calendar period does not bound the total over all periods.
 
-    The warning is empty if the limit holds for all time, or if there is no limit.
+    The warning is "" if the limit applies for all time or if there is no limit.
     """
     within = "" if limit is None else _period_text(limit)
     return f"; the limit holds{within}: several such periods add up without a limit" if within else ""
 
 
 def limit_text(limit: Limit, unit: str) -> str:
-    """Return a sentence that states each subject's budget, and the protection that the limit gives in one period.
+    """Return a sentence about each subject's budget, and the protection that the limit gives in one period.
 
     Args:
         limit: The ledger's limit.
-        unit: The unit of the amounts, such as "per km". It is empty before the first charge.
+        unit: The unit of the amounts, such as "per km", or "" before the first charge.
     """
     return spending_text(limit.account, limit.sum, unit, within=_period_text(limit))
