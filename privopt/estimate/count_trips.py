@@ -66,7 +66,7 @@ class _TripCounter:
     """Counts the trips in the rows of a table, which are read batch by batch.
 
     Attributes:
-        start, end: The counters for the reports of starts and of ends, which check the reports and select the rows.
+        start, end: The counters for the reports of starts and of ends, which check and number these reports.
         pair_counts: The number of trips counted so far for each pair of outputs. A pair's key is ``s * K + e``, where s
             and e are the indices of the outputs for start and end, and K is the number of outputs.
         skipped: The number of rows with a missing report so far.

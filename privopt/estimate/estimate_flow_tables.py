@@ -42,8 +42,7 @@ def describe_pair_cost(opened: OpenedFolder) -> str:
     """Return a sentence that gives the total privacy cost of a trip's two reports.
 
     The two reports are drawn independently, so their epsilons add up (sequential composition). If the start moves by a
-    distance d1 and the end by d2, the joint probability of the reports changes by a factor of at most exp(epsilon d1 +
-    epsilon d2).
+    distance d1 and the end by d2, the reports' joint probability changes by a factor of at most exp(epsilon (d1 + d2)).
 
     Args:
         opened: The release that both reports were drawn from.

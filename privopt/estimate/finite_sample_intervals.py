@@ -2,9 +2,9 @@
 
 Let pi be the true shares of the records, and Z the channel (Z_ik is the probability of output k given record i). Each
 output k has Clopper-Pearson bounds L_k and U_k on its probability. Each of the m bounds has confidence 1 - alpha / m,
-so that all of them hold with probability at least 1 - alpha. The true shares then satisfy pi >= 0, sum pi = 1 and L_k
-<= (pi Z)_k <= U_k. The smallest and largest pi_i among all such shares therefore bound all shares simultaneously. They
-are found by linear programs, written in privopt's modelling language.
+so that all of them hold with probability at least 1 - alpha. Then pi >= 0, sum pi = 1 and L_k <= (pi Z)_k <= U_k. The
+smallest and largest pi_i among all shares that satisfy this therefore bound all true shares simultaneously. They are
+found by linear programs, written in privopt's modelling language.
 
 Let h be the vector with a 1 for each record of a group and 0 elsewhere, so that h . pi is the group's share. For every
 vector y with one entry per output, the smallest h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i. If

@@ -286,7 +286,7 @@ def _normal_half_width(error: float) -> HalfWidth:
 
 
 class _Ridges:
-    """Ridge regressions with the same matrix A, for which its eigendecomposition is computed only once.
+    """Ridge regressions with the same matrix A, whose eigendecomposition is computed only once.
 
     Each regression finds the weights u that minimise |A u - g|^2 + ridge |u|^2, for a right-hand side g and a ridge
     penalty.

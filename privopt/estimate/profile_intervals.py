@@ -1,13 +1,13 @@
 """Asymptotic profile-likelihood intervals for sums of shares that were estimated from noisy reports.
 
-Let pi be the shares of the records, and h the vector with a 1 for each record in a group and 0 elsewhere, so that h .
-pi is the group's share. The profile at a value v is the greatest log-likelihood, per report, of shares with h . pi = v.
-The interval consists of the values v at which the profile is at most chi-squared / 2n below its maximum, where n is the
-number of reports and chi-squared is the quantile for the confidence.
+Let pi be the shares of the records, and h the vector with a 1 for each record in a group and 0 elsewhere, so that
+h . pi is the group's share. The profile at a value v is the greatest log-likelihood, per report, of shares with
+h . pi = v. The interval consists of the values v at which the profile is at most chi-squared / 2n below its maximum,
+where n is the number of reports and chi-squared is the quantile for the confidence.
 
 The profile is found without constraints. Let c be a number such that all entries of the vector T = 1 + c h are
-positive. The shares that maximise the log-likelihood minus ln(T . pi) are the best among all shares with the same h .
-pi, a value called v. With T_i pi_i as the unknowns, this is an ordinary maximum likelihood problem with the
+positive. The shares that maximise the log-likelihood minus ln(T . pi) are the best among all shares with the same
+h . pi, a value called v. With T_i pi_i as the unknowns, this is an ordinary maximum likelihood problem with the
 probabilities z_ik / T_i, where z_ik is the probability of output k given record i. As c grows from -1 to infinity, v
 falls from its largest value to 0.
 

@@ -357,9 +357,7 @@ class DaemonCall(Generic[T]):
             """Run the function in the thread, and store its result or its error."""
             try:
                 self._value.append(context.run(function))
-            except (
-                BaseException
-            ) as error:  # including KeyboardInterrupt and SystemExit, which result() raises in the caller
+            except BaseException as error:  # also KeyboardInterrupt and SystemExit, for result() to raise
                 self.error = error
 
         self.thread = threading.Thread(target=work, name="privopt-work", daemon=True)
@@ -451,7 +449,7 @@ def interrupts() -> Iterator[list[int]]:
     """
     global _open_blocks
     signals_received: list[int] = []
-    # A handler is None if it was not set from Python. Python could not restore it.
+    # If a handler was not set from Python (None), its signal is left alone, because Python could not restore it.
     original_handlers = {number: signal.getsignal(number) for number in END_SIGNALS}
     handled_signals = [number for number, handler in original_handlers.items() if handler not in (None, signal.SIG_IGN)]
 

@@ -92,9 +92,8 @@ class _Dask(WorkerExecutor):
     def _send(self, name: str, held: Held) -> Any:
         """Return Dask's future for a held value on the worker ``name``, sending the value first if needed."""
         for key in [key for key in list(self._scattered) if key[1] == name and key[0] not in self._live_values]:
-            del self._scattered[
-                key
-            ]  # without the caller's reference, drop the future, so that the cluster frees the data
+            # The caller dropped its reference to the value. Without this future, the cluster frees the data.
+            del self._scattered[key]
         if (held.number, name) not in self._scattered:
             [future] = self._client.scatter([held.value], workers=[name], hash=False)
             self._scattered[held.number, name] = future

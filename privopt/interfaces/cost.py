@@ -94,9 +94,7 @@ def amount_of(value: Amount, what: str, *, zero: bool = False) -> Fraction:
     amount: Fraction | None = None
     if isinstance(value, str) and _AMOUNT.fullmatch(value.strip()):
         amount = Fraction(value.strip())
-    elif isinstance(value, int | Fraction) and not isinstance(
-        value, bool
-    ):  # True is an int in Python, but not an amount
+    elif isinstance(value, int | Fraction) and not isinstance(value, bool):  # True is an int, but not an amount
         amount = Fraction(value)
     if amount is None or amount < 0 or (amount == 0 and not zero):
         range_text = "of at least 0" if zero else "above 0"

@@ -67,8 +67,7 @@ class ZCDP(BoundedOdds[R_contra]):
         """Return three pairs (epsilon, delta) implied by rho, rounded up, for the attacks of the conformance kit."""
         rho = cls.budget_of(guarantee)
         assert rho is not None  # a guarantee of this kind always states rho
-        # Choose epsilons somewhat above rho, because the privacy loss of Gaussian noise has mean rho and variance 2
-        # rho.
+        # These epsilons are somewhat above rho. The privacy loss of Gaussian noise has mean rho and variance 2 rho.
         points = [rho + Fraction(step * math.sqrt(rho)) for step in (0.25, 0.75, 1.5)]
         return tuple((float_up(epsilon), float_up(delta_of(rho, epsilon))) for epsilon in points)
 

@@ -208,7 +208,8 @@ class LocalDP(_Additive[R_contra]):
     def bound(cls, guarantee: Guarantee) -> str:
         """Return a clause about how much one individual's data can change the odds of a published result."""
         scope = guarantee.scope or "one individual"
-        # A sender always gives one answer or another, so the comparison is not with the sender's absence.
+        # Under the scope "one answer", a sender always gives some answer, so the comparison is not with the sender's
+        # absence.
         cases = f"under {scope} as under another" if scope == "one answer" else f"with as without {scope}"
         return f"whatever is published is at most {factor(cls.point(guarantee)[0])} as likely {cases}"
 

@@ -136,7 +136,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @classmethod
     def keys(cls) -> type | None:
-        """Return the attrs class for the ``[privacy]`` table of metric problems, or None if the notion does not apply."""
+        """Return the attrs class for the ``[privacy]`` table of metric problems, or None if the notion has none."""
         return None
 
     @classmethod

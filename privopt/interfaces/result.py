@@ -25,8 +25,8 @@ SEEDED: Final = "seeded, not private"
 Evidence = Literal["proved", "declared", "none"]
 """The evidence for a claim.
 
-If "proved", the release itself was checked. If "declared", the scale and sensitivity of the noise were checked, but
-that the noise was drawn must be taken on trust. If "none", there is no guarantee.
+If "proved", the release itself was checked. If "declared", the scale and sensitivity of the noise were checked, but it
+must be taken on trust that the noise was drawn. If "none", there is no guarantee.
 """
 
 
