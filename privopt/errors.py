@@ -13,7 +13,7 @@
     ├── InfeasibleError       3   the problem has no solution; the conflicting families are named
     ├── UnboundedError        3   the objective has no bound
     ├── StoppedError          5   the work was stopped before a feasible solution was found
-    ├── SolverError           5   a solver died, refused its input or returned a wrong solution
+    ├── SolverError           5   a solver died, rejected its input or returned a wrong solution
     │   └── SolverDiedError   5   the solver's process ended during a solve: no other solver is tried
     └── CertificationError    5   a release could not be certified: nothing is written
         └── RoundTripError    5   a written release failed verification: it was removed
@@ -94,7 +94,7 @@ class Fault:
 
     Attributes:
         file: The name of the faulty file, as the user gave it.
-        where: The key, or the row and column, inside the file; empty for the file as a whole.
+        where: The key, or the row and column, inside the file, or "" for the file as a whole.
         actual: The actual value, in words.
         expectation: The expected value, in words.
         is_description: Whether ``actual`` only describes the kind of value and quotes nothing from it.
@@ -415,7 +415,7 @@ class StoppedError(PrivoptError):
 
 
 class SolverError(PrivoptError):
-    """A solver died, refused its input, or returned a solution that violates the model's rows."""
+    """A solver died, rejected its input, or returned a solution that violates the model's rows."""
 
 
 class SolverDiedError(SolverError):

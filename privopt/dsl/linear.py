@@ -244,7 +244,7 @@ class Term:
     Attributes:
         coefficient: An expression in params, indices and numbers.
         variable: The variable, or None for a constant.
-        indices: The variable's index expressions, such as ``i`` or ``i + 1``; empty for a scalar or a constant.
+        indices: The variable's index expressions, such as ``i`` or ``i + 1``, or () for a scalar or a constant.
         bindings: The sums that enclose the term, starting with the outermost.
     """
 
@@ -408,7 +408,7 @@ class Coefficient:
         Raises:
             ModelError: The expression is not real, or has symbols other than params and indices.
         """
-        # Such as log(0) and sqrt(-1), which sympy evaluates before they get here.
+        # This rejects log(0) and sqrt(-1), for example, which sympy has already evaluated.
         if expression.has(sympy.zoo, sympy.nan, sympy.I):
             raise ModelError(f"{where}: the coefficient {expression} must be a real number")
         self.expression = expression

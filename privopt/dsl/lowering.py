@@ -127,7 +127,7 @@ class Family:
         kind: The kind of row: "rows", "indicator" (big-M rows with a binary) or "piecewise".
         privacy: Whether the rows must (True) or must not (False) be privacy rows. If None, the form of the relation
             decides.
-        switch: For indicator rows, the terms of ``h`` or ``1 - h``, where h is the binary; empty for other rows.
+        switch: The terms of ``h`` or ``1 - h`` for indicator rows with the binary h, or () for other rows.
         upper_terms: For rows with two bounds, the constant terms of ``expression - upper``. For these rows, ``terms``
             contains all terms of ``expression - lower``, and the operator is ">=".
         epigraphs: The absolute values and extrema in the relation, which the terms represent by variables.

@@ -104,6 +104,7 @@ class Model:
         self._names: set[str] = set()
         self._columns = 0
         self._piecewise_terms: list[tuple[Variable, str, str]] = []
+        # Results of the last compilation and solve, which are reused if the model is changed and solved again.
         self._parts = CompiledParts()
         self._last_solve: tuple[StandardForm, Basis] | None = None
 
@@ -153,7 +154,7 @@ class Model:
         Args:
             name: The name that identifies the variable in printed models and in solutions.
             sets: The sets that the variable is indexed by; none for a scalar.
-            lower, upper: Bounds, as numbers or as arrays that broadcast to the variable's shape; None for no bound.
+            lower, upper: Bounds, as numbers or as arrays that broadcast to the variable's shape, or None for no bound.
                 They can be changed later: ``z.upper = 2``.
             kind: "continuous", "integer", "binary" or "semicontinuous". A binary variable is 0 or 1. A semicontinuous
                 variable is 0 or within its bounds, which must be finite and at least 0.
@@ -234,7 +235,7 @@ class Model:
         self._set_objective(expression, "min", replace)
 
     def maximize(self, expression: Expression, *, replace: bool = False) -> None:
-        """Set an objective to maximise; see :meth:`minimize`. A quadratic objective must be concave."""
+        """Set an objective to maximise, as in :meth:`minimize`. A quadratic objective must be concave."""
         self._set_objective(expression, "max", replace)
 
     def remove_objective(self) -> None:
@@ -293,9 +294,9 @@ class Model:
 
         Args:
             name: The family's name, which is used in errors, duals and explanations of infeasibility.
-            relation: ``Le``, ``Ge`` or ``Eq`` of linear expressions, ``between(lower, expression, upper)``, or
-                ``implies(binary, relation)``. It may also relate whole variables and arrays, as in ``A @ x <= b``.
-            forall: The indices that the rows run over. A relation between whole variables has its own indices.
+            relation: ``Le``, ``Ge`` or ``Eq`` of linear expressions, ``between(lower, expression, upper)``,
+                ``implies(binary, relation)``, or a relation written without indices, such as ``A @ x <= b``.
+            forall: The indices that the rows run over. Omit them for a relation written without indices.
             where: The index tuples that get a row, or None for all. An integer array (P, m) of positions, or a sequence
                 of tuples of m labels, restricts the first m indices in ``forall``. A pair ``((i, k), tuples)``
                 restricts the indices that it names. All other indices run over their whole sets.
@@ -369,8 +370,7 @@ class Model:
                 one axis for each index in ``forall`` followed by an axis of length B.
             values: The function's values at the breakpoints. The first and last pieces extend beyond the breakpoints.
             forall: The term's indices. There is one function for each tuple of their values.
-            where: The index tuples that get rows, as an integer array (P, m) of positions or a sequence of tuples of
-                labels; None for all.
+            where: The index tuples that get rows, as positions, shape (P, m), or tuples of labels, or None for all.
 
         Returns:
             The variable over the sets of ``forall``, for use in formulas such as ``total(w[i] * t[i], over=i)``.
@@ -544,7 +544,7 @@ class Model:
             StoppedError: The solver reached a limit before it found a feasible point.
             SolverError: The solver failed, or none of its answers passed the checks.
             ModelError: The model cannot be compiled, or ``params`` or ``start`` does not fit it.
-            UsageError: An option is unknown or not allowed, or the solver does not support such a model.
+            UsageError: An option is unknown or not allowed, or the solver does not support this kind of model.
         """
         if params is not None:
             self.set_params(params)

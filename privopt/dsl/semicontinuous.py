@@ -30,6 +30,7 @@ def expand_semicontinuous(form: StandardForm) -> StandardForm:
     if not len(columns):
         return form
     (m, n), count = form.shape, len(columns)
+    # The new rows are x - l h >= 0 and x - u h <= 0, where x are the selected columns and h their binaries.
     identity = sparse.identity(count, format="csr")
     selection = sparse.csr_matrix((np.ones(count), (np.arange(count), columns)), shape=(count, n))
     lower, upper = form.col_lower[columns], form.col_upper[columns]
@@ -51,6 +52,7 @@ def expand_semicontinuous(form: StandardForm) -> StandardForm:
         A=sparse.vstack([sparse.hstack([form.A, sparse.csr_matrix((m, count))]), at_least, at_most], format="csr"),
         row_lower=np.concatenate([form.row_lower, np.zeros(count), -infinite]),
         row_upper=np.concatenate([form.row_upper, infinite, np.zeros(count)]),
+        # In integrality, 1 marks integer columns and 2 semicontinuous ones.
         col_lower=np.concatenate([np.where(form.integrality == 2, 0.0, form.col_lower), np.zeros(count)]),
         col_upper=np.concatenate([form.col_upper, np.ones(count)]),
         integrality=np.concatenate([np.where(form.integrality == 2, 0, form.integrality), np.ones(count)]),

@@ -51,7 +51,8 @@ class IndexSet:
     Attributes:
         name: The name under which the set is printed.
         labels: The elements, hashable and distinct. An integer n gives the elements 0 to n - 1.
-        _places: The position of each label; empty if the labels are a range, because each is its own position.
+        _places: The position of each label. It is empty if the labels are a range, whose labels are their own
+            positions.
     """
 
     name: str

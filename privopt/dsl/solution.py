@@ -132,7 +132,7 @@ class Solution:
         It is None if they prove no bound or if the objective is quadratic. A mechanism may use it as its
         ``Outcome.lower_bound``. See :func:`privopt.dsl.duality.rigorous_bound`.
         """
-        # The bound of a quadratic objective relies on its convexity, which nothing here proves.
+        # The bound of a quadratic objective relies on its convexity, which is not proved here.
         if self.duals is None or self.form.Q is not None:
             return None
         bound = rigorous_bound(self.form, self.duals)
@@ -252,6 +252,7 @@ class Solution:
         if self.basis is None:
             text = f"no ranging: {self.solver} gives none here; highs gives it for optimal linear programs"
             raise UsageError(text)
+        # Only HiGHS returns a basis, so it can also compute the ranges.
         ranging: Ranging = registry().kind("solver", "highs").load()().ranging(self.form, self.basis)
         form = self.form
         if name in {block.name for block in form.variables}:
@@ -471,7 +472,7 @@ def solve_form(
         UnboundedError: The objective improves without limit.
         StoppedError: The solver reached a limit before it found a feasible point.
         SolverError: The solver failed, or returned no point.
-        UsageError: There is no such solver, an option is not allowed, or the solver does not support such a model.
+        UsageError: The solver does not exist or does not support this kind of model, or an option is not allowed.
     """
     solver = load_solver(backend)
     if not getattr(getattr(solver, "capabilities", None), "warm_start", False):

@@ -251,6 +251,7 @@ def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
             finite number.
     """
     file, column = File(name=path.name, path=path), normal_column(column)
+    # Empty cells are read as NaN, so that the faults below can be limited to the ids of inputs.
     count_column = Column(name="count", label=column, unit="people", blank=math.nan)
     table = read_table(file, [Column(name="id", kind="id"), count_column])
     # A row is skipped only if its count is empty and its id unknown. An empty count for an input is a fault.

@@ -47,6 +47,7 @@ def describe_pair_cost(opened: OpenedFolder) -> str:
     Args:
         opened: The release that both reports were drawn from.
     """
+    # Source and purpose are empty because nothing is charged here. The result is a string if costs do not add up.
     cost = cost_of_draw(opened.result.guarantee, opened.relation, "", "", mark=opened.result.mark)
     if isinstance(cost, str):
         return f"what both reports of a trip reveal together is not bounded by a sum: {cost}"

@@ -55,11 +55,12 @@ class Bumps:
 
         ``counts``, shape (L, L), contains the number of trips for each pair of cells.
         """
+        # A fixed seed, so that the same reports give the same flows.
         rng = np.random.default_rng([SEED, 0])
         return choose_rounds(self.columns, counts, self.groups, lambda half: self.find_links(half)[0], rng)
 
     def fit(self, counts: Floats, weights: Floats, *, gap: float, rounds: int) -> FlowFit:
-        """Fit flows to trip counts, shape (L, L), from initial weights, shape (M, M); see :func:`.fit_flows`."""
+        """Fit flows to trip counts, shape (L, L), from initial weights, shape (M, M), with :func:`.fit_flows`."""
         return fit_flows(self.columns, counts, self.groups, weights, gap=gap, rounds=rounds)
 
 

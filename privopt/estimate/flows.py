@@ -186,6 +186,7 @@ def estimate_flows(
     # border between two groups within a bump. The small number of rounds keeps the fit smooth.
     margin_resolution = min(margin_fit.resolution for margin_fit in margin_fits)
     finest_resolution = margin_resolution if options.resolution is not None else margin_resolution / REFINEMENT
+    # The matrices here are small, so additional threads would mostly wait for one another.
     with limited_to(1):
         if progress is not None:
             progress("flows: likelihood", 0, None, None)

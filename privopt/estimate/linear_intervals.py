@@ -197,7 +197,8 @@ class _Means:
             for part, reports in enumerate((reports_apart, counted_reports)):
                 mean, variance = _weighted_moments(h, reports)
                 means[part] += release_share * mean
-                # The predicted width, too, is computed for the number of reports that the interval will use.
+                # Both widths are computed for the number of reports that the interval will use, because one predicts
+                # the other.
                 widths[part] += release_share * self._half_width(
                     variance, np.ptp(h, axis=0), int(counted_reports.sum())
                 )

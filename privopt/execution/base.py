@@ -120,6 +120,7 @@ class WorkerExecutor(Executor):
         # Keys are assigned round-robin in order of first use, so that a program always places its tasks in the same
         # way.
         slot = self._slots.setdefault(key, len(self._slots) % self.jobs)
+        # The copied context carries the caller's time scopes to the slot's thread.
         return self._pools[slot].submit(copy_context().run, self._call_in_time, slot, function, arguments)
 
     def _call_in_time(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:

@@ -63,7 +63,8 @@ class _Dask(WorkerExecutor):
         for _ in range(2):
             name = self._worker_name(slot)
             sent_arguments = [self._send(name, a) if isinstance(a, Held) else a for a in arguments]
-            # With pure=True, Dask would run two tasks with equal arguments only once.
+            # The ticket carries the caller's time limit to the worker. With pure=True, Dask would run two tasks with
+            # equal arguments only once.
             future = self._client.submit(Ticket.now().call, function, *sent_arguments, workers=[name], pure=False)
             if self._wait_for_answer(future, name):
                 answer: T = future.result()

@@ -69,6 +69,7 @@ class _Processes(WorkerExecutor):
                     raise SolverError("the executor was closed")
                 worker = self._workers[slot] = Worker()
             try:
+                # The ticket carries the caller's time limit to the process.
                 answer: T = worker.call(Ticket.now().call, (function, *arguments), self._live_values)
             except DeadWorkerError as error:
                 worker.close()

@@ -187,7 +187,8 @@ def in_threads(function: Callable[[int, int], T], count: int, *, min_span: int =
     check()
     if count < min_span or workers == 1:
         return [function(0, count)] if count else []
-    # Make four spans for each thread, because spans of equal length can take different amounts of time.
+    # Make four spans for each thread, because spans of equal length can take different amounts of time. Each call gets
+    # a copy of the caller's context, and with it the caller's time scopes.
     with ThreadPoolExecutor(workers) as pool:
         futures = [
             pool.submit(copy_context().run, _call_in_time, function, start, end)

@@ -334,6 +334,7 @@ def _open_connection(path: Path, form: Form) -> sqlite3.Connection:
     """Open an existing file, after checking that it has the kind and the tables of ``form``."""
     _check_head(path, form)
     with translated_errors(path):
+        # With isolation_level=None, sqlite3 does not begin transactions by itself.
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=LOCK_TIMEOUT_SECONDS
         )

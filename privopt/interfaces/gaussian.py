@@ -66,7 +66,7 @@ class ZCDP(BoundedOdds[R_contra]):
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
         """Return three pairs (epsilon, delta) implied by rho, rounded up, for the attacks of the conformance kit."""
         rho = cls.budget_of(guarantee)
-        assert rho is not None  # a guarantee of this kind always states rho
+        assert rho is not None  # a guarantee of this kind always has a rho
         # These epsilons are somewhat above rho. The privacy loss of Gaussian noise has mean rho and variance 2 rho.
         points = [rho + Fraction(step * math.sqrt(rho)) for step in (0.25, 0.75, 1.5)]
         return tuple((float_up(epsilon), float_up(delta_of(rho, epsilon))) for epsilon in points)
@@ -75,7 +75,7 @@ class ZCDP(BoundedOdds[R_contra]):
     def point(cls, guarantee: Guarantee) -> tuple[float, float]:
         """Return the epsilon that rho implies at a delta of 1e-6 (Bun and Steinke, Proposition 1.3), and that delta."""
         rho = cls.budget_of(guarantee)
-        assert rho is not None  # a guarantee of this kind always states rho
+        assert rho is not None  # a guarantee of this kind always has a rho
         # This closed form, rho + 2 sqrt(rho log(1 / delta)), is larger than the epsilon that delta_of would give.
         return float(rho) + 2 * math.sqrt(float(rho) * math.log(1 / STATED_DELTA)), STATED_DELTA
 
@@ -102,7 +102,7 @@ class ZCDP(BoundedOdds[R_contra]):
         is above 1.6.
         """
         rho = cls.budget_of(guarantee)
-        assert rho is not None  # a guarantee of this kind always states rho
+        assert rho is not None  # a guarantee of this kind always has a rho
         # expm1 is accurate if rho is small.
         return (1 + math.sqrt(min(float(rho) / 2, -math.expm1(-float(rho))))) / 2
 
@@ -131,13 +131,13 @@ class ApproxDP(ZCDP[R_contra]):
     @classmethod
     def budget_of(cls, guarantee: Guarantee) -> Fraction | None:
         """Return the largest rho that provably implies the guarantee."""
-        assert guarantee.epsilon is not None  # a guarantee of this kind always states epsilon and delta
+        assert guarantee.epsilon is not None  # a guarantee of this kind always has epsilon and delta
         return rho_of(guarantee.epsilon, Fraction(guarantee.extra["delta_text"]))
 
     @classmethod
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
         """Return a tuple whose only element is the guarantee's (epsilon, delta), as doubles rounded up."""
-        assert guarantee.epsilon is not None  # a guarantee of this kind always states epsilon and delta
+        assert guarantee.epsilon is not None  # a guarantee of this kind always has epsilon and delta
         return ((float_up(guarantee.epsilon), float_up(Fraction(guarantee.extra["delta_text"]))),)
 
     @classmethod

@@ -206,6 +206,7 @@ class LedgerTransaction:
         give budget back.
         """
         if unit not in self._closed:
+            # An entry of kind "closed" stores the first open period as its purpose.
             terms = self._last_terms("closed", unit)
             self._closed[unit] = "" if terms is None else terms.purpose
         return self._closed[unit]
@@ -240,6 +241,7 @@ class LedgerTransaction:
     @property
     def names(self) -> str:
         """The label of the scheme that names subjects (:attr:`.subject_names.Names.label`), or "" before any charge."""
+        # An entry of kind "names" stores the scheme's label as its purpose.
         terms = self._last_terms("names")
         return "" if terms is None else terms.purpose
 
