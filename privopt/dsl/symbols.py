@@ -122,7 +122,7 @@ class Param(Indexable):
         sets: The sets that the indices run over. If none were declared, there is one unnamed set for each axis of the
             array.
         declared: Whether the sets were given. If not, any index set of the right size may be used for an axis.
-        revision: The number of times that the value has changed, from which models tell which rows to compile again.
+        revision: The number of times that the value has changed. Models use it to find the rows to compile again.
     """
 
     __slots__ = ("_source", "declared", "revision")

@@ -175,7 +175,7 @@ class Estimate:
 
     @property
     def gaps(self) -> str:
-        """The gap and, for smooth shares, the gap over all distributions as a phrase, or "" for noisy counts."""
+        """A phrase with the gap and, for smooth shares, the gap over all distributions, or "" for noisy counts."""
         if self.method == NOISY_COUNTS:
             return ""
         whole_text = f", gap_to_all {self.whole_gap:.2g}" if self.resolution else ""
