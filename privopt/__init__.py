@@ -83,11 +83,12 @@ _HOMES = {
     "solve": "api.released:solve",
     "table": "declare.problems_in_memory:table",
 }
-"""For each public name of the core, ``module:name`` in this package. Plugins add names through ``privopt_names``."""
+"""Where each of the core's public names is defined, as ``module:name`` in this package. Plugins add names through
+``privopt_names``."""
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name of the core, or of a plugin's ``privopt_names``, on first use (PEP 562).
+    """Import a public name on first use (PEP 562), either from the core or from a plugin's ``privopt_names``.
 
     Raises:
         AttributeError: There is no such name. The message says which plugins are broken or missing.
@@ -111,7 +112,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, including those of plugins, for ``dir(privopt)``."""
+    """Return the names for ``dir(privopt)``: the public names, including those that plugins add."""
     from privopt.registry import registry
 
     return sorted({*_HOMES, *registry().of("name"), "sql", "__version__"})

@@ -1,7 +1,7 @@
 """The entry point for the ``privopt`` program and for ``python -m privopt``."""
 
-# ``_signal`` is the C module below ``signal``, which would first import enum, functools and collections. That import
-# would take most of the time until main() handles interrupts.
+# ``_signal`` is the C module that underlies ``signal``. Importing ``signal`` itself also imports enum, functools and
+# collections, which would take most of the time until main() can handle interrupts.
 import _signal  # type: ignore[import-not-found]
 import gc
 import os
@@ -9,9 +9,9 @@ import sys
 
 
 def _end_at_once(_signal_number: int, _frame: object) -> None:
-    """End the process with exit code 5 and no traceback.
+    """End the process with exit code 5 and without a traceback.
 
-    This is the handler for SIGINT before the command starts and after it ends, when there is nothing to clean up.
+    This handles SIGINT before the command starts and after it ends, when there is nothing to clean up.
     """
     os.write(2, b"interrupted\n")
     os._exit(5)
@@ -20,19 +20,20 @@ def _end_at_once(_signal_number: int, _frame: object) -> None:
 def main() -> None:
     """Run the ``privopt`` program with the arguments from the command line, and end the process.
 
-    An interrupt during imports is handled like a later one: same message, same exit code. This function never returns.
-    A caller that must continue afterwards should use :func:`privopt.command.cli.main` instead.
+    An interrupt during imports has the same effect as a later one: the same message and the same exit code. This
+    function never returns. To continue after a command, call :func:`privopt.command.cli.main` instead.
     """
-    # By default a garbage collection starts after 700 new objects. Collections, which look through imported modules
-    # that are never freed, took a tenth of the CPU time for solving the example city (2.34 s, against 2.13 s with these
-    # thresholds; medians of eight alternating runs, 2026-11-27).
+    # By default, garbage is collected after every 700 new objects. The collector keeps searching imported modules,
+    # which are never freed, and took a tenth of the CPU time for solving the example city (2.34 s, against 2.13 s with
+    # these thresholds; medians of eight alternating runs, 2026-11-27).
     gc.set_threshold(20_000, 20, 20)
-    # Compiled modules turn an interrupt while they are imported into errors of their own, with a traceback. A caller
-    # who ignores interrupts (nohup) goes on ignoring them.
+    # If compiled modules are interrupted while they are imported, they raise errors of their own, with a traceback. If
+    # interrupts are being ignored (nohup), that stays so.
     may_interrupt = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
     if may_interrupt:
         _signal.signal(_signal.SIGINT, _end_at_once)
-    # At its end the interpreter would look through all modules again. The import waits for the handler above.
+    # Freezing objects at exit keeps the interpreter from searching all modules for garbage once more. The import comes
+    # after the handler is set.
     import atexit
 
     atexit.register(gc.freeze)
@@ -53,10 +54,10 @@ def main() -> None:
     except SystemExit as error:
         from privopt.execution.clock import left_behind
 
-        # The interpreter would wait for threads in the pools of an abandoned solver.
+        # A normal exit would wait for the threads of an abandoned solver.
         if left_behind() and isinstance(error.code, int):
             for stream in (sys.stdout, sys.stderr):
-                # The terminal may be gone, and its stream closed. That must not change the exit code.
+                # The terminal may be gone and its stream closed, which must not change the exit code.
                 try:
                     stream.flush()
                 except (OSError, ValueError):

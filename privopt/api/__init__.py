@@ -1,1 +1,1 @@
-"""The Python interface to releases: solving, opening, sampling, estimating, and charging draws to subjects."""
+"""The Python interface to releases: solve, open, sample, estimate, and charge draws to subjects."""

@@ -1,7 +1,7 @@
-"""Functions that draw reports about one secret (``privopt sample``), in blocks of bounded size.
+"""Draw reports about one secret (``privopt sample``), in blocks of bounded size.
 
 A secret must not be used before the charge for its draw is on disk. Otherwise, whether a charge was made could reveal
-something about the secret. Unknown ids are therefore refused only when reports are drawn for them.
+something about the secret. For this reason, an unknown id raises an error only when reports are drawn for it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from privopt.errors import UnknownNameError, UsageError
 from privopt.interfaces import Release
 
 Draw = Callable[[int], list[str]]
-"""A function that draws a given number of reports about one secret, which it does not read before it is called."""
+"""A function that draws a given number of reports about one secret. It reads the secret only when it is called."""
 BLOCK_DRAWS: Final = 100_000
-"""The largest number of draws that are in memory at a time."""
+"""The largest number of draws to hold in memory at a time."""
 
 
 def draw_of(name: str, release: Release, input_id: str) -> Draw:
@@ -31,7 +31,7 @@ def draw_of(name: str, release: Release, input_id: str) -> Draw:
     Raises:
         UsageError: The release cannot be sampled.
     """
-    # The class is examined, because trying to draw would read the secret.
+    # Only the class is examined, because an attempt to draw would read the secret.
     if type(release).sample is Release.sample:
         raise UsageError(f"{name} has no distribution to sample: its release is one published result")
     record = normal_form(input_id)
@@ -48,10 +48,10 @@ def draw_of(name: str, release: Release, input_id: str) -> Draw:
 
 
 def in_blocks(draw: Draw, count: int) -> Iterator[list[str]]:
-    """Return an iterator over ``count`` reports in blocks of at most :data:`BLOCK_DRAWS`, to limit memory use.
+    """Return an iterator that draws ``count`` reports in blocks of at most :data:`BLOCK_DRAWS`, to limit memory use.
 
-    The first block is drawn before this function returns, so that an unknown secret raises its error before the caller
-    starts to write reports.
+    The first block is drawn before this function returns, so that the error for an unknown secret is raised before the
+    caller starts to write reports.
     """
     first = draw(min(BLOCK_DRAWS, count))
     # A generator function would draw the first block only when the caller asks for it.

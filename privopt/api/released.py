@@ -1,6 +1,6 @@
-"""A release in Python (:class:`OpenRelease`), solved in memory or opened from a folder.
+"""A release in Python (:class:`OpenRelease`), either solved in memory or opened from a folder.
 
-Plugins provide subclasses with more methods through the ``privopt_handle`` hook.
+Plugins can provide subclasses with more methods through the ``privopt_handle`` hook.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ __all__ = ["OpenRelease", "PrivoptWarning", "handle_of", "open_release", "solve"
 T = TypeVar("T")
 
 FOLDER: Final = "release"
-"""The name of a release folder inside a temporary folder."""
+"""The name of the release folder inside a temporary folder."""
 
 
 class PrivoptWarning(UserWarning):
-    """Warns users about a limitation of a valid release or of a protected table."""
+    """A warning about a limitation of a valid release or of a protected table."""
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -64,7 +64,7 @@ class OpenRelease:
 
     Attributes:
         opened: The contents of the verified folder.
-        meaning: Sentences that say what the guarantee means for this problem.
+        meaning: Sentences that explain what the guarantee means for this problem.
     """
 
     opened: OpenedFolder = field(repr=lambda opened: repr(opened.result))
@@ -84,7 +84,7 @@ class OpenRelease:
     def bound(self) -> float | None:
         """The proved lower bound on the loss of every release with this guarantee, or None if no bound is known.
 
-        If the objective is maximised, it is an upper bound instead.
+        If the objective is maximised, this is an upper bound instead.
         """
         return self.result.objective.lower_bound
 
@@ -100,12 +100,13 @@ class OpenRelease:
 
     @property
     def promise(self) -> str:
-        """The guarantee in one plain sentence. For a seeded release, the sentence says that it is not private."""
+        """The guarantee in one plain sentence. If the release was drawn with a seed, the sentence says that it is not
+        private."""
         return claim(self.result)
 
     @property
     def certificate(self) -> Certificate:
-        """The record of what was checked on the release and how."""
+        """The record of what was checked about the release, and how."""
         return self.result.certificate
 
     def apply(
@@ -136,30 +137,32 @@ class OpenRelease:
         hash: Sequence[str] = (),
         hash_key: Path | str | None = None,
     ) -> T:
-        """Return a table of the same kind in which reports replace the secret columns.
+        """Return a table of the same kind, in which reports replace the secret columns.
 
-        Some rows may get no report; a :class:`PrivoptWarning` counts them by reason. Another warning is issued if the
-        release guarantees less than privacy between all records. A position is first replaced by its nearest record,
-        and the guarantee holds between records; if the scope is "everywhere", the exact position is used. Metadata in
-        Arrow schemas and in pandas' ``attrs`` is dropped. A release without a matrix accepts only tables, and
-        as secrets only ids (positions too if the scope is "everywhere").
+        If some rows get no report, a :class:`PrivoptWarning` says how many, for each reason. Another warning is issued
+        if the release guarantees less than privacy between all records. A position is first replaced by its nearest
+        record, and the guarantee holds between records. If the scope is "everywhere", the exact position is used
+        instead. Metadata in Arrow schemas and in pandas' ``attrs`` is dropped. A release without a matrix accepts only
+        tables. Its secrets must be ids, or may also be positions if the scope is "everywhere".
 
         Args:
-            table: A pandas, polars or pyarrow table, a GeoDataFrame or a dict of columns; or an array of ids, shape
-                (B,), or of positions, (B, 2), for which an array of reported ids or positions is returned.
+            table: A pandas, polars or pyarrow table, a GeoDataFrame or a dict of columns. An array of ids of shape (B,)
+                or of positions of shape (B, 2) is also accepted, in which case an array of reported ids or positions is
+                returned.
             id, lat, lon, x, y, geometry: The columns that contain the secret: an id, two coordinates or a geometry. A
                 GeoDataFrame's own geometry is the default. Omit all of them for arrays.
             max_snap: The distance in km from the nearest record, or from the region, beyond which a position gets no
-                report. A refusal reveals something about the position.
-            seed: A seed for experiments. Reports that are drawn from it are not private and are marked accordingly.
-            ledger: The ledger that is charged for each row with a subject, regardless of its position. Charges are on
-                disk before any report is drawn; rows that would exceed the limit get no report.
+                report. The absence of a report reveals something about the position.
+            seed: A seed for experiments. Reports drawn with a seed are not private and are marked accordingly.
+            ledger: The ledger to charge for each row with a subject, regardless of its position. Charges are written to
+                disk before any report is drawn. Rows that would exceed the limit get no report.
             subject: The column that names each row's subject, for a ledger or for a release that reports traces.
-            time: The column of times. For releases that report traces: the order of a subject's rows (None if the rows
-                are in order). For a ledger with a calendar limit: the time that selects the period to charge; rows
-                without a usable time get no report.
+            time: The column of times. A release that reports traces uses it to order a subject's rows; if None, the
+                rows must already be in order. A ledger with a calendar limit uses it to select the period to charge;
+                rows without a usable time get no report.
             sticky: Whether to store the first report about each place that a subject visits, and to repeat it on later
-                visits at no further charge. Charges and refusals then reveal which visits were to the same place.
+                visits at no further charge. Which rows are charged or get no report then reveals which visits were to
+                the same place.
             prefix: The prefix of the added columns, for a table that already has reports: ``"end"`` gives
                 ``end_report``, ``end_report_lat`` and so on. Each report in a row spends epsilon.
             positions: Several positions in each row, instead of ``id``, ``lat`` and so on: a mapping from the prefix of
@@ -169,7 +172,7 @@ class OpenRelease:
             sticky_within: With ``sticky``, a cell's stored report is repeated for positions within this distance, in
                 km, of the cell's centre.
             time_format: The format of ``time``: ``DD/MM/YYYY HH:MM`` and the like, or ``unix``, ``unix-ms``,
-                ``unix-us``, ``unix-ns``; ISO 8601 by default.
+                ``unix-us``, ``unix-ns``. The default is ISO 8601.
             null_names: Whether to accept NULL, NA, None and the like as names of subjects. If not, rows with such a
                 name have no subject.
             text: The column of sentences. Use it instead of ``id`` and the other columns if records are words.
@@ -178,8 +181,8 @@ class OpenRelease:
             drop: Further columns to omit. They may include the columns of subjects and times, which are read first.
             hash: Columns whose cells are replaced by keyed hashes (HMAC-SHA256). Equal ids have equal hashes, and the
                 ids can be recognised only with the key.
-            hash_key: The file that contains the key for ``hash``, created if it does not exist. None for a key derived
-                from the key of ``ledger``, which must then be a :class:`Ledger` with ``key``.
+            hash_key: The file that contains the key for ``hash``, which is created if it does not exist. If None, the
+                key is derived from that of ``ledger``, which must then be a :class:`Ledger` with ``key``.
             unknown: Whether to "drop" or "mask" unknown words in sentences.
 
         Raises:
@@ -196,15 +199,16 @@ class OpenRelease:
         Args:
             connection: The connection to DuckDB.
             name: The name of the function.
-            ledger: The ledger to which each row is charged, or its path. If None, nobody is charged.
+            ledger: The ledger to charge for each row, or its path. If None, nobody is charged.
 
         Raises:
-            UsageError: This kind of release cannot draw a report for each row. Other kinds override this method.
+            UsageError: This kind of release cannot draw a report for each row. Subclasses for other kinds override this
+                method.
         """
         raise self._no_rows("sql.register")
 
     def _no_rows(self, what: str) -> UsageError:
-        """Return the error for an operation that this release does not support, because it draws no report per row.
+        """Return the error for an operation that needs a report for each row, which this release cannot draw.
 
         Args:
             what: The operation that was called, for the message.
@@ -220,11 +224,11 @@ class OpenRelease:
         Args:
             position: Latitude and longitude in degrees, or x and y in km.
             degrees: Whether the position is in degrees.
-            note: A function that is called before the first draw with each notice that the person at this position
-                should read.
+            note: A function to call, before the first draw, with each notice that the person at this position should
+                read.
 
         Raises:
-            UsageError: This kind of release has no places. Other kinds override this method.
+            UsageError: This kind of release has no places. Subclasses for other kinds override this method.
         """
         reason = f"{self.result.mechanism} has no places to draw a report for"
         raise UsageError("; ".join([reason, *registry().describe_absences()]))
@@ -241,28 +245,31 @@ class OpenRelease:
     ) -> list[str]:
         """Draw reports for one secret, with randomness from the operating system.
 
+        Exactly one of ``input_id``, ``at`` and ``xy`` must be given.
+
         Args:
             input_id: The id of a record.
             count: The number of draws.
-            at: A position instead of an id: latitude and longitude in degrees. The nearest record is used, or the exact
+            at: A position, given as latitude and longitude in degrees. The nearest record is used, or the exact
                 position if the scope is "everywhere".
-            xy: A position instead of an id: x and y in km.
-            ledger: The ledger that is charged for each draw, regardless of the secret, before anything is drawn. If its
-                limit does not allow all draws, fewer reports are returned, with a :class:`PrivoptWarning`.
+            xy: A position, given as x and y in km.
+            ledger: The ledger to charge for each draw, regardless of the secret, before anything is drawn. If its limit
+                does not allow all draws, fewer reports are returned and a :class:`PrivoptWarning` is issued.
             subject: The subject of the draws, if there is a ledger.
 
         Raises:
-            UsageError: This kind of release cannot be sampled, the input is unknown (the draws are charged
-                nevertheless), or only one of ``ledger`` and ``subject`` is given.
+            UsageError: This kind of release cannot be sampled, the input is unknown (in which case the draws are
+                charged nevertheless), or only one of ``ledger`` and ``subject`` is given.
             BudgetSpentError: The ledger's limit allows no draw. Nothing was charged.
-            InputError, DoesNotHoldError: The ledger cannot be read, or has been changed.
+            InputError, DoesNotHoldError: The ledger cannot be read, or has been tampered with.
         """
         if sum(option is not None for option in (input_id, at, xy)) != 1:
             raise UsageError("sample: must be given one of an id, at = (lat, lon) and xy = (x, y)")
-        # NumPy's integers are accepted, because counts often come from arrays. True is an int in Python, but no count.
+        # NumPy's integers are accepted because counts often come from arrays. True is an int in Python, but not a
+        # count.
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
             raise UsageError(f"count must be a whole number of draws, at least 1, got {count!r}")
-        # The draw is prepared, but reads no secret before the charge below.
+        # The draw is only prepared here. The secret is not read before the charge below is made.
         position = at if xy is None else xy
         if position is not None:
             draw = self.draws_at(position, degrees=at is not None)
@@ -304,17 +311,17 @@ class OpenRelease:
             reports: A table of any kind or an array of output ids; for noisy counts, an array of numbers.
             column: The table's column of reports. Empty reports are skipped and counted.
             subject: The column, in every table, that names the subject of each report. Only each subject's first report
-                over all releases counts, because several reports about one subject are not independent. By default
+                over all releases counts, because several reports about one subject are not independent. By default,
                 every report is assumed to come from a different person.
-            by: The group of each record. If given, the shares of groups are estimated.
+            by: A mapping from records to groups. If given, the shares of groups are estimated.
             also: Further releases over the same records, each with its own reports.
             confidence: The confidence of the intervals.
-            gap: The fit ends once its log-likelihood, per report, is proved to be within this distance of the maximum;
-                see :class:`Estimate`.
+            gap: The fit ends once its log-likelihood per report is proved to be within this distance of the maximum.
+                See :class:`Estimate`.
             intervals: ``"finite-sample"`` intervals hold simultaneously and for any number of reports. ``"asymptotic"``
                 intervals hold separately and for many reports. ``"smooth"`` intervals hold simultaneously and for many
                 reports, but only if shares are smooth over the map. A :class:`PrivoptWarning` states this condition.
-            resolution: The resolution of smooth shares, in the unit of distance; 0 for shares that are not smooth. By
+            resolution: The resolution of smooth shares in the unit of distance, or 0 for shares that are not smooth. By
                 default, shares are smooth only if the intervals are smooth or if there are more than 300 records with
                 distances. The resolution is then the finest that the reports support.
 
@@ -351,26 +358,26 @@ class OpenRelease:
         gap: float = 1e-6,
         resolution: float | None = None,
     ) -> Flows:
-        """Estimate the share of trips from each group of records to each group, from two reports about each trip.
+        """Estimate what share of trips leads from each group of records to each other, from two reports about each
+        trip.
 
         Both reports must have been drawn from this release, independently of one another, so together they cost twice
-        its epsilon (:attr:`Flows.pair_guarantee`). Intervals come from a parametric bootstrap; a
+        its epsilon (:attr:`Flows.pair_guarantee`). Intervals come from a parametric bootstrap. A
         :class:`PrivoptWarning` says what they assume.
 
         Args:
             reports: A table of any kind, with a row for each trip.
             start: The column that contains the reports about starts.
             end: The column that contains the reports about ends. Rows with a missing report are skipped and counted.
-            by: The group of each record.
-            subject: The column that names the subject of each trip. Only each subject's first trip counts. By default
+            by: A mapping from records to groups.
+            subject: The column that names the subject of each trip. Only each subject's first trip counts. By default,
                 every trip is assumed to be made by a different person.
             confidence: The nominal joint confidence of the intervals. Their actual coverage was measured, not proved.
-            gap: The fit ends early if its log-likelihood, per trip, is proved to be within this distance of the
-                maximum.
-            resolution: The resolution of smooth flows, in the unit of distance; 0 for flows that are not smooth. Flows
-                between more than 300 records are always smooth. By default, others are not, and smooth flows are four
-                times as fine as the finest resolution that both the starts and the ends support. A resolution that is
-                too fine to compute is made coarser.
+            gap: The fit ends early if its log-likelihood per trip is proved to be within this distance of the maximum.
+            resolution: The resolution of smooth flows in the unit of distance, or 0 for flows that are not smooth.
+                Flows between more than 300 records are always smooth. By default, others are not, and smooth flows are
+                four times as fine as the finest resolution that both the starts and the ends support. A resolution that
+                is too fine to compute is made coarser.
 
         Raises:
             UsageError: The release draws no reports, there are no trips, or the options are invalid.
@@ -386,11 +393,12 @@ class OpenRelease:
         return flows
 
     def _mark_warnings(self) -> list[str]:
-        """Return a list with a warning if the release gives no privacy, or else an empty list."""
+        """Return a warning in a list if the release is marked as not private, or else an empty list."""
         return [f"this release: {self.result.mark}"] if self.result.mark else []
 
     def audit(self, *, over_time: int | None = None) -> Mapping[str, Any]:
-        """Measure what an attacker learns from the release, and return the metrics of ``privopt audit --json``.
+        """Measure what an attacker learns from the release, and return the metrics that ``privopt audit --json``
+        prints.
 
         Args:
             over_time: The maximum number of reports about one place that an attacker collects over time. By default,
@@ -399,10 +407,10 @@ class OpenRelease:
         return auditing.audit(self.opened.folder, over_time=over_time)
 
     def verify(self) -> Verdict:
-        """Verify all checksums and claims of the release again from its files, as ``privopt verify`` does.
+        """Verify the release's checksums and claims again from its files, as ``privopt verify`` does.
 
         Returns:
-            The verdict: ``holds`` says whether everything holds, ``complaints`` lists what does not.
+            The verdict. Its ``holds`` says whether everything holds, and its ``complaints`` list what does not.
         """
         return verify_folder(self.opened.folder)
 
@@ -436,11 +444,11 @@ class OpenRelease:
         """Return a map as a matplotlib figure, which notebooks display.
 
         Args:
-            record: The id of a record, to show the probability of each output for this record. By default, the map
-                shows the expected loss of each record.
+            record: The id of a record for which to show the probability of each output. By default, the map shows the
+                expected loss of each record.
 
         Raises:
-            UsageError: This kind of release has no map. Other kinds override this method.
+            UsageError: This kind of release has no map. Subclasses for other kinds override this method.
             UnknownNameError: No record has this id.
         """
         raise UsageError(f"map: a release of {self.result.mechanism} has no places to draw")
@@ -463,7 +471,7 @@ class OpenRelease:
         private = self.opened.release.private_folder
         with new_folder(target, force=force, private=private, option="save:") as work:
             shutil.copytree(self.opened.folder, work, dirs_exist_ok=True)
-            # Checked after copying, because new_folder would write new checksums for changed files.
+            # The copy is checked here because new_folder would write new checksums for changed files.
             changed = check_sums(work)
             if changed:
                 raise DoesNotHoldError("\n".join(f"{self.opened.folder}: {line}" for line in changed))
@@ -491,10 +499,10 @@ def warn_all(lines: Iterable[str]) -> None:
 
 
 def handle_of(opened: OpenedFolder, meaning: Iterable[str] = ()) -> OpenRelease:
-    """Wrap an opened release in :class:`OpenRelease`, or in the subclass that the ``privopt_handle`` hook selects.
+    """Wrap an opened release in :class:`OpenRelease`, or in the subclass that the ``privopt_handle`` hook chooses.
 
     Raises:
-        RegistryError: The plugin's class is not a subclass of :class:`OpenRelease`.
+        RegistryError: The class that a plugin chose is not a subclass of :class:`OpenRelease`.
     """
     handle_class = registry().find_handle_class(opened.release, OpenRelease)
     return handle_class(opened=opened, meaning=tuple(meaning))
@@ -522,21 +530,23 @@ def solve(
     Args:
         mechanism: The mechanism's name.
         problem: A problem in memory, or the path of a problem file.
-        method: The name of the method; None for the mechanism's default.
+        method: The name of the method. If None, the mechanism's default is used.
         solver: ``"cbc"``, ``"highs"`` or another registered solver.
-        gap: The relative gap between loss and proved bound at which the search ends, above 0 and below 1; None for the
-            method's default.
-        time_limit: The time limit of the search in seconds; None for no limit. It does not cover the certification and
-            the writing of files that follow.
-        memory: The gigabytes (10^9 bytes) that the process may use; None for all the memory that is free and permitted.
-        jobs: The number of processes, and of threads in each. None means one process with one thread per processor, up
-            to 8.
-        executor: The URL of a cluster (``"dask://host:port"``); None to use only this machine.
-        seed: The seed of the noise, for experiments only. A seeded release is not private and is marked accordingly.
+        gap: The relative gap between loss and proved bound at which the search ends, above 0 and below 1. If None, the
+            method's default is used.
+        time_limit: The time limit of the search in seconds, or None for no limit. It does not cover the certification
+            and the writing of files afterwards.
+        memory: The gigabytes (10^9 bytes) of memory that the process may use. If None, all free and permitted memory
+            may be used.
+        jobs: The number of processes, and of threads in each. If None, there is one process with one thread per
+            processor, up to 8.
+        executor: The URL of a cluster (``"dask://host:port"``), or None to use only this machine.
+        seed: The seed of the noise, for experiments only. A release with a seed is not private and is marked
+            accordingly.
         allow_unsafe: Whether methods without a privacy guarantee are permitted.
         copy_to: The folder to create for clean copies of the released files, if the mechanism can write them.
-        charged: The charge to a ledger, which is made before noise is drawn.
-        progress: A function that is called during long work with the phase, the round, and the lower and upper bound.
+        charged: The charge to make to a ledger before any noise is drawn.
+        progress: A function that is called from time to time with the phase, the round, and the lower and upper bound.
 
     Raises:
         PrivoptError: Any error with which ``privopt solve`` would end.
@@ -556,7 +566,7 @@ def solve(
         charged=charged,
         progress=progress,
     )
-    # Only its owner can read this folder. The finalizer below removes it together with the release.
+    # The folder is readable only by its owner. The finalizer below removes it together with the release.
     workspace = Path(tempfile.mkdtemp(prefix="privopt-"))
     try:
         solved = solve_into(mechanism, problem_source, workspace / FOLDER, options)
@@ -564,7 +574,7 @@ def solve(
     except BaseException:
         shutil.rmtree(workspace, ignore_errors=True)
         raise
-    # The handle reads the folder again (audit, save), so the folder lives as long as the handle.
+    # Methods such as audit and save read the folder again, so it must live as long as the handle.
     weakref.finalize(handle, shutil.rmtree, workspace, ignore_errors=True)
     warn_all(solved.warnings)
     return handle

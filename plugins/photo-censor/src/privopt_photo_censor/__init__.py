@@ -1,7 +1,7 @@
 """Photo censor: delete photos from an album so that a classifier cannot tell where the album was taken.
 
-The method is that of Yang, Chakrabarti and Vorobeychik, Protecting Geolocation Privacy of Photo Collections, AAAI 2020.
-This file only registers the mechanism and its privacy notion.
+The method is described in Yang, Chakrabarti and Vorobeychik, Protecting Geolocation Privacy of Photo Collections, AAAI
+2020. This module only registers the mechanism and its privacy notion.
 """
 
 from __future__ import annotations

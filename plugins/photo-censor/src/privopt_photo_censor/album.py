@@ -1,9 +1,8 @@
 """The data of an album: a classifier's scores, the true location, and the photos that must stay.
 
-The notation is that of Yang, Chakrabarti and Vorobeychik (AAAI 2020). ``S_ij`` is photo i's score for location j, a
-log-probability. ``t`` is the true location, and ``theta`` is the margin, which is added to each photo's score for the
-true location. The solvers use :class:`Alternates`, which represents the album with one row for each location except the
-true one.
+The notation follows Yang, Chakrabarti and Vorobeychik (AAAI 2020). ``S_ij``, a log-probability, is photo i's score for
+location j. ``t`` is the true location, and ``theta`` is the margin, which is added to each photo's score for the true
+location. The solvers work on :class:`Alternates`, which has one row for each location except the true one.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ __all__ = ["Album", "Alternates", "Copy", "Task", "conjugate_carry", "describe_p
 
 
 def conjugate_carry(count: int) -> str:
-    """Return "carries" for a count of one, and "carry" otherwise."""
+    """Return "carries" if ``count`` is 1, and "carry" otherwise."""
     return "carries" if count == 1 else "carry"
 
 
 def shorten_list(names: Sequence[str], limit: int = 5) -> str:
-    """Join the first ``limit`` names with commas, and append the number of remaining names.
+    """Join the first ``limit`` names with commas, and mention how many more there are.
 
     >>> shorten_list(["a.jpg", "b.jpg", "c.jpg"], 2)
     'a.jpg, b.jpg and 1 more'
@@ -38,13 +37,14 @@ def shorten_list(names: Sequence[str], limit: int = 5) -> str:
 
 @frozen(kw_only=True)
 class Task:
-    """The optimisation task: a top-k task or a budget task (AAAI 2020, Equations (3) and (4)).
+    """The optimisation task, which is either a top-k task or a budget task (AAAI 2020, Equations (3) and (4)).
+
+    A top-k task deletes as few photos as possible such that the true location is not among the k most likely ones. A
+    budget task protects as many locations as possible. A location is protected if it ranks at or above the true one.
 
     Attributes:
-        top_k: The number k in a top-k task, or None in a budget task. A top-k task deletes as few photos as possible
-            such that the true location is not among the k most likely ones.
-        budget: The largest number of deletions in a budget task, or None in a top-k task. A budget task protects as
-            many locations as possible. A location is protected if it ranks at or above the true one.
+        top_k: The number k in a top-k task, or None in a budget task.
+        budget: The largest number of deletions in a budget task, or None in a top-k task.
     """
 
     top_k: int | None = None
@@ -61,10 +61,10 @@ class Task:
 
 
 def describe_place(names: Sequence[str], column: int) -> str:
-    """Describe a place by its column and, if known, its name.
+    """Describe a place by its column and, if it has one, its name.
 
     Args:
-        names: The places' names, in column order. Trailing names may be missing, and names may be empty.
+        names: The places' names, in column order. The list may end early, and names may be empty.
         column: The column of the place.
 
     >>> describe_place(["Rome", ""], 0), describe_place(["Rome", ""], 1)
@@ -94,10 +94,10 @@ class Album:
     """The scores of N photos, all taken at one place, over M locations.
 
     Attributes:
-        scores: (N, M) The log-probabilities log P(location | photo), finite or -inf. Adding a constant to a photo's row
-            has no effect.
+        scores: Array of shape (N, M) with the log-probabilities log P(location | photo), which are finite or -inf.
+            Adding a constant to a photo's row has no effect.
         true: The column of the true location.
-        keep: (N,) Whether each photo must stay.
+        keep: Boolean array of shape (N,) that says whether each photo must stay.
         keep_at_least: The smallest number of photos that must remain.
         margin: The margin theta, which is added to the true location's score for each photo (AAAI 2020, section 2,
             black-box protection).
@@ -117,12 +117,13 @@ class Album:
         """Check the shapes and the scores.
 
         Raises:
-            ValueError: The shapes do not match, or a score is neither finite nor -inf.
+            ValueError: The shapes do not match, the true location is not a column, or a score is neither finite nor
+                -inf.
         """
         photos, locations = self.scores.shape
         if not 0 <= self.true < locations or self.keep.shape != (photos,):
             raise ValueError(f"true location {self.true}, keep of shape {self.keep.shape} for {self.scores.shape}")
-        # -inf is allowed, because it stands for a probability of 0.
+        # -inf is allowed because it is the logarithm of a probability of 0.
         if np.isnan(self.scores).any() or (self.scores == np.inf).any():
             raise ValueError("scores are finite or -inf")
 
@@ -138,40 +139,41 @@ class Album:
 
     @property
     def required_count(self) -> int:
-        """The smallest number of retained photos that satisfies both ``keep_at_least`` and ``keep``."""
+        """The smallest number of photos that can be retained under both ``keep_at_least`` and ``keep``."""
         return max(self.keep_at_least, int(self.keep.sum()))
 
     @cached_property
     def rules_out_true(self) -> bool:
         """Whether some photo assigns probability 0 to the true location.
 
-        Posting such a photo protects every location, because the true location then ranks last.
+        If such a photo is posted, every location is protected, because the true location then ranks last.
         """
         return bool(np.isneginf(self.scores[:, self.true]).any())
 
     @cached_property
     def alternates(self) -> Alternates:
-        """The album in the form that the solvers use. All scores of the true location must be finite."""
+        """The album in the form that the solvers use, available only if all scores of the true location are finite."""
         return Alternates.of(self)
 
 
 @frozen(kw_only=True, eq=False)
 class Alternates:
-    """An album's N photos, with one row for each of the m alternates (the locations other than the true one).
+    """An album's N photos, scored for the m alternates, which are the locations other than the true one.
 
     All scores of the true location must be finite.
 
     Attributes:
-        location: (m,) The column of each alternate in the album.
-        scores: (m, N) The scores, with 0 in place of -inf.
-        true: (N,) The scores of the true location.
+        location: Array of shape (m,) with the column of each alternate in the album.
+        scores: Array of shape (m, N) with the scores, where 0 replaces -inf.
+        true: Array of shape (N,) with the scores of the true location.
         margin: The margin theta, which is added to the true location's score for each photo.
-        diff: (m, N) The differences ``scores - true - margin`` in doubles, with 0 in place of -inf. A positive
-            difference means that the photo favours the alternate over the true location.
-        kills: (m, N) Whether the score is -inf. Retaining such a photo rules the alternate out.
-        size: (m,) The scale of rounding errors: the largest absolute score in each row, plus the largest absolute value
-            in ``true``, plus the absolute margin.
-        keep: (N,) Whether each photo must stay.
+        diff: Array of shape (m, N) with the differences ``scores - true - margin`` in doubles, or 0 where the score is
+            -inf. A positive difference means that the photo favours the alternate over the true location.
+        kills: Boolean array of shape (m, N) that says whether the score is -inf. If such a photo is retained, the
+            alternate is ruled out.
+        size: Array of shape (m,) with the scale of rounding errors: the largest absolute score in each row, plus the
+            largest absolute value in ``true``, plus the absolute margin.
+        keep: Boolean array of shape (N,) that says whether each photo must stay.
     """
 
     location: NDArray[np.int64]
@@ -207,14 +209,16 @@ class Alternates:
 
     @property
     def slack(self) -> Floats:
-        """(m,) A bound on the rounding error when each row of ``diff`` is summed over any set of retained photos."""
+        """Bounds of shape (m,) on the rounding error of each row of ``diff`` when summed over any set of retained
+        photos."""
         n = self.diff.shape[1]
         # Each difference is rounded twice, and a sum of n terms is rounded n - 1 more times. Partial sums are at most n
         # * size. The factor 4 is a safety margin.
         return np.asarray(4.0 * np.finfo(np.float64).eps * n * (n + 2) * self.size)
 
     def gain(self, row: int, photo: int) -> Fraction:
-        """Return the exact value of a photo's score for an alternate, minus that for the true location and the margin.
+        """Return a photo's score for an alternate minus its score for the true location and the margin, computed
+        exactly.
 
         A positive result means that the photo favours the alternate over the true location. A score of -inf counts as
         0.
@@ -222,12 +226,12 @@ class Alternates:
         return Fraction(self.scores[row, photo]) - Fraction(self.true[photo]) - Fraction(self.margin)
 
     def sums(self, retained: Bools) -> Floats:
-        """Return the (m,) sums of ``diff`` over the retained photos, in doubles.
+        """Return the sum of each row of ``diff`` over the retained photos in doubles, as an array of shape (m,).
 
         The sum is -inf for each alternate that a retained photo rules out.
 
         Args:
-            retained: (N,) mask of the retained photos.
+            retained: Boolean array of shape (N,) that says whether each photo is retained.
         """
         total = self.diff[:, retained].sum(axis=1)
         return np.where(self.kills[:, retained].any(axis=1), -np.inf, total)

@@ -1,7 +1,7 @@
 """Laplace noise on the sphere: metric DP between any two points on Earth, sampled exactly and without a matrix.
 
 This module only registers the mechanism. :mod:`privopt_spherical_laplace.sampler` draws reports, and
-:mod:`privopt_spherical_laplace.law` evaluates closed forms for the distance between a position and its report.
+:mod:`privopt_spherical_laplace.law` contains closed forms for the distance between a position and its report.
 """
 
 from collections.abc import Sequence

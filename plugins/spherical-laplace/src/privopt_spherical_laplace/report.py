@@ -21,7 +21,7 @@ __all__ = ["SphereReporting"]
 @use_theme
 def distance_figure(problem: SphereInstance) -> Figure:
     """Plot the cumulative distribution of the distance between a position and its report, before rounding."""
-    # The curve ends at 99.5 %, beyond which it is nearly flat. Its first point, at the probability 0, is left out.
+    # The curve ends at 99.5 %, beyond which it is nearly flat. The point at probability 0 is left out.
     probabilities = np.linspace(0.0, 0.995, 200)[1:]
     figure, axes = axes_of(6.4, 3.0)
     axes.plot(quantiles(problem.epsilon, probabilities), probabilities, color=MARK)
@@ -33,14 +33,16 @@ def distance_figure(problem: SphereInstance) -> Figure:
 
 
 class SphereReporting(Reporting[SphereInstance, SphereRelease]):
-    """The report on a spherical-laplace release: the distribution of the distance between a position and its report."""
+    """The report on a spherical-laplace release, which shows the distribution of the distance from a position to its
+    report."""
 
     def figures(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Mapping[str, Figure]:
-        """Return the report's only figure, the distribution of the distance, under the name ``distance``."""
+        """Return the report's only figure, named ``distance``, which shows the distribution of the distance."""
         return {"distance": distance_figure(problem)}
 
     def report(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Sequence[Section]:
-        """Return the report's only section: the figure, with the distance's median and 95th percentile in km."""
+        """Return the report's only section, which contains the figure and states the distance's median and 95th
+        percentile."""
         median, p95 = quantiles(problem.epsilon, np.array([0.5, 0.95])).tolist()
         lead = (
             f"Around any position half of all reports are drawn within {median:.3g} km and 95 % within {p95:.3g} km. "

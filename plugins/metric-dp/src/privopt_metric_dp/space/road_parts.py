@@ -1,4 +1,4 @@
-"""Describe places that are not connected to the others by roads, for error messages."""
+"""Describe places that roads do not connect to the rest, for use in error messages."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from privopt_metric_dp.space.roads import Roads
 __all__ = ["JOIN_PARTS", "describe_parts"]
 
 JOIN_PARTS: Final = "add the road or ferry between the parts to the table, or make a separate problem of each part"
-"""The advice in error messages about disconnected roads."""
+"""Advice for error messages about disconnected roads."""
 
 NAMED_PLACES: Final = 5
 """Maximum number of places that an error message names."""
 
 
 def describe_parts(roads: Roads, ids: Iterable[str]) -> str:
-    """Return a phrase that counts the places outside the largest connected component of the roads.
+    """Return a phrase that says how many places lie outside the largest connected component, and names some of them.
 
-    It also names up to `NAMED_PLACES` of them.
+    At most `NAMED_PLACES` places are named.
 
     Args:
-        roads: The roads. If they are directed, any two places in a component are connected by paths in both directions.
-        ids: The ids of the places, which are nodes. The largest component is the one that contains most of them.
+        roads: The roads. On directed roads, two places are connected only if there are paths in both directions.
+        ids: The ids of the places, which must be nodes of the roads. The largest component is the one with the most of
+            these places.
     """
     names = list(dict.fromkeys(ids))
     labels = components(len(roads), roads.edge_nodes, strong=roads.directed)[roads.positions(names)]

@@ -39,33 +39,33 @@ class Roads:
 
     Lengths of undirected edges are rounded down to multiples of a common unit, which is small but large enough for
     every path length to be a double. For a city, the unit is 2^-46 km, or 0.01 nm. Sums along paths are then exact,
-    whatever the direction and the order of the edges, and the pairs of neighbouring records imply all others exactly.
-    Rounding down errs on the side of privacy. Lengths are not rounded if this would change any of them by more than a
-    relative 1e-9. In that case, :class:`RoadMetric` subtracts a bound on the rounding errors from each sum.
+    whatever the direction and the order of the edges, and constraints on neighbouring pairs of records imply the
+    constraints on all other pairs without any rounding error. Rounding down errs on the side of privacy. If rounding
+    would change any length by more than a relative 1e-9, no lengths are rounded, and :class:`RoadMetric` subtracts a
+    bound on the rounding errors from each sum.
 
     Args:
         tails, heads: The ids of each edge's two nodes, in two sequences of length E.
-        km: Array of shape (E,), the lengths, from 0 to 1e150 km. If several edges connect two nodes, the shortest one
-            is used.
-        directed: Whether edges lead from tail to head only.
-        source: Name of the file, for error messages.
-        short: Whether the lengths were rounded down from declared decimals. A declared length may then be larger by
-            less than one unit in the last place.
+        km: Array of shape (E,) with the lengths, from 0 to 1e150 km. If several edges connect two nodes, the shortest
+            one is used.
+        directed: Whether edges can only be followed from tail to head. source: Name of the file, for error messages.
+            short: Whether the lengths were rounded down from the decimals in the file. A declared length may then
+            exceed the given one by less than one unit in the last place.
         written: Two arrays of shape (E,): the doubles nearest to the declared decimals, and the doubles nearest to the
             differences between the decimals and the first array.
-        decimals: Array of shape (E,), the declared decimals as strings.
+        decimals: Array of shape (E,) with the declared decimals as strings.
 
     Attributes:
         nodes: Ids of the nodes, in the order of their first occurrence in tails, then heads.
         exact: Whether sums of lengths along paths are exact.
         stretch: Upper bound on the ratio between a path's declared length and its length after rounding down.
         _graph: CSR matrix of shape (n, n), the edge lengths in km.
-        _ends: Array of shape (2, E), the node indices of the edges' tails and heads.
+        _ends: Array of shape (2, E) with the node indices of the edges' tails and heads.
         _number: Index of each node, by id.
 
     Raises:
-        InputError: The arrays differ in length, there is no edge, or some lengths are not between 0 and 1e150 km. Each
-            row with such a length is reported.
+        InputError: The arrays differ in length, there are no edges, or some lengths are not between 0 and 1e150 km, in
+            which case each offending row is reported.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class Roads:
 
         Args:
             tails, heads: The ids of each edge's two nodes, in two sequences of length E.
-            km: Array of shape (E,), the lengths in km.
+            km: Array of shape (E,) with the lengths in km.
             directed: Whether edges lead from tail to head only.
             source: Name of the file, for error messages.
-            short, written, decimals: The relation between the lengths and the declared decimals; see :class:`Roads`.
+            short, written, decimals: How the lengths relate to the declared decimals. See :class:`Roads`.
         """
         lengths = np.asarray(km, dtype=np.float64).reshape(-1)
         if not len(tails) == len(heads) == len(lengths) or not len(lengths):
@@ -119,12 +119,14 @@ class Roads:
 
     @property
     def edge_nodes(self) -> Ints:
-        """Node indices of the two ends of each edge, as an array of shape (E, 2)."""
+        """The node indices of each edge's two ends, as an array of shape (E, 2)."""
         return self._ends.T
 
     @cached_property
     def integer_roads(self) -> tuple[Roads, Fraction] | None:
-        """The same roads with integer lengths, and their unit in km; None if the lengths have no suitable common unit.
+        """The same roads with integer lengths, and the unit of these lengths in km.
+
+        It is None if the declared lengths are unknown or have no suitable common unit.
 
         Sums of the integers along paths are exact. Each declared length is known only as a sum of two doubles, so an
         integer times the unit may differ from it by a relative 2^-100.
@@ -137,17 +139,17 @@ class Roads:
 
     @cached_property
     def meant(self) -> Ways | None:
-        """Solver for exact shortest paths over the declared lengths, or None if :attr:`streets` is None."""
+        """An exact shortest-path solver for the declared lengths, or None if :attr:`streets` is None."""
         streets = self.streets
         return None if streets is None else Ways(streets, len(self))
 
     @property
     def streets(self) -> list[tuple[int, int, Fraction]] | None:
-        """Each road as the indices of its two nodes and its exact declared length.
+        """Each road as a triple of its two node indices and its exact declared length.
 
-        None if roads are directed, or if the declared decimals are unknown or too long.
+        It is None if roads are directed, or if a declared decimal is unknown or too long.
         """
-        # decimal_of() returns None for a decimal that is too long, so that fewer decimals than roads remain below.
+        # decimal_of() returns None for a decimal that is too long. Fewer decimals than roads are then left below.
         lengths = [] if self._decimals is None else [decimal_of(text) for text in self._decimals.tolist()]
         decimals = [length for length in lengths if length is not None]
         if self.directed or len(decimals) < self._ends.shape[1]:
@@ -156,21 +158,21 @@ class Roads:
 
     @property
     def doubt(self) -> float:
-        """Upper bound on the relative error of computed path lengths, with respect to the declared lengths."""
+        """Upper bound on the relative error of computed path lengths, compared with sums of declared lengths."""
         # A path has fewer edges than there are nodes, and each addition has a relative error of at most 2^-53. Twice
         # that and the last factor leave a margin.
         rounding = 0.0 if self.exact else (len(self) + 2.0) * 2.0**-52
         return (self.stretch - 1.0 + rounding) * (1.0 + 2.0**-20)
 
     def positions(self, ids: Sequence[Any] | npt.NDArray[Any], *, source: str = "records") -> Ints:
-        """Return the node indices of the given ids, as an array of shape (M,).
+        """Return the node index of each given id, as an array of shape (M,).
 
         Args:
             ids: The ids of M nodes.
             source: Name of the file that contains the ids, for error messages.
 
         Raises:
-            InputError: Some ids are not nodes of any edge. The message names the first of them.
+            InputError: Some ids do not belong to any node. The message names the first of them.
         """
         positions = [self._number.get(str(name), -1) for name in ids]
         unknown_ids = [str(name) for name, position in zip(ids, positions, strict=True) if position < 0]
@@ -181,19 +183,17 @@ class Roads:
     def lengths(
         self, starts: Ints, *, limit: float = math.inf, backwards: bool = False
     ) -> Iterator[tuple[slice, Floats]]:
-        """Yield the shortest-path lengths from the given nodes to all nodes, one block of starting nodes at a time.
+        """Yield the lengths of the shortest paths from the given nodes to all nodes, one block of starting nodes at a
+        time.
 
         Args:
-            starts: Array of shape (S,), the indices of the starting nodes.
-            limit: Length in km beyond which the search stops.
-            backwards: Whether to follow edges backwards, which yields the lengths from all nodes to the starting nodes.
+            starts: Array of shape (S,) with the indices of the starting nodes.
+            limit: Largest length in km. The search does not go further. backwards: Whether to follow edges backwards,
+                which yields the lengths of paths from all nodes to the starting nodes.
 
         Yields:
             For each block, the slice of ``starts`` that it covers, and an array of shape (B, n) with the lengths in km.
-            A length is infinite if no path is within the limit.
-
-        Raises:
-            StoppedError: The time limit has passed.
+            A length is infinite if no path is within the limit. Raises: StoppedError: The time limit expired.
         """
         yield from _search_in_blocks(self._reverse_graph if backwards and self.directed else self._graph, starts, limit)
 
@@ -214,7 +214,7 @@ class Roads:
             sources, targets_source: Names of the files that contain the ids and the targets, for error messages.
 
         Returns:
-            Array of shape (N, T), the lengths in km. A length is infinite if the target cannot be reached.
+            Array of shape (N, T) with the lengths in km. A length is infinite if the target cannot be reached.
 
         Raises:
             InputError: An id is not a node.
@@ -228,8 +228,9 @@ class Roads:
         A length is infinite if no path leads to the end node.
 
         Args:
-            starts, stops: Arrays of shape (S,) and (E,), the indices of the starting nodes and of the end nodes.
-            from_ends: Whether to search backwards from the end nodes. Ignored if sums along paths are exact.
+            starts, stops: Arrays of shape (S,) and (E,) with the indices of the starting nodes and of the end nodes.
+            from_ends: Whether to search backwards from the end nodes. This is ignored if sums along paths are exact,
+                because the faster direction is then used.
         """
         result = np.empty((len(starts), len(stops)))
         # Exact sums do not depend on the direction, so the search begins on the side with fewer nodes. Rounded sums may
@@ -243,17 +244,17 @@ class Roads:
         return result
 
     def between_records(self, places: Ints, limit: float) -> tuple[Ints, Floats]:
-        """Find the pairs of places that are connected by a direct path, and the lengths of these paths.
+        """Find the pairs of places connected by a direct path, and the length of each pair's shortest one.
 
-        A path is direct if it passes through no third place. If a pair has several direct paths, the shortest is used.
+        A path is direct if it does not pass through a third place.
 
         Args:
             places: Array of shape (N,), distinct node indices.
-            limit: Largest length of a path in km.
+            limit: Largest length of a path in km. Longer paths are ignored.
 
         Returns:
-            Array of shape (P, 2), the pairs i < j as indices into ``places``, in lexicographic order; and an array of
-            shape (P,), the lengths of their shortest direct paths in km.
+            Array of shape (P, 2) with the pairs i < j as indices into ``places``, in lexicographic order, and an array
+            of shape (P,) with the lengths of their shortest direct paths in km.
         """
         from scipy.sparse import csr_array
 
@@ -285,16 +286,17 @@ class Roads:
         return joined[shortest], path_lengths[shortest]
 
     def _direct_roads(self, places: Ints) -> tuple[tuple[Ints, Floats], Ints]:
-        """Return the roads that connect pairs of places, and the places with a road to a node that is not a place.
+        """Return the roads between pairs of places, and the places that also have roads to other nodes.
 
         Args:
-            places: Array of shape (N,), distinct node indices.
+            places: Array of shape (N,) with distinct node indices.
 
         Returns:
-            Two items. The first describes the roads that connect pairs of places. It consists of an array of shape (P,
-            2), the pairs i < j of indices into ``places`` in lexicographic order, and an array of shape (P,), the
-            lengths in km. The second is a sorted array of indices into ``places``, for the places with roads to other
-            nodes.
+            Two items. The first describes the roads that connect pairs of places: an array of shape (P, 2) with the
+                pairs i < j
+            of indices into ``places``, in lexicographic order, and an array of shape (P,) with the lengths in km. The
+            second is a sorted array with the indices into ``places`` of those places that have a road to a node that is
+            not a place.
         """
         graph, number = self._graph, np.full(len(self), -1)
         number[places] = np.arange(len(places))
@@ -307,7 +309,7 @@ class Roads:
 
     @cached_property
     def _reverse_graph(self) -> Any:
-        """CSR matrix of the graph with all edges reversed, used to find paths that lead to given nodes."""
+        """CSR matrix of the graph with all edges reversed, used to find paths towards given nodes."""
         return self._graph.T.tocsr()
 
 
@@ -316,7 +318,7 @@ def read_roads(edges: File, *, directed: bool) -> Roads:
 
     Args:
         edges: The file.
-        directed: Whether each road leads from ``from`` to ``to`` only.
+        directed: Whether each road can only be followed from ``from`` to ``to``.
 
     Raises:
         InputError: The file has errors. The message gives the rows and columns of the first of them.
@@ -340,15 +342,16 @@ def _count_units(km: Floats, residuals: Floats) -> tuple[Floats, Fraction] | Non
     """Express lengths as integer multiples of a power of ten.
 
     Args:
-        km: Array of shape (E,), the doubles nearest to the declared lengths.
-        residuals: Array of shape (E,), the doubles nearest to the differences between the declared lengths and ``km``.
+        km: Array of shape (E,) with the doubles nearest to the declared lengths.
+        residuals: Array of shape (E,) with the doubles nearest to the differences between the declared lengths and
+            ``km``.
 
     Returns:
-        Array of shape (E,), the integers as doubles; and the unit in km. The unit is the largest power of ten, at most
-        1, that divides all lengths.
+        An array of shape (E,) with the multiples, as integer-valued doubles, and the unit in km. The unit is the
+        largest power of ten that divides all lengths and is at most 1.
 
-        None if no power of ten down to 1e-15 divides all lengths. None also if the integers sum to 2^50 or more,
-        because sums along paths might then not be exact.
+        The result is None if no power of ten down to 1e-15 divides all lengths, or if the multiples sum to 2^50 or
+        more, as sums along paths might then not be exact.
     """
     for digits in range(16):
         counts = np.rint(km * 10.0**digits)
@@ -367,11 +370,11 @@ def _count_units(km: Floats, residuals: Floats) -> tuple[Floats, Fraction] | Non
 
 
 def _search_in_blocks(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[slice, Floats]]:
-    """Yield the shortest-path lengths from the given nodes to all nodes, in blocks to limit memory use.
+    """Yield the lengths of the shortest paths from the given nodes to all nodes, in blocks to limit memory use.
 
     Args:
         graph: SciPy CSR matrix of shape (n, n), the edge lengths in km.
-        starts: Array of shape (S,), the indices of the starting nodes.
+        starts: Array of shape (S,) with the indices of the starting nodes.
         limit: Length in km beyond which the search stops.
 
     Yields:
@@ -386,22 +389,23 @@ def _search_in_blocks(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[
 
 
 def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[Any, bool, float]:
-    """Build the graph of the roads. Lengths of undirected roads are rounded down so that their sums are exact.
+    """Build the graph of the roads, with lengths of undirected roads rounded down so that their sums are exact.
 
-    The lengths are left unrounded if rounding could change one of them by more than the tolerance.
+    If rounding could change any length by more than the tolerance, the lengths are left unrounded.
 
     Args:
-        edges: Array of shape (E, 2), the node indices of each edge.
-        lengths: Array of shape (E,), the lengths in km.
+        edges: Array of shape (E, 2) with the node indices of each edge.
+        lengths: Array of shape (E,) with the lengths in km.
         n: Number of nodes.
-        directed: Whether edges lead from the first node to the second only.
+        directed: Whether edges can only be followed from the first node to the second.
 
     Returns:
         Three values: a CSR matrix of shape (n, n) with the length of the shortest edge between each pair of adjacent
-        nodes; whether sums of its entries are exact; and the stretch, which is the largest ratio of an original length
-        to the rounded one.
+            nodes;
+        whether sums of its entries are exact; and the stretch, an upper bound on the ratio of an original length to the
+        rounded one.
     """
-    # Lengths of directed roads are used only for losses, which need no exact sums.
+    # Directed roads are used only to compute losses, which do not need exact sums.
     graph = edge_matrix(n, edges, lengths, both=not directed)
     if directed:
         return graph, False, 1.0
@@ -418,13 +422,13 @@ def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[
 
 
 def _grid_unit(graph: Any) -> float:
-    """Return a power of two such that every shortest path is shorter than 2^53 times this power.
+    """Return a power of two that is large enough for every shortest path to be shorter than 2^53 times this power.
 
-    If all edge lengths are multiples of this power, their sums along shortest paths are exact doubles. The result may
-    not be the smallest such power, because it is derived from upper bounds on path lengths.
+    If all edge lengths are multiples of the result, their sums along shortest paths are exact doubles. A smaller power
+    might do, because the result is derived from upper bounds on path lengths.
 
     Args:
-        graph: Symmetric SciPy CSR matrix of shape (n, n), the edge lengths in km.
+        graph: Symmetric SciPy CSR matrix of shape (n, n) with the edge lengths in km.
     """
     from scipy.sparse.csgraph import connected_components, dijkstra
 

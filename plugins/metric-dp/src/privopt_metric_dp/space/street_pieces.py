@@ -1,8 +1,8 @@
 """Divide streets into pieces, for lower-bound proofs that store multipliers (prices) for only some of the records.
 
-Records with multipliers are called priced. A piece is a path between two priced records that does not pass a junction.
-Every other record lies strictly inside a piece. See :mod:`privopt_metric_dp.solvers.street_bound` and
-:mod:`privopt_metric_dp.proof.street_proof`.
+A record with multipliers is called priced. A piece is a path between two priced records that does not pass through a
+junction. Every record without multipliers lies strictly inside a piece. See
+:mod:`privopt_metric_dp.solvers.street_bound` and :mod:`privopt_metric_dp.proof.street_proof`.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ from privopt_metric_dp.space.exactly import Ways
 __all__ = ["Inside", "crossings", "pieces_of"]
 
 Road = tuple[int, int, Fraction]
-"""An undirected road: the indices of its two nodes, and its exact length."""
+"""An undirected road: its two node indices and its exact length."""
 
 
 @frozen(eq=False)
 class Inside:
-    """The position of each unpriced record inside its piece of street.
+    """The position of each record without multipliers on its piece of street.
 
-    Records with multipliers are called priced. A piece is a path between two priced records that does not pass a
-    junction.
+    A record with multipliers is called priced. A piece is a path between two priced records that does not pass through
+    a junction.
 
     Attributes:
-        tail, head: Arrays of shape (N,), the two ends of each record's piece, as indices into the priced records. Both
-            are -1 for a priced record.
-        share: Array of shape (N,), each record's distance from its tail as a fraction of the piece's length, strictly
-            between 0 and 1. It is 0 for a priced record.
-        rest: Array of shape (N,), 1 - share, rounded from the exact rational.
-        chord: Array of shape (N,), rest times the record's distance to the tail plus share times its distance to the
-            head. Linear interpolation between the losses of reporting the tail and the head yields this loss for
-            reporting the record itself. The true loss is 0.
+        tail, head: Arrays of shape (N,) with the two ends of each record's piece, as indices into the priced records.
+            Both are -1 for a priced record.
+        share: Array of shape (N,) with each record's distance from its tail as a fraction of the piece's length,
+            strictly between 0 and 1. It is 0 for a priced record.
+        rest: Array of shape (N,) with the values 1 - share, rounded from the exact fraction. It is 0 for a priced
+            record.
+        chord: Array of shape (N,) with ``rest`` times the record's distance to the tail plus ``share`` times its
+            distance to the head. This is the loss for reporting the record itself when it is interpolated linearly
+            between the losses for reporting the tail and the head. The true loss is 0.
     """
 
     tail: Ints
@@ -49,25 +50,26 @@ class Inside:
 
 
 def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) -> Ints:
-    """Select the records to price, so that all other records lie on pieces of street between priced records.
+    """Select the records to price so that all other records lie on pieces of street between priced records.
 
-    To price a record means to compute multipliers for it as an output. No piece of street passes a junction.
+    Pricing a record means computing multipliers for it as an output. A piece of street does not pass through a
+    junction.
 
     Args:
         roads: Undirected roads with lengths in km.
         size: Number of nodes.
-        places: Array of shape (N,), the node of each record.
-        longest: Length in km. If a record inside a piece is farther than this from the previous priced record, it is
+        places: Array of shape (N,) with the node of each record.
+        longest: Length in km. A record that is farther than this from the previous priced record on its street is
             priced too, which divides the piece.
 
     Returns:
-        Array of shape (J,), the indices of the records to price, in ascending order.
+        Array of shape (J,) with the indices of the records to price, in ascending order.
     """
     ways = Ways(roads, size)
     neighbours, unit = ways.after, ways.unit  # lengths are integers, in units of 1 / unit km
     record_by_node = {node: number for number, node in enumerate(places.tolist())}
-    # Junctions and dead ends are priced, and so are records at distance 0 from a neighbour, because these cannot lie
-    # strictly inside a piece.
+    # Records at junctions and dead ends are priced, and so are records at distance 0 from a neighbour, because none of
+    # these can lie strictly inside a piece.
     priced = {node for node in record_by_node if len(neighbours[node]) != 2}
     priced |= {node for node in record_by_node if min(neighbours[node].values(), default=1) == 0}
     # A closed street without a priced node has no ends. One of its records is priced and serves as both ends.
@@ -90,8 +92,7 @@ def _walk_chains(
     """Follow each chain of roads that leaves a node, up to the first priced node, junction or dead end.
 
     Args:
-        neighbours: For each node, a mapping from its neighbours to the lengths of the connecting roads, in integer
-            units.
+        neighbours: One mapping per node, from its neighbours to the lengths of the connecting roads in integer units.
         start: The node from which all chains start.
         priced: The nodes of priced records, at which a chain ends.
 
@@ -112,25 +113,26 @@ def _walk_chains(
 
 
 def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_priced: Floats | None = None) -> Inside:
-    """Find the piece of street that contains each unpriced record.
+    """Find the piece of street on which each record without multipliers lies.
 
-    The multipliers for an output inside a piece follow from the multipliers for the priced records at the two ends of
-    the piece.
+    Multipliers for an output inside a piece can be derived from those of the priced records at the two ends of the
+    piece.
 
     Args:
         roads: All roads in the undirected network. If several roads connect two nodes, the shortest one is used.
         size: Number of nodes.
-        places: Array of shape (N,), the node of each record.
-        priced: Array of shape (J,), the indices of the priced records, in ascending order.
-        to_priced: Array of shape (N, J), the distances from records to priced records. If None, ``Inside.chord`` is all
-            zeros.
+        places: Array of shape (N,) with the node of each record.
+        priced: Array of shape (J,) with the indices of the records that have multipliers, in ascending order.
+        to_priced: Array of shape (N, J) with the distances from records to priced records. If None, ``Inside.chord`` is
+            all zeros.
 
     Raises:
         CertificationError: A record is neither priced nor strictly inside a piece between two priced records.
     """
+    # `after` maps each node's neighbours to the length of the shortest connecting road, in integer units.
     neighbours = Ways(roads, size).after
     record_by_node = {node: number for number, node in enumerate(places.tolist())}
-    # The index among the priced records, by node.
+    # For the node of each priced record, the record's index into `priced`.
     index_by_node = {int(places[record]): index for index, record in enumerate(priced.tolist())}
     count, priced_nodes = len(places), set(index_by_node)
     tail, head = np.full(count, -1), np.full(count, -1)

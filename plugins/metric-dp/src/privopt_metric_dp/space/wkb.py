@@ -1,4 +1,4 @@
-"""Read points from GeoPandas frames and from well-known binary (WKB), the format that GeoParquet uses."""
+"""Read points from GeoPandas frames and from well-known binary (WKB), the encoding used by GeoParquet."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ else:
 __all__ = ["check_degrees", "check_geojson_degrees", "geometries_of", "points_in", "points_of"]
 
 _POINT: Final = np.dtype([("order", "u1"), ("type", "<u4"), ("x", "<f8"), ("y", "<f8")])
-"""Binary layout of a little-endian point, which is what nearly all programs write."""
+"""Binary layout of a little-endian point, the form in which nearly all programs write points."""
 
 _DEGREES: Final = frozenset({"OGC:CRS84", "EPSG:4326"})
-"""Names of the coordinate reference systems with longitudes and latitudes in degrees."""
+"""Names of the coordinate reference systems in which coordinates are longitudes and latitudes in degrees."""
 
 
 def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
     """Decode the points in a column of well-known binary.
 
     Args:
-        values: A column of B values, each a geometry in well-known binary or null.
+        values: A column of B values, each either a geometry in well-known binary or null.
         file: Name of the file, for error messages.
 
     Returns:
-        Two arrays. The first, of shape (B, 2), contains the points as (y, x), that is, latitude before longitude. A
-        missing or empty point is NaN. The second, of shape (B,), is 1.0 for each value that is not a point and 0.0 for
-        all others.
+        Two arrays. The first has shape (B, 2) and contains the points as (y, x), that is, latitude before longitude. A
+        missing or empty point is NaN. The second has shape (B,) and is 1.0 where a value is present but not a point,
+        and 0.0 elsewhere.
 
     Raises:
         InputError: The column does not contain bytes.
@@ -51,7 +51,7 @@ def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
         actual = f"values of type {type_name(values.dtype)}"
         raise InputError([Fault(file, f"column {values.name}", actual, "points in well-known binary (WKB)")])
     points, wrong = np.full((len(values), 2), np.nan), np.zeros(len(values))
-    # NumPy decodes all values of the usual form, little-endian points, at once. Other values are decoded one by one.
+    # Values of the usual form, little-endian points, are decoded together with NumPy, and all others one by one.
     has_usual_size = values.bin.size().fill_null(0).to_numpy() == _POINT.itemsize
     parts = np.frombuffer(b"".join(values.filter(pl.Series(has_usual_size)).to_list()), dtype=_POINT)
     usual = (parts["order"] == 1) & (parts["type"] == 1)
@@ -76,8 +76,8 @@ def _decode_point(raw: bytes) -> tuple[float, float] | None:
         return None
     order = "<" if raw[0] else ">"
     (code,) = struct.unpack_from(f"{order}I", raw, 1)
-    # EWKB sets a flag if a four-byte reference system follows the type. In types with heights or measures, 1000 to 3000
-    # is added (ISO), or flags are set in the highest bits (EWKB).
+    # EWKB sets a flag if the type is followed by a four-byte reference system. Points with heights or measures have a
+    # type that is larger by 1000 to 3000 (ISO), or flags in the highest bits (EWKB).
     start = 9 if code & 0x20000000 else 5
     if (code & 0x0FFFFFFF) % 1000 != 1 or len(raw) < start + 16:
         return None
@@ -89,15 +89,15 @@ def points_in(column: nw.Series[Any]) -> tuple[Floats, Floats]:
     """Return the points in a column of an in-memory table.
 
     Args:
-        column: A GeoSeries, which is converted to longitudes and latitudes, or a column of well-known binary.
+        column: Either a GeoSeries, which is converted to longitudes and latitudes, or a column of well-known binary.
 
     Returns:
-        Two arrays. The first, of shape (B, 2), contains the points as (y, x), that is, latitude before longitude. A
-        missing or empty point is NaN. The second, of shape (B,), is 1.0 for each value that is not a point and 0.0 for
-        all others.
+        Two arrays. The first has shape (B, 2) and contains the points as (y, x), that is, latitude before longitude. A
+        missing or empty point is NaN. The second has shape (B,) and is 1.0 where a value is present but not a point,
+        and 0.0 elsewhere.
 
     Raises:
-        InputError: The column contains other values, or is a GeoSeries without a reference system.
+        InputError: The column contains neither geometries nor bytes, or it is a GeoSeries without a reference system.
     """
     native = column.to_native()
     if not hasattr(native, "geom_type"):
@@ -115,12 +115,12 @@ def points_in(column: nw.Series[Any]) -> tuple[Floats, Floats]:
     is_point = (native.geom_type == "Point").to_numpy() & is_present & ~native.is_empty.to_numpy()
     points = np.full((len(native), 2), np.nan)
     points[is_point, 0], points[is_point, 1] = native[is_point].y.to_numpy(), native[is_point].x.to_numpy()
-    # The factor 1.0 converts the booleans to doubles, the type that points_of() also returns.
+    # The factor 1.0 converts the booleans to doubles, which points_of() returns too.
     return points, (is_present & ~is_point & ~native.is_empty.to_numpy()) * 1.0
 
 
 def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
-    """Map each geometry column listed in GeoParquet metadata to the columns that contain its bounding boxes.
+    """Map each geometry column in GeoParquet metadata to the names of the columns that contain its bounding boxes.
 
     Args:
         geo: The metadata as JSON, or None if the file has none.
@@ -129,7 +129,7 @@ def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
         ValueError: The metadata are not in GeoParquet's format.
     """
     try:
-        # Other programs write the metadata, so any deviation from the format is possible.
+        # The metadata come from other programs, so they may deviate from the format in any way.
         columns = {} if geo is None else json.loads(geo)["columns"]
         boxes_by_geometry = {}
         for name, column in columns.items():
@@ -141,7 +141,9 @@ def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
 
 
 def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
-    """Check that a geometry column contains longitudes and latitudes, according to its GeoParquet metadata.
+    """Check that, according to its GeoParquet metadata, a geometry column contains longitudes and latitudes.
+
+    A file without metadata is accepted.
 
     Args:
         geo: GeoParquet metadata as JSON, or None if the file has none.
@@ -149,7 +151,7 @@ def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
         file: Name of the file, for error messages.
 
     Raises:
-        InputError: The metadata specify another reference system, or an unknown one.
+        InputError: The metadata specify another reference system, or one that cannot be identified.
     """
     if geo is None:
         return
@@ -167,7 +169,7 @@ def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
 
 
 def check_geojson_degrees(document: Mapping[str, Any], file: str) -> None:
-    """Check that the ``crs`` member of GeoJSON, if any, specifies longitudes and latitudes.
+    """Check that the ``crs`` member of a GeoJSON object specifies longitudes and latitudes, if there is one.
 
     Args:
         document: The GeoJSON object.

@@ -1,4 +1,4 @@
-"""Draw reports along traces. Each report is repeated until a private test rejects it, and then a fresh one is drawn.
+"""Draw reports along traces, repeating each report until a private test calls for a fresh one.
 
 A subject's first report is fresh. The rest of the trace is divided into segments (sparse vector technique), each with
 its own noisy threshold. For each position, a test with fresh noise compares the position's distance to the previous
@@ -32,28 +32,29 @@ __all__ = ["Charge", "Limit", "State", "TraceReports", "Walker"]
 Charge = Callable[[Sequence[int], Fraction], Sequence[bool]]
 
 MIN_PROBABILITY: Final = 1e-9
-"""Smallest probability that attacks assume for an outcome of a test."""
+"""The smallest probability that simulated attacks assign to an outcome of a test."""
 _WORDS = 1 << 19
-"""Largest number of 64-bit random words that are drawn at a time (4 MB)."""
+"""Largest number of 64-bit random words to draw at a time (4 MB)."""
 _FEW = 1 << 10
-"""Number of unused random words below which new ones are drawn. It is far more than a single row uses."""
+"""Number of unused random words below which more are drawn. A single row uses far fewer."""
 _NONE = -1
-"""Value that represents the absence of an output or of a threshold."""
+"""Placeholder for "no output" or "no threshold"."""
 
 
 @define
 class State:
-    """The state of the traces of S subjects, kept from one batch of rows to the next.
+    """The state of S subjects' traces, kept from one batch of rows to the next.
 
     Attributes:
-        last: Array of shape (S,), the index of the output that was reported last, or -1 before the first report.
-        level: Array of shape (S,), the noisy threshold of the current segment, in the unit of :attr:`Prediction.steps`,
-            or -1 if none has been drawn. Tests compare it with the distance from the subject's position to the
-            previous report.
-        paid: Boolean array of shape (S,), whether the subject's next charge has already been made. The first charge is
-            for the first report. Each later charge is for a segment, including the fresh report that ends it.
-        spent: Boolean array of shape (S,), whether a charge to the subject has been refused. Such a subject gets no
-            more reports.
+        last: Array of shape (S,) with the index of the output that was reported last, or -1 before the first report.
+        level: Array of shape (S,) with the noisy threshold of the current segment, in the steps of
+            :attr:`Prediction.steps`, or -1 if none has been drawn. Tests compare it with the distance from the
+            subject's position to the previous report.
+        paid: Boolean array of shape (S,) that says whether the subject has already been charged for what comes next.
+            The first charge pays for the first report. Each later one pays for a segment, including the fresh report
+            that ends it.
+        spent: Boolean array of shape (S,) that says whether a charge to the subject has been refused. Such a subject
+            gets no more reports.
     """
 
     last: Ints = field(factory=lambda: np.zeros(0, dtype=np.int64))
@@ -62,7 +63,10 @@ class State:
     spent: Bools = field(factory=lambda: np.zeros(0, dtype=np.bool_))
 
     def enlarge(self, subjects: int) -> None:
-        """Enlarge the arrays to the given number of subjects. A new subject has no report, threshold or charge."""
+        """Extend the arrays to the given number of subjects, if they are shorter.
+
+        A new subject has no report, threshold or charge.
+        """
         added = max(0, subjects - len(self.last))
         self.last = np.concatenate([self.last, np.full(added, _NONE)])
         self.level = np.concatenate([self.level, np.full(added, _NONE)])
@@ -75,10 +79,10 @@ class TraceReports:
     """The reports drawn for a batch of B rows.
 
     Attributes:
-        outputs: Array of shape (B,), the output index of each row's report, or -1 if it has none.
-        kept: Boolean array of shape (B,), whether each row's report repeats the subject's previous one.
-        spent: Boolean array of shape (B,), whether the row has no report because the subject's budget is exhausted.
-            This never depends on the subject's position.
+        outputs: Array of shape (B,) with the output index of each row's report, or -1 if the row has no report.
+        kept: Boolean array of shape (B,) that says whether each row's report repeats the subject's previous one.
+        spent: Boolean array of shape (B,) that says whether the row has no report because the subject's budget is
+            exhausted. This never depends on the subject's position.
     """
 
     outputs: Ints
@@ -87,22 +91,26 @@ class TraceReports:
 
 
 class Limit:
-    """A :data:`Charge` function that keeps each subject's total epsilon in memory, and refuses charges beyond a limit.
+    """A :data:`Charge` function that keeps each subject's total epsilon in memory and refuses charges beyond a limit.
 
     Attributes:
         spent: The total epsilon charged to each subject so far.
     """
 
     def __init__(self, total: Fraction | None) -> None:
-        """Set the limit on each subject's total epsilon. If ``total`` is None, there is no limit."""
+        """Create accounts that start at zero.
+
+        Args:
+            total: The largest total epsilon per subject, or None for no limit.
+        """
         self._total = total
         self.spent: dict[Hashable, Fraction] = {}
 
     def __call__(self, subjects: Sequence[Hashable], epsilon: Fraction) -> list[bool]:
-        """Charge epsilon to each subject whose total stays within the limit.
+        """Charge epsilon to each subject whose total would stay within the limit.
 
         Returns:
-            For each subject, whether it was charged.
+            Whether each subject was charged, in the order of ``subjects``.
         """
         allowed = []
         for subject in subjects:
@@ -115,10 +123,10 @@ class Limit:
 
 @frozen(kw_only=True, eq=False)
 class Walker:
-    """A sampler that draws reports along traces, with exactly the certified probabilities.
+    """A sampler that draws reports along traces with exactly the probabilities that were certified.
 
     Attributes:
-        weights: Array of shape (N, K), the integer weights with which fresh reports are drawn.
+        weights: Array of shape (N, K) with the integer weights with which fresh reports are drawn.
         prediction: The public parameters of the private test.
         terms: The epsilons of fresh reports, thresholds and tests.
     """
@@ -139,33 +147,29 @@ class Walker:
     ) -> TraceReports:
         """Draw a report for each row of a batch, in chronological order.
 
-        The charges and their timing depend only on which rows exist and on earlier reports, never on a position. A
-        charge may therefore be made for a row without a position. It then covers the subject's next row.
+        The charges and their timing depend only on which rows exist and on earlier reports, never on a position. As a
+        result, a charge may be made for a row without a position, in which case it covers the subject's next row.
 
         Args:
-            rows: Array of shape (B,), the record index of each row, or -1 if the row has no position and therefore gets
-                no report. Fresh reports are drawn from the matrix row with this index. In a problem with a region, it
-                is the index of the vertex to which the position was randomly snapped.
-            subjects: Array of shape (B,), the index of each row's subject.
-            state: State of the subjects, which is updated.
-            charge: Function that charges epsilon, called before each subject's first report and before the first test
-                of each segment.
-            source: Source of random bytes.
-            steps: Array of shape (B, K), the distances in steps from each row's position to the outputs, for the tests.
-                If None, the distances from the row's record are used.
-
-        Returns:
-            The reports for the rows.
+            rows: Array of shape (B,) with the record index of each row, or -1 if the row has no position and therefore
+                gets no report. Fresh reports are drawn from the matrix row with this index. In a problem with a region,
+                it is the index of the vertex to which the position was randomly snapped.
+            subjects: Array of shape (B,) with the index of each row's subject.
+            state: The state of the subjects, which is updated.
+            charge: The function that charges epsilon. It is called before each subject's first report and before the
+                first test of each segment.
+            source: The source of random bytes.
+            steps: Array of shape (B, K) with the distances in steps from each row's position to the outputs, used by
+                the tests. If None, the distances from the row's record are used.
         """
-        # `table_rows` contains, for each row of the batch, the index of the row of `table` with its distances.
+        # For each row of the batch, `table_rows` gives the row of `table` that contains its distances.
         table, table_rows = (self.prediction.steps, rows) if steps is None else (steps, np.arange(len(rows)))
         count = int(subjects.max(initial=-1)) + 1
         state.enlarge(count)
         # The sort is stable, so that a subject's rows remain in chronological order.
         order = np.argsort(subjects, kind="stable").astype(np.int64)
         stops = np.cumsum(np.bincount(subjects, minlength=count)).astype(np.int64)
-        # For each subject, `positions` is the index in `order` of its next row, and `stops` is the index after its last
-        # row.
+        # `positions` points to each subject's next row in `order`, and `stops` to the element after its last row.
         positions = np.concatenate([np.zeros(1, dtype=np.int64), stops[:-1]])
         outputs, is_kept = np.full(len(rows), _NONE, dtype=np.int64), np.zeros(len(rows), dtype=np.bool_)
         cumulated = np.cumsum(self.weights, axis=1, dtype=np.uint64)
@@ -179,8 +183,8 @@ class Walker:
             self._charge_due(positions < stops, state, charge)
             if not ((positions < stops) & state.paid[:count]).any():
                 break
-            # New words are drawn if few remain, or if the last pass used none, because it may have stopped in a row
-            # that needs more words than remained.
+            # More words are drawn if few remain. They are also drawn if the last pass used none, because it may have
+            # stopped at a row that needs more words than remained.
             if len(words) < _FEW or used_words == 0:
                 size = min(_WORDS, _FEW + 8 * int((stops - positions).sum()))
                 # Unused words are kept. A row for which the words ran out is drawn again from its first word, so that
@@ -202,20 +206,21 @@ class Walker:
                 is_kept,
             )
             words = words[used_words:]
-        # `rank` is the index of each row in `order`. If a charge to a subject was refused, its remaining rows have no
-        # reports.
+        # `rank` is the position of each row in `order`. Once a charge to a subject is refused, its remaining rows get
+        # no reports.
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
         spent = state.spent[subjects] & (rank >= positions[subjects])
         return TraceReports(outputs=outputs, kept=is_kept, spent=spent)
 
     def _charge_due(self, rows_left: Bools, state: State, charge: Charge) -> None:
-        """Charge each subject with unprocessed rows, unless the subject has already been charged or refused.
+        """Charge each subject that has unprocessed rows and has neither been charged already nor been refused.
 
         Args:
-            rows_left: Boolean array of shape (S,), whether each subject has rows that have not been processed yet.
-            state: State of the subjects, whose ``paid`` and ``spent`` are updated.
-            charge: Function that charges epsilon to each of the given subjects whose limit permits it, and returns
+            rows_left: Boolean array of shape (S,) that says whether each subject has rows that have not been processed
+                yet.
+            state: The state of the subjects, whose ``paid`` and ``spent`` are updated.
+            charge: The function that charges epsilon to each of the given subjects whose limit permits it, and returns
                 whether each was charged.
         """
         count = len(rows_left)
@@ -227,13 +232,13 @@ class Walker:
             state.paid[due[allowed]], state.spent[due[~allowed]] = True, True
 
     def nodes(self, count: int) -> tuple[Floats, Ints]:
-        """Return a discrete approximation to the distribution of the threshold's noise, for simulated attacks.
+        """Approximate the distribution of the threshold's noise by a few values, for simulated attacks.
 
         Args:
             count: The number R of values in the approximation.
 
         Returns:
-            Two arrays of shape (R,): the probabilities of the values, which are all equal; and the values, which are
+            Two arrays of shape (R,): the probabilities of the values, which are all equal, and the values, which are
             quantiles of the noise in steps.
         """
         rate = float(self.prediction.threshold)
@@ -243,20 +248,21 @@ class Walker:
         return np.full(count, 1.0 / count), np.floor(-np.log1p(-middles) / rate).astype(np.int64)
 
     def renewals(self, last: int, noise: Ints) -> Floats:
-        """Return the probabilities that a test fails and a fresh report is drawn, for simulated attacks.
+        """Return the probability that a test fails, so that a fresh report is drawn, for simulated attacks.
 
         Args:
-            last: Index of the output that was reported last.
-            noise: Array of shape (R,), values of the threshold's noise in steps.
+            last: The index of the output that was reported last.
+            noise: Array of shape (R,) with values of the threshold's noise in steps.
 
         Returns:
-            Array of shape (N, R), the probability for each possible record of the subject and each value of the noise.
+            Array of shape (N, R) with the probability for each record at which the subject may be and each value of the
+            noise.
         """
         excess = self.prediction.level + noise[None, :] - self.prediction.steps[:, last][:, None]
         # If the distance to the previous report is at least the noisy level, the test always fails.
         renewed = np.exp(-float(self.prediction.test) * np.maximum(excess, 0))
-        # Probabilities are bounded away from 0 and 1. The threshold's noise is approximated by only a few values, so an
-        # outcome that did occur could otherwise seem impossible.
+        # Because only a few values approximate the threshold's noise, an outcome that did occur could seem impossible.
+        # Probabilities are therefore bounded away from 0 and 1.
         return np.asarray(np.clip(renewed, MIN_PROBABILITY, 1.0 - MIN_PROBABILITY))
 
 
@@ -264,12 +270,12 @@ class Walker:
 def _draw_fresh(words, position, cumulated):  # type: ignore[no-untyped-def]
     """Draw an output from a matrix row, and return its index and the index of the next unused word.
 
-    If no word remains, nothing is drawn, and the second value is -1.
+    If there are no words left, nothing is drawn and the second value is -1.
 
     Args:
         words: Random 64-bit words.
         position: Index of the first unused word.
-        cumulated: Array of shape (K,), the cumulative weights of the row.
+        cumulated: Array of shape (K,) with the cumulative weights of the row.
     """
     if position >= words.size:
         return 0, -1
@@ -279,7 +285,7 @@ def _draw_fresh(words, position, cumulated):  # type: ignore[no-untyped-def]
 
 @jit()
 def _draw_row(words, position, record, step_row, last, level, steps, cumulated, good_level, rates):  # type: ignore[no-untyped-def]
-    """Draw the report for one row: repeat the previous report if the test accepts it, otherwise draw a fresh one.
+    """Draw the report for one row, either by repeating the previous report if the test accepts it, or afresh.
 
     Let d be the distance in steps from the position to the previous report, l the noisy threshold, and r the rate of
     the test's noise. The test fails with probability exp(-r (l - d)) if d < l, and with probability 1 otherwise. The
@@ -291,16 +297,15 @@ def _draw_row(words, position, record, step_row, last, level, steps, cumulated, 
         record: Index of the record from whose matrix row a fresh report is drawn.
         step_row: Index of the row in ``steps`` that contains the distances from the subject's position to the outputs.
         last: Index of the output that was reported last, or -1 before the first report.
-        level: The noisy threshold of the segment in steps, or -1 if none has been drawn.
-        steps: Array of shape (n, K), the distances to the outputs in steps.
-        cumulated: Array of shape (N, K), the cumulative weights of fresh reports.
+        level: The segment's noisy threshold in steps, or -1 if none has been drawn.
+        steps: Array of shape (n, K) with the distances to the outputs in steps.
+        cumulated: Array of shape (N, K) with the cumulative weights of fresh reports.
         good_level: The threshold without noise, in steps.
-        rates: Array of shape (4,), numerator and denominator of the threshold's rate, then those of the test's rate.
+        rates: Array of shape (4,) with the numerator and denominator of the threshold's rate, then those of the test's.
 
     Returns:
-        Three integers: the index of the output; the noisy threshold of the segment, or -1 if a fresh report has ended
-        the segment; and the index of the next unused word. The last one is -1, and nothing is drawn, if the words run
-        out.
+        Three integers: the index of the output; the segment's noisy threshold, or -1 if a fresh report has ended the
+        segment; and the index of the next unused word. If the words run out, nothing is drawn and the last one is -1.
     """
     if last >= 0:
         if level < 0:
@@ -333,18 +338,17 @@ def _walk_subjects(  # type: ignore[no-untyped-def]
 
     Args:
         words: Random 64-bit words.
-        rows: Array of shape (B,), the record index of each row, or -1 if it has no position.
-        order: Array of shape (B,), the row indices, subject by subject, in chronological order.
+        rows: Array of shape (B,) with the record index of each row, or -1 if it has no position.
+        order: Array of shape (B,) with the row indices, subject by subject, in chronological order.
         positions, stops: Arrays of shape (S,), indices into ``order``. ``positions`` points to each subject's next row
             and is advanced. ``stops`` points to the element after the subject's last row.
         state: Three arrays of shape (S,), which are updated: ``last``, ``level`` and ``paid`` of :class:`State`.
-        steps: Array of shape (n, K), the distances to the outputs in steps.
-        step_rows: Array of shape (B,), the index of the row in ``steps`` for each row of the batch.
-        cumulated: Array of shape (N, K), the cumulative weights of fresh reports.
-        good_level: The threshold without noise, in steps.
-        rates: Array of shape (4,), numerator and denominator of the threshold's rate, then those of the test's rate.
-        outputs, kept_reports: Arrays of shape (B,) that receive the output index of each report, and whether it repeats
-            the subject's previous one.
+        steps: Array of shape (n, K) with the distances to the outputs in steps.
+        step_rows: Array of shape (B,) with the index of the row in ``steps`` for each row of the batch.
+        cumulated: Array of shape (N, K) with the cumulative weights of fresh reports.
+        good_level: The threshold without noise, in steps. rates: Array of shape (4,) with the numerator and denominator
+            of the threshold's rate, then those of the test's. outputs, kept_reports: Arrays of shape (B,) that receive
+            the output index of each report, and whether it repeats the subject's previous one.
     """
     last, level, paid = state
     word = 0

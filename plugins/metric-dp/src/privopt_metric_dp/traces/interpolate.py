@@ -1,7 +1,7 @@
-"""Compute distances, in integer steps, from points in a region to each output, for the private tests along traces.
+"""Measure distances from points in a region to each output in integer steps, for the private tests along traces.
 
 A fresh report is drawn from the matrix row of a vertex, which is chosen at random for each row. The test that decides
-whether to repeat the previous report uses the position itself instead. If tests used the vertex, the rate of repeated
+whether to repeat the previous report uses the position itself instead. If it used the vertex, the rate of repeated
 reports would reveal which of two nearby points is the true position.
 
 The error of a floating-point distance is at most :data:`MOST_OFF` mm. Rounding down to integer steps of :data:`STEP_MM`
@@ -29,8 +29,8 @@ STEP_MM: Final = 1
 """Length of a step in millimetres."""
 
 SLACK_STEPS: Final = 2
-"""Number of steps by which the difference between two positions' distances to an output may exceed the length of the
-path between the positions."""
+"""Number of steps by which two positions' distances to an output may differ beyond the length of the path between them.
+"""
 
 MOST_OFF: Final = 0.25
 """Largest error of a floating-point sum of lengths, in millimetres."""
@@ -43,8 +43,10 @@ class Ways:
     Attributes:
         region: The region. On a plane, distances are measured along straight lines, which are at most as long as any
             path inside the region. On streets, they are path lengths.
-        outputs: Array of shape (K, 2), the positions of the outputs in mm on a plane. Empty on streets.
-        table: Array of shape (N, K), the path lengths in mm from vertices to outputs along streets. Empty on a plane.
+        outputs: Array of shape (K, 2) with the positions of the outputs in mm, if the region is a plane. Empty on
+            streets.
+        table: Array of shape (N, K) with the path lengths in mm from vertices to outputs, if the region consists of
+            streets. Empty on a plane.
     """
 
     region: Region
@@ -53,7 +55,7 @@ class Ways:
 
     @classmethod
     def of(cls, data: MetricData) -> Ways:
-        """Create an instance for a problem whose guarantee covers every point in a region.
+        """Create the distances for a problem whose guarantee covers every point in a region.
 
         Raises:
             InputError: The outputs have no positions on the plane, or paths are too long for the required precision.
@@ -70,7 +72,7 @@ class Ways:
         distances = data.distance.to_outputs() * MM_PER_KM
         is_finite = np.isfinite(distances)
         max_distance = float(distances[is_finite].max(initial=0.0))
-        # Computing a path's length takes at most one addition per vertex, each with a relative rounding error below
+        # A path's length is the result of at most one addition per vertex, each with a relative rounding error below
         # 2^-52.
         if max(max_distance, float(region.km.max(initial=0.0)) * MM_PER_KM) * region.size * 2.0**-52 > MOST_OFF:
             steps = f"paths of {max_distance / MM_PER_KM:.3g} km over {region.size:,} junctions"
@@ -93,14 +95,14 @@ class Ways:
         return np.floor(self.from_vertices).astype(np.int64)
 
     def covers(self, steps: Ints) -> bool:
-        """Return whether stored distances differ from those computed here only by rounding.
+        """Return whether stored distances agree with those computed here, except for rounding.
 
-        The stored distances may come from another machine. Both they and those computed here have an error of at most
-        :data:`MOST_OFF` before they are rounded down. An accepted distance is therefore at most ``1 + 2 * MOST_OFF``
-        below the exact distance, and at most ``2 * MOST_OFF`` above it.
+        The stored distances may come from another machine. Before they are rounded down, both they and the distances
+        computed here have an error of at most :data:`MOST_OFF`. An accepted distance is therefore at most ``1 + 2 *
+        MOST_OFF`` below the exact distance, and at most ``2 * MOST_OFF`` above it.
 
         Args:
-            steps: Array of shape (N, K), the stored distances in integer steps.
+            steps: Array of shape (N, K) with the stored distances in integer steps.
         """
         distances = self.from_vertices
         return bool(((steps >= distances - 1.0 - MOST_OFF) & (steps <= distances + MOST_OFF)).all())
@@ -109,7 +111,7 @@ class Ways:
         """Return the distances in steps from B points to the outputs, rounded down, as an array of shape (B, K).
 
         Args:
-            points: B points in the region, as mixtures of the vertices of their simplices.
+            points: B points in the region, each expressed as a mixture of the vertices of its simplex.
         """
         linear = points.linear
         if isinstance(self.region, Plane):
@@ -117,8 +119,8 @@ class Ways:
             return np.floor(self._straight_lines(places) / STEP_MM).astype(np.int64)
         assert isinstance(self.region, Streets)
         street_mm = self.region.km[points.streets] * MM_PER_KM
-        # A path leaves the street at one of its ends. The distance to an end is the length of the street times the
-        # weight of the other end.
+        # A path leaves the street at one of its ends. The distance from the point to that end is the length of the
+        # street times the weight of the other end.
         endpoints = [self.table[points.corners[:, end]] + (street_mm * linear[:, 1 - end])[:, None] for end in (0, 1)]
         return np.floor(np.minimum(*endpoints) / STEP_MM).astype(np.int64)
 

@@ -1,12 +1,12 @@
 """The public parameters of the private test that decides whether the previous report is still good.
 
-The test uses the sparse vector technique. A segment is a fresh report with its repetitions, up to the next fresh
-report. All tests in a segment compare the distance between position and report with the same noisy threshold.
+The test uses the sparse vector technique. A segment consists of a fresh report and its repetitions, up to the next
+fresh report. All tests in a segment compare the distance between position and report with the same noisy threshold.
 docs/guide/repeated.md, "Prediction", describes the test and its guarantee.
 
 Distances from records to outputs are rounded to whole steps. Rounding may increase the difference between two records'
-distances to an output. The largest increase is computed from the rounded distances, and the scale of the noise is
-increased accordingly.
+distances to an output. The largest such increase is computed from the rounded distances, and the scale of the noise is
+increased to match.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ __all__ = ["ARTEFACT", "Prediction", "Terms"]
 ARTEFACT: Final = "prediction.npz"
 
 STEPS_PER_DISTANCE: Final = 1024
-"""Number of grid steps in the smallest positive distance between records. Rounding then costs less than a thousandth of
-the epsilons.
+"""Number of grid steps in the smallest positive distance between records. With this many, rounding distances costs less
+than a thousandth of the epsilons.
 
-Fewer steps are used if the rates would otherwise be so small that rounding them down would cost more than the grid
-does.
+Fewer steps are used if the rates would otherwise be so small that rounding them down would cost more than rounding the
+distances does.
 """
 
 FARTHEST: Final = 1 << 50
-"""Cap on distances in steps. Capping distances never increases the difference between two of them."""
+"""The largest number of steps in a distance; longer distances are capped. This never increases the difference between
+two of them."""
 
 ULPS: Final = 2.0**-36
 """Largest relative difference between the values that two machines may compute for the same distance."""
@@ -50,11 +51,12 @@ STEP_KM: Final = Fraction(STEP_MM, MM_PER_KM)
 """Length of a step in km, if the guarantee covers every point in a region."""
 
 _MIN_GRID = 1e-280
-"""Smallest step length of a grid. It ensures that the number of steps per unit of distance is finite."""
+"""Smallest step length of a grid, which keeps the number of steps per unit of distance finite."""
 _BLOCK = 1 << 22
 """Largest number of entries in a block of differences."""
 _DOUBTFUL_SHARE = 1.0 - 2.0**-40
-"""Differences above this fraction of the allowed difference are decided exactly. Doubles decide smaller ones."""
+"""Fraction of the allowed difference above which a difference is checked exactly. Below it, doubles are precise enough.
+"""
 
 
 @frozen(kw_only=True)
@@ -64,7 +66,7 @@ class Terms:
     Attributes:
         report: Epsilon of one fresh report.
         threshold: Epsilon of a segment's noisy threshold.
-        test: Epsilon of a test's noise.
+        test: Half the epsilon of all of a segment's tests together. It sets the scale of the noise in each test.
         good_within: Largest distance between a place and the previous report at which that report is still good.
         total: Largest total epsilon that a subject may spend in one table, or None for no limit.
     """
@@ -92,7 +94,7 @@ class Prediction:
     """The public parameters of the private tests along a trace.
 
     Attributes:
-        steps: Array of shape (N, K), the distance from each record to each output, in steps.
+        steps: Array of shape (N, K) with the distance from each record to each output, in steps.
         level: ``good_within`` in steps, rounded down.
         threshold: Rate of the threshold's noise per step. The probability of m steps of noise is proportional to
             exp(-threshold m) for m >= 0.
@@ -106,11 +108,15 @@ class Prediction:
 
     @classmethod
     def of(cls, data: MetricData, terms: Terms) -> Self:
-        """Compute the parameters for a problem, with enough noise to compensate for rounding distances to steps.
+        """Compute the parameters for a problem, with enough noise to make up for rounding distances to steps.
 
         Args:
             data: The problem's data.
             terms: The epsilons for prediction, and the distance within which a report is still good.
+
+        Raises:
+            InputError: The distances and epsilons would require noise outside the 64-bit range, or a region's paths or
+                outputs are unsuitable.
         """
         return (
             cls._on_grid(_choose_grid(data, terms), data, terms)
@@ -120,23 +126,24 @@ class Prediction:
 
     @classmethod
     def _everywhere(cls, data: MetricData, terms: Terms) -> Self:
-        """Return the parameters for a problem with a region, with distances in steps from the region's vertices.
+        """Compute the parameters for a problem with a region, where a step is a millimetre.
 
-        Tests at other points use :class:`privopt_metric_dp.traces.interpolate.Ways`.
+        The steps are the distances from the region's vertices. Tests at other points use
+        :class:`privopt_metric_dp.traces.interpolate.Ways`.
 
         Args:
             data: The problem's data, with a region.
             terms: The epsilons for prediction, and the distance within which a report is still good.
         """
         steps, level = Ways.of(data).of_vertices, int(terms.good_within / STEP_KM)
-        # Here the length of a step is fixed, so epsilon per step is epsilon per km times that length.
+        # A step has a fixed length here, so epsilon per step is epsilon per km times that length.
         rates = [_round_down(epsilon * STEP_KM) for epsilon in (terms.threshold, terms.test)]
         _check_rates(rates, level, data, terms)
         return cls(steps=steps, level=level, threshold=rates[0], test=rates[1])
 
     @classmethod
     def _on_grid(cls, grid: float, data: MetricData, terms: Terms) -> Self:
-        """Return the parameters for a given step length, with enough noise to compensate for rounding distances.
+        """Compute the parameters for a given step length, with enough noise to make up for rounding distances.
 
         Args:
             grid: Length of a step, in the unit of distance.
@@ -144,7 +151,7 @@ class Prediction:
             terms: The epsilons for prediction, and the distance within which a report is still good.
 
         Raises:
-            InputError: A rate or the level is out of range, or the grid is too fine.
+            InputError: A rate or the level is out of range, or the steps are too short.
         """
         # Division by shorter steps could overflow.
         if grid < _MIN_GRID:
@@ -158,12 +165,12 @@ class Prediction:
         bounded_distances = np.where(is_finite, output_distances, max_distance)
         with np.errstate(over="ignore"):  # an infinite number of steps is capped at FARTHEST
             steps = np.rint(np.minimum(bounded_distances / grid, FARTHEST)).astype(np.int64)
-        # Records that are connected by pairs at distance 0 are at the same place. No noise hides a difference between
+        # Records connected by pairs at distance 0 must be indistinguishable. No noise would hide a difference between
         # them, so all of them get the steps of the first one.
         positions = components(len(steps), pairs[~is_positive])
         steps = steps[np.unique(positions, return_index=True)[1][positions]]
-        # Rounding may increase the difference between the distances of two records. `stretch` is the largest difference
-        # in steps per unit of distance, by which the rates are divided.
+        # Rounding may increase the difference between two records' distances to an output. The rates are divided by
+        # `stretch`, the largest such difference in steps per unit of distance between the records.
         stretch = max(Fraction(1.0 / grid), _max_steps_per_distance(steps, pairs[is_positive], distances[is_positive]))
         rates = [_round_down(epsilon / stretch) for epsilon in (terms.threshold, terms.test)]
         level = int(terms.good_within / Fraction(grid))
@@ -173,11 +180,11 @@ class Prediction:
     def failures(self, data: MetricData, terms: Terms) -> list[str]:
         """Return an error message for each fault in these parameters.
 
-        Too little noise is a fault, because it would break the guarantee. It is checked in exact arithmetic, for each
-        output and each pair of records that the certificate checks. The rate times the difference, in steps, between
-        the two records' distances to the output must be at most epsilon times the distance between the records. The
-        checked pairs imply the constraint for all other required pairs. At most eight violations are reported. For a
-        problem with a region, it is checked instead that the rates are at most the epsilons per step.
+        Too little noise is a fault, because it would break the guarantee. Without a region, this is checked in exact
+        arithmetic for each output and each pair of records that the certificate checks: the rate times the difference,
+        in steps, between the two records' distances to the output must be at most epsilon times the distance between
+        the records. The constraints for the checked pairs imply those for all other required pairs. At most eight
+        violations are reported. With a region, it is enough that the rates are at most the epsilons per step.
 
         Any other parameter that does not follow from the problem is also a fault. For example, a different
         ``good_within`` or more noise would be just as private, but is not what the problem declares.
@@ -190,10 +197,10 @@ class Prediction:
             return [f"{ARTEFACT}: steps: expected shape {data.shape}, got {self.steps.shape}"]
         if data.region is not None:
             # A step is a millimetre, and the steps of two points differ by at most the length of the path between them
-            # in millimetres plus SLACK_STEPS (`interpolate`). The rates therefore need no check pair by pair: it is
-            # enough that they are at most epsilon per step. This requires that the steps are the true distances in the
-            # region, rounded down. `covers` checks that within the slack, instead of `_differing_names`, which would
-            # accept deviations of one step in either direction.
+            # in millimetres plus SLACK_STEPS (`interpolate`). The rates therefore need not be checked pair by pair, and
+            # it is enough that they are at most epsilon per step. This requires that the steps are the true distances
+            # in the region, rounded down. They are checked with `covers`, because `_differing_names` would accept
+            # deviations of one step in either direction.
             is_too_narrow = {
                 "threshold": self.threshold > terms.threshold * STEP_KM,
                 "test": self.test > terms.test * STEP_KM,
@@ -213,7 +220,7 @@ class Prediction:
             ("threshold", self.threshold, terms.threshold),
             ("test", self.test, terms.test),
         ):
-            # Doubles select the pairs that are near or above the limit, and rationals decide these.
+            # The pairs near or above the limit are selected in doubles and then checked exactly, in rational numbers.
             is_doubtful = spread * float(rate) > float(epsilon) * distances * _DOUBTFUL_SHARE
             for row in np.flatnonzero(is_doubtful).tolist():
                 if int(spread[row]) * rate > epsilon * Fraction(float(distances[row])):
@@ -226,7 +233,7 @@ class Prediction:
     def _describe_differences(self, data: MetricData, terms: Terms) -> list[str]:
         """Return a message for each parameter that differs from the one computed from the problem.
 
-        Differences that rounding on another machine can cause are not reported.
+        Differences that can be caused by rounding on another machine are not reported.
         """
         # A grid's step is a power of two. If the value from which it is computed is close to a power of two, another
         # machine may choose the adjacent power.
@@ -237,16 +244,17 @@ class Prediction:
 
     @staticmethod
     def _describe_names(names: list[str]) -> list[str]:
-        """Return, for each named parameter, a message that it does not follow from the problem."""
+        """Return a message for each named parameter, saying that it does not follow from the problem."""
         return [f"{ARTEFACT}: {name}: not what the problem implies" for name in names]
 
     def _differing_names(self, prediction: Prediction) -> list[str]:
-        """Return the names of the parameters that differ from another prediction's by more than rounding errors."""
+        """Return the names of the parameters that differ from another prediction's by more than rounding can explain.
+        """
         is_equal_by_name = {
             "level": prediction.level == self.level,
             "threshold": abs(prediction.threshold / self.threshold - 1) < ULPS,
             "test": abs(prediction.test / self.test - 1) < ULPS,
-            # A distance close to the midpoint between two steps may be rounded to either.
+            # A distance close to the midpoint between two whole numbers of steps may be rounded to either.
             "steps": bool((np.abs(prediction.steps - self.steps) <= 1 + ULPS * prediction.steps).all()),
         }
         return [name for name, is_equal in is_equal_by_name.items() if not is_equal]
@@ -263,7 +271,7 @@ class Prediction:
         """Read the parameters from prediction.npz in a release folder, and check their ranges.
 
         Raises:
-            InputError: The file is missing or malformed, or contains numbers out of range.
+            InputError: The file is missing or malformed, or contains numbers that are out of range.
         """
         form = {"steps": (np.int64, ("N", None)), "level": (np.int64, (1,)), "rates": (np.int64, (2, 2))}
         arrays = read_arrays(folder / ARTEFACT, form)
@@ -278,9 +286,9 @@ class Prediction:
 
 
 def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Terms) -> None:
-    """Check that the rates are above 0 and below 1, and that the level is at most `FARTHEST`.
+    """Raise InputError if a rate is not strictly between 0 and 1, or if the level exceeds `FARTHEST`.
 
-    The sampler accepts no other rates, and steps are at most `FARTHEST`.
+    The sampler accepts no other rates. A larger level could not be compared with steps, which are at most `FARTHEST`.
 
     Args:
         rates: Rates of the threshold's noise and of the test's noise, per step.
@@ -295,7 +303,7 @@ def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Ter
 
 
 def _refuse_rates(data: MetricData, terms: Terms) -> NoReturn:
-    """Raise an InputError for distances and epsilons that would require noise outside the 64-bit range.
+    """Raise an InputError saying that the distances and epsilons would require noise outside the 64-bit range.
 
     Args:
         data, terms: The problem's data and epsilons, for the message.
@@ -311,34 +319,34 @@ def _refuse_rates(data: MetricData, terms: Terms) -> NoReturn:
 
 
 def _choose_grid(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
-    """Choose the length of a step, a power of two, in the unit of distance.
+    """Choose the length of a step, in the unit of distance. It is a power of two.
 
     Args:
         data: The problem's data.
         terms: The epsilons for prediction.
-        stretch: Factor near 1 by which the smallest distance between two records is multiplied.
+        stretch: A factor near 1 by which to multiply the smallest distance between two records.
             :meth:`Prediction.failures` varies it to find the step lengths that other machines may choose.
     """
     _, distances = data.standing
     epsilons = float(min(terms.threshold, terms.test)), float(max(terms.threshold, terms.test))
-    # A rate per step is epsilon times the length of a step. The length is at most 1 / epsilon, so that no rate exceeds
-    # 1.
+    # A rate per step is epsilon times the length of a step, so a length of at most 1 / epsilon keeps rates from
+    # exceeding 1.
     length = min(float(distances[distances > 0].min(initial=np.inf)) * stretch, 1.0 / epsilons[1])
-    # There are fewer steps if a rate per step would otherwise be too small for the sampler's fractions, whose
-    # denominators are at most `LARGEST_TERM`.
+    # The sampler's fractions have denominators of at most `LARGEST_TERM`. If a rate per step would be too small for
+    # them, there are fewer and longer steps.
     steps = min(STEPS_PER_DISTANCE, max(1.0, math.sqrt(LARGEST_TERM * epsilons[0] * length)))
     return float(2.0 ** np.floor(np.log2(length / steps)))
 
 
 def _max_step_difference(steps: Ints, pairs: Ints) -> Ints:
-    """Return, for each pair of records, the largest difference in steps between their distances to the same output.
+    """Return the largest difference in steps, over all outputs, between two records' distances to an output.
 
     Args:
-        steps: Array of shape (N, K), the distances to the outputs in steps.
-        pairs: Array of shape (P, 2), the record indices of each pair.
+        steps: Array of shape (N, K) with the distances to the outputs in steps.
+        pairs: Array of shape (P, 2) with the record indices of each pair.
 
     Returns:
-        Array of shape (P,), the differences.
+        Array of shape (P,) with the difference of each pair.
     """
     max_difference = np.zeros(len(pairs), dtype=np.int64)
     # Pairs are processed in blocks to limit the memory for the differences.
@@ -350,18 +358,18 @@ def _max_step_difference(steps: Ints, pairs: Ints) -> Ints:
 
 
 def _max_steps_per_distance(steps: Ints, pairs: Ints, distances: Floats) -> Fraction:
-    """Return the largest ratio of a pair's difference in steps to its distance, rounded up.
+    """Return the largest ratio of a pair's difference in steps to the pair's distance, rounded up.
 
-    The difference in steps is that computed by :func:`_max_step_difference`.
+    The difference in steps is the one that :func:`_max_step_difference` computes.
 
     Args:
-        steps: Array of shape (N, K), the distances to the outputs in steps.
-        pairs: Array of shape (P, 2), the record indices of each pair.
-        distances: Array of shape (P,), the distance of each pair, above 0.
+        steps: Array of shape (N, K) with the distances to the outputs in steps.
+        pairs: Array of shape (P, 2) with the record indices of each pair.
+        distances: Array of shape (P,) with the positive distance of each pair.
     """
     return Fraction(float((_max_step_difference(steps, pairs) / distances).max(initial=0.0)) * (1.0 + 2.0**-50))
 
 
 def _round_down(rate: Fraction) -> Fraction:
-    """Round a rate down to a fraction that the sampler accepts. A smaller rate means more noise."""
+    """Round a rate down to a fraction that the sampler accepts. Rounding down errs on the side of more noise."""
     return Fraction(rate.numerator * LARGEST_TERM // rate.denominator, LARGEST_TERM)

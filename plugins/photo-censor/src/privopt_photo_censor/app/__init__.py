@@ -1,4 +1,4 @@
-"""Tools for folders of photos: opening, locating, scoring and copying the photos.
+"""Tools to open, locate, score and copy the photos in a folder.
 
 Only ONNX classifiers and HEIC photos need extra packages.
 """

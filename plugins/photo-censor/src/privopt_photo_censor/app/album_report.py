@@ -1,4 +1,4 @@
-"""Report sections on what the metadata and names of photos reveal: a table, a map and guessed positions."""
+"""Report sections on what photos' metadata and names reveal, with a table, a map and guessed positions."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ from privopt_photo_censor.release import Deletions
 __all__ = ["folder_figures", "folder_layer", "folder_sections", "left_out_sections"]
 
 SHOWN_CHARACTERS: Final = 160
-"""The maximum number of characters of a photo's texts shown next to its picture. The table shows the full texts."""
+"""The maximum number of characters of a photo's texts to show next to its picture. The table shows the full texts."""
 
 
 def _locate_photos(problem: PhotoInstance) -> dict[str, tuple[Point, bool]]:
-    """Return the known and guessed positions, keyed by photo name, each with a flag that is True for a guess."""
+    """Map photo names to positions, each with a flag that says whether the position is a guess.
+
+    Photos whose position is neither known nor can be guessed are omitted.
+    """
     points_by_name = {photo.photo: (photo.point, False) for photo in problem.folder.metadata if photo.point is not None}
     return points_by_name | {name: (guess.point, True) for name, guess in guesses(problem.folder.metadata).items()}
 
@@ -37,7 +40,8 @@ def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
     """Draw a map of the photos' known and guessed positions.
 
     Args:
-        points: For each photo name, the position (latitude and longitude in degrees) and whether it is a guess.
+        points: A mapping from photo names to the position (latitude and longitude in degrees) and whether it is a
+            guess.
     """
     figure, axes = axes_of(7.6, 4.6)
     places, labels, latitude = orient_map(np.array([point for point, _ in points.values()]))
@@ -49,7 +53,7 @@ def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
         if mask.any():
             axes.plot(*places[mask].T, marker, color=colour, ms=8, mew=2, label=f"{label} ({mask.sum()})")
     set_up_map(axes, labels, latitude=latitude, margin=0.15)
-    # To make the scales equal, the ranges of the axes are widened rather than the box being shrunk.
+    # Equal scales are achieved by widening the ranges of the axes instead of shrinking the box.
     axes.set_adjustable("datalim")
     axes.tick_params(axis="x", rotation=30)
     add_legend(figure)
@@ -57,13 +61,16 @@ def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
 
 
 def folder_figures(problem: PhotoInstance) -> dict[str, Figure]:
-    """Return the figures for the report on an unscored folder: a map, if any position is known or guessed."""
+    """Return the figures for the report on a folder without a classifier.
+
+    There is a single figure, a map, which is left out if no position is known or guessed.
+    """
     points = _locate_photos(problem)
     return {"map": _draw_map(points)} if points else {}
 
 
 def folder_layer(problem: PhotoInstance) -> Layer | None:
-    """Return a map layer with a point for each known or guessed position, or None if there are no such positions."""
+    """Return a map layer with one point per known or guessed position, or None if there are no such positions."""
     features = [
         Feature(path=((lon, lat),), properties={"photo": name, "guessed": guessed})
         for name, ((lat, lon), guessed) in _locate_photos(problem).items()
@@ -75,7 +82,7 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
     """Return the sections of the report on a folder without a classifier.
 
     The sections show the album, a map of positions, what each photo reveals, guessed positions, and the files that were
-    left out. The map and the last two sections are omitted if they would be empty.
+    left out. The map, the guesses and the list of files are omitted if they would be empty.
 
     Args:
         problem: The problem, with the contents of the folder.
@@ -88,7 +95,7 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
     photos = number_of(len(album), "photo")
     verb, pictures = ("reveals", "its picture") if placed_count == 1 else ("reveal", "their pictures")
     lead = f"{placed_count} of {photos} {verb} a position or a place apart from {pictures}"
-    # No program can tell whether a text names a place, so the number of photos with texts is stated separately.
+    # No program can tell whether a text names a place, so photos with texts are counted separately.
     if captioned_count:
         lead = (
             f"Of {photos} {placed_count} {conjugate_carry(placed_count)} a position or a place's name; "
@@ -98,7 +105,7 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
     if unread_count:
         lead += f". {unread_count} {conjugate_carry(unread_count)} data that was not read, such as a maker note"
     lead = f"{lead}. {_describe_copies(release)}"
-    # Each tile has lines of text, a secondary line with the time, and no bar (None).
+    # A tile shows lines of text and then the time. None means that it has no bar, because the photos have no scores.
     notes = [(_describe_photo(photo, photo.photo in guessed), photo.taken, None) for photo in album]
     sections = [Section(title="The album", lead=lead, html=render_tiles(release, notes))]
     figures = folder_figures(problem)
@@ -118,7 +125,7 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
 
 
 def left_out_sections(contents: FolderContents, lead: str) -> list[Section]:
-    """Return a list with one section on the files that were left out, or an empty list if there are no such files.
+    """Return a section on the files that were left out, in a list that is empty if there are no such files.
 
     Args:
         contents: The contents of the folder.
@@ -129,12 +136,12 @@ def left_out_sections(contents: FolderContents, lead: str) -> list[Section]:
 
 
 def _format_degrees(point: Point) -> str:
-    """Format a position in degrees with five decimals, a precision of about a metre."""
+    """Format a position in degrees with five decimals, which is a precision of about a metre."""
     return f"{point[0]:.5f}, {point[1]:.5f}"
 
 
 def _describe_photo(photo: Metadata, is_guessed: bool) -> list[str]:
-    """Return phrases that describe what a photo's file reveals, including an excerpt of its texts.
+    """Return phrases that describe what a photo's file reveals, including the beginning of its texts.
 
     Args:
         photo: The metadata of the photo.
@@ -150,7 +157,7 @@ def _describe_photo(photo: Metadata, is_guessed: bool) -> list[str]:
 
 
 def _describe_copies(release: Deletions) -> str:
-    """Return a sentence that says whether clean copies were made and should be posted."""
+    """Return a sentence that says whether clean copies were made and, if so, that they should be posted."""
     if release.copies is None:
         return "No clean copies were made (--copy-to): as they are, the files reveal all that is listed here."
     if len(release.copies) == 1:
@@ -159,11 +166,11 @@ def _describe_copies(release: Deletions) -> str:
 
 
 def _revealed_table(problem: PhotoInstance) -> Section:
-    """Return a section with a table of everything that the file and name of each photo reveal."""
+    """Return a section with a table of everything that each photo's file and name reveal."""
     rows = []
     for photo in problem.folder.metadata:
         where = "" if photo.point is None else _format_degrees(photo.point)
-        # The file reveals a place, but without usable coordinates.
+        # In this case, the file reveals a place without usable coordinates.
         if photo.place and not where:
             where = "named in words, or in a form that gives no numbers"
         thumbnail, name = "yes" if photo.thumbnail else "", describe_revelation(photo.photo) or ""

@@ -1,4 +1,4 @@
-"""Iterators over the blocks of a photo's file, including the bytes after the end of the picture.
+"""Iterate over the blocks of a photo's file, including the bytes after the end of the picture.
 
 A file is a sequence of blocks with stated lengths. In a HEIF file, iteration stops at the first malformed block, and
 all remaining bytes are yielded as data after the end.
@@ -18,10 +18,8 @@ AFTER_END: Final = "after the end of the file"
 """The kind of the block that contains the bytes after the end of the picture."""
 IMAGE_START: Final = b"\xff\xd8"
 NEXT_MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
-"""A pattern for the marker that ends the pixels of a JPEG.
-
-Markers that escape a byte (0xFF 0x00) or restart the decoder do not end the pixels.
-"""
+"""A pattern for the marker that ends the pixel data of a JPEG. Markers that escape a byte (0xFF 0x00) or restart the
+decoder are part of the pixel data."""
 WITHOUT_LENGTH: Final = frozenset((0x01, *range(0xD0, 0xD9)))
 """JPEG markers that are not followed by a length."""
 COMMENT: Final = 0xFE
@@ -46,8 +44,8 @@ class Block:
 def iter_blocks(contents: bytes) -> Iterator[Block]:
     """Yield the blocks of a JPEG, PNG, WebP or HEIF file.
 
-    In a JPEG file, which may contain several pictures, the blocks are the comments and application segments of all
-    pictures. Any bytes after the end of the picture are yielded as the last block.
+    For a JPEG file, which may contain several pictures, the blocks are the comments and application segments of all
+    pictures. Bytes after the end of the last picture are yielded as a final block, unless they are only padding.
 
     Args:
         contents: The contents of the file.
@@ -58,7 +56,7 @@ def iter_blocks(contents: bytes) -> Iterator[Block]:
         yield from _png_blocks(contents)
     elif contents.startswith(b"RIFF"):
         yield from _webp_blocks(contents)
-    else:  # HEIF, which does not begin with fixed bytes
+    else:  # HEIF files do not begin with fixed bytes
         yield from _heif_blocks(contents)
 
 
@@ -99,7 +97,7 @@ def _picture_blocks(contents: bytes, offset: int) -> Generator[Block, None, int]
                 name = "COM" if kind == COMMENT else f"APP{kind - 0xE0}"
                 yield Block(kind=name, contents=contents[offset + 4 : end])
             offset = end
-            # The pixels have no stated length. They end at the next marker.
+            # The pixel data has no stated length and ends at the next marker.
             if kind == START_OF_SCAN:
                 marker = NEXT_MARKER.search(contents, offset)
                 offset = len(contents) if marker is None else marker.start()
@@ -159,13 +157,13 @@ def _heif_blocks(contents: bytes) -> Iterator[Block]:
 
 
 def _trailing_block(contents: bytes) -> Iterator[Block]:
-    """Yield the bytes after the end of a picture as one block, unless they are only padding."""
+    """Yield the bytes after the end of a picture as one block, or nothing if they are only padding."""
     if contents.strip(b"\0\xff\r\n \t"):
         yield Block(kind=AFTER_END, contents=contents)
 
 
 def photoshop_resources(contents: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the id and the contents of each resource in a Photoshop block."""
+    """Yield the id and the contents of each resource in a block of Photoshop data."""
     offset = contents.find(RESOURCE)
     while offset >= 0 and contents.startswith(RESOURCE, offset):
         # A resource consists of 8BIM, a number (2 bytes), the length of a name (1 byte), the name, a size (4 bytes) and

@@ -39,22 +39,22 @@ from privopt_photo_censor.app.picture import flatten_photo
 __all__ = ["Classifier", "Input", "Settings", "load_classifier"]
 
 BATCH_PHOTOS: Final = 16
-"""The number of photos that the model scores per batch."""
+"""The number of photos that are passed to the model at a time."""
 
 
 def _check_three(value: tuple[float, ...]) -> str | None:
-    """Return None if there is one value for each of the three colours, or else a description of valid values."""
+    """Return None if there are three values, one per colour, and otherwise a description of valid values."""
     return None if len(value) == 3 else "three numbers: red, green, blue"
 
 
 def _check_three_positive(value: tuple[float, ...]) -> str | None:
-    """Return None if there are three positive values, one per colour, or else a description of valid values."""
+    """Return None if there are three positive values, one per colour, and otherwise a description of valid values."""
     return None if len(value) == 3 and min(value) > 0 else "three numbers above 0: red, green, blue"
 
 
 @frozen(kw_only=True)
 class Input:
-    """The ``[input]`` table of a model's TOML file: how a photo is converted to the model's input."""
+    """The ``[input]`` table of a model's TOML file, which says how to convert a photo to the model's input."""
 
     width: int = key(help="columns", unit="pixels", check=positive)
     height: int = key(help="rows", unit="pixels", check=positive)
@@ -69,7 +69,7 @@ class Input:
 
 @frozen(kw_only=True)
 class Settings:
-    """The TOML file that describes a model: its ONNX file, its places, its output and its input."""
+    """The contents of the TOML file that describes a model: its ONNX file, its places, its output and its input."""
 
     model: File = key(help="ONNX file")
     cells: File = key(help="CSV of the places (lat, lon, name), in the order of the model's outputs")
@@ -85,8 +85,8 @@ class Classifier:
     Attributes:
         settings: The contents of the model's TOML file.
         session: The onnxruntime session.
-        centres: (M, 2) The latitude and longitude of each place's centre in degrees, in the order of the model's
-            outputs.
+        centres: Array of shape (M, 2) with the latitude and longitude of each place's centre in degrees, in the order
+            of the model's outputs.
         names: The places' names. Empty if they have none.
     """
 
@@ -97,16 +97,16 @@ class Classifier:
 
     def locate(self, latitude: float, longitude: float) -> int:
         """Return the column of the place whose centre is nearest to a position, given in degrees."""
-        # On a sphere the nearest point has the largest cosine.
+        # On a sphere, the nearest point is the one whose direction has the largest cosine.
         return int(np.argmax(directions(self.centres) @ directions(np.array([[latitude, longitude]]))[0]))
 
     def tensor(self, photo: Image.Image) -> NDArray[np.float32]:
         """Convert a photo to the model's input, without the batch axis.
 
-        Pixels are scaled to the range from 0 to 1 and then normalised with ``mean`` and ``std``.
+        Pixel values are scaled to the range from 0 to 1 and then normalised with ``mean`` and ``std``.
 
         Returns:
-            An array of shape (3, height, width) for the layout NCHW, or (height, width, 3) for NHWC.
+            An array of shape (3, height, width) if the layout is NCHW, or (height, width, 3) if it is NHWC.
         """
         options = self.settings.input
         size = (options.width, options.height)
@@ -115,7 +115,7 @@ class Classifier:
         if options.resize == "stretch":
             resized = upright.resize(size, resampling)
         elif options.shorter_side is None:
-            # Cuts out the largest central part with the right proportions, and scales it.
+            # Cut out the largest central part with the right proportions, and scale it.
             resized = ImageOps.fit(upright, size, resampling)
         else:
             # Scale the shorter side to `shorter_side`, then cut out the centre.
@@ -123,7 +123,7 @@ class Classifier:
             enlarged = upright.resize((round(upright.width * factor), round(upright.height * factor)), resampling)
             min_x, min_y = (enlarged.width - options.width) // 2, (enlarged.height - options.height) // 2
             resized = enlarged.crop((min_x, min_y, min_x + options.width, min_y + options.height))
-        # Single precision is the type of the model's input.
+        # Computed in single precision, which is what most models take.
         mean, std = (np.array(channel_values, dtype=np.float32) for channel_values in (options.mean, options.std))
         pixels: NDArray[np.float32] = np.asarray(resized, dtype=np.float32)
         if options.channels == "BGR":
@@ -132,13 +132,14 @@ class Classifier:
         return values.transpose(2, 0, 1) if options.layout == "NCHW" else values
 
     def scores(self, tensors: list[Any]) -> Floats:
-        """Return an (N, M) array of log-probabilities: the score of each place (column) for each photo (row).
+        """Return each photo's log-probability for each place, as an array of shape (N, M).
 
         Args:
             tensors: The N photos, converted by :meth:`tensor`.
 
         Raises:
-            InputError: The model does not accept the photos, or does not return a valid number for each place.
+            InputError: The model does not accept the photos, does not return one valid number per place, or returns
+                probabilities where logits are declared.
         """
         name, output_name = self.settings.model.name, self._find_output()
         batches = [np.stack(tensors[start : start + BATCH_PHOTOS]) for start in range(0, len(tensors), BATCH_PHOTOS)]
@@ -147,7 +148,7 @@ class Classifier:
             actual = f"output {cut(output_name)} of shape {raw.shape}{self._describe_outputs()}"
             raise InputError([Fault(name, "", actual, f"({len(tensors)}, {len(self.centres)}): photos, cells")])
         if self.settings.output == "logits" and _are_probabilities(raw):
-            # Numbers that sum to 1 are refused as logits: read as logits, probabilities differ by at most 1, so every
+            # Numbers that sum to 1 are probabilities, which differ by at most 1. If they were read as logits, every
             # place would seem hidden.
             actual = f"output {cut(output_name)}, in which each photo's numbers sum to 1"
             raise InputError([Fault(name, "", actual, 'logits (or output = "probabilities" in its TOML)')])
@@ -157,7 +158,7 @@ class Classifier:
             raw = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         elif self.settings.output == "probabilities":
             with np.errstate(divide="ignore", invalid="ignore"):
-                # The logarithm of 0 is -inf, and that of a negative number NaN, which is refused below.
+                # The logarithm of 0 is -inf. That of a negative number is NaN, which raises an error below.
                 raw = np.log(raw)
         if np.isnan(raw).any() or (raw == np.inf).any():
             raise InputError([Fault(name, "", "outputs that are not " + self.settings.output, "numbers")])
@@ -166,8 +167,9 @@ class Classifier:
     def _find_output(self) -> str:
         """Return the name of the model output that contains the scores.
 
-        This is ``output_name`` or, if that is not set, the first output of a floating-point type. Outputs of other
-        types are skipped because some models, such as scikit-learn classifiers, return each photo's label first.
+        This is ``output_name`` if it is set. Otherwise, it is the first output of a floating-point type, or the first
+        output if there is none. Outputs of other types are skipped because some models, such as scikit-learn
+        classifiers, return each photo's label first.
 
         Raises:
             InputError: The model has no output with the name ``output_name``.
@@ -186,7 +188,7 @@ class Classifier:
         return score_names[0] if score_names else next(iter(outputs))
 
     def _describe_outputs(self) -> str:
-        """Return a phrase for error messages that lists the model's outputs, or "" if there is only one."""
+        """Return a phrase that lists the model's outputs, for error messages, or "" if there is only one."""
         names = [output.name for output in self.session.get_outputs()]
         return "" if len(names) < 2 else f" (output_name chooses one of {', '.join(map(cut, names))})"
 
@@ -197,7 +199,7 @@ class Classifier:
         photo is flattened to a row of numbers, as scikit-learn models expect.
 
         Args:
-            batch: (B, ...) The photos, converted by :meth:`tensor`.
+            batch: Array of shape (B, ...) with the photos, converted by :meth:`tensor`.
             output_name: The name of the output to read.
 
         Raises:
@@ -207,7 +209,7 @@ class Classifier:
         shape = model_input.shape
         photos = batch.reshape(len(batch), -1) if len(shape) == 2 else batch
         photos = photos.astype(_INPUT_TYPES.get(model_input.type, np.float32))
-        # If a model takes any number of photos, its batch axis has a name or None instead of a length.
+        # The batch axis of a model that takes any number of photos has a name or None instead of a length.
         takes_batches = not (isinstance(shape[0], int) and shape[0] == 1) if shape else True
         blocks = [photos] if takes_batches else [photos[row : row + 1] for row in range(len(photos))]
         try:
@@ -220,21 +222,21 @@ class Classifier:
 
 
 _INPUT_TYPES: Final = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
-"""NumPy types, by onnxruntime's names for the types of a model's input."""
+"""The NumPy type for each of onnxruntime's names for input types."""
 
 
 def _to_array(result: Any, names: Sequence[str]) -> Floats:
     """Convert a model's output for a batch of photos to an array with one row per photo.
 
     Args:
-        result: The output: either an array, or a list that contains a mapping from labels to probabilities for each
-            photo. scikit-learn's converters produce such a list unless ``zipmap`` is off.
+        result: The output. It is either an array or a list with one mapping from labels to probabilities per photo.
+            scikit-learn's converters produce such a list unless ``zipmap`` is off.
         names: The places' names. If the labels are these names, the columns are in the order of ``names``. Otherwise,
             the columns are in the order of the sorted labels, as in scikit-learn.
     """
     if isinstance(result, list) and result and isinstance(result[0], dict):
         labels = sorted(result[0])
-        # They are compared as lists, because if two places share a name, the name cannot serve as a label.
+        # The names are compared as a list, not a set, because a name that two places share cannot serve as a label.
         if sorted(names) == labels:
             labels = list(names)
         return np.array([[row[label] for label in labels] for row in result], dtype=np.float64)
@@ -242,7 +244,7 @@ def _to_array(result: Any, names: Sequence[str]) -> Floats:
 
 
 def _are_probabilities(raw: Floats) -> bool:
-    """Return whether each row is a probability distribution over several places, within a tolerance of 1e-4."""
+    """Return whether each row is a probability distribution over at least two places, within a tolerance of 1e-4."""
     return bool(raw.shape[1] > 1 and (raw >= 0).all() and (np.abs(raw.sum(axis=1) - 1) < 1e-4).all())
 
 
@@ -258,7 +260,7 @@ def load_classifier(path: Path) -> Classifier:
     """
     settings = load_problem(Settings, path)
     options = settings.input
-    # The central part that is cut out must lie within the scaled photo.
+    # The part that is cut out of the centre must fit within the scaled photo.
     if options.shorter_side is not None and (
         options.resize != "crop" or options.shorter_side < max(options.width, options.height)
     ):
@@ -272,7 +274,8 @@ def _read_cells(file: File) -> tuple[Floats, tuple[str, ...]]:
     """Read the places from a CSV file.
 
     Returns:
-        An (M, 2) array of latitudes and longitudes in degrees, and the places' names if the file has them.
+        An array of shape (M, 2) with latitudes and longitudes in degrees, and a tuple with the places' names, which is
+        empty if the file has none.
     """
     degrees = [
         Column(name=axis, least=-limit, most=limit, unit="degrees") for axis, limit in (("lat", 90.0), ("lon", 180.0))
@@ -283,11 +286,11 @@ def _read_cells(file: File) -> tuple[Floats, tuple[str, ...]]:
 
 
 def _open_session(model: File) -> Any:
-    """Return an onnxruntime session on the CPU for an ONNX model, which must have a single input.
+    """Open an ONNX model, which must have a single input, as an onnxruntime session on the CPU.
 
     Raises:
         UsageError: onnxruntime is not installed.
-        InputError: The file is not an ONNX model, or the model has several inputs.
+        InputError: The file is not an ONNX model, or the model does not have exactly one input.
     """
     try:
         import onnxruntime
@@ -296,7 +299,7 @@ def _open_session(model: File) -> Any:
             "a model needs onnxruntime, which is not installed; install privopt-photo-censor[onnx]"
         ) from None
     options = onnxruntime.SessionOptions()
-    # Only fatal messages are logged, because errors are raised anyway.
+    # Errors are raised as exceptions, so only fatal messages are logged.
     options.log_severity_level = 4
     try:
         session = onnxruntime.InferenceSession(model.contents, options, providers=["CPUExecutionProvider"])

@@ -1,6 +1,6 @@
 """Make clean copies of photos, which contain the scored pictures but nothing else from the photos' files.
 
-A copy is encoded from the flattened picture that was scored. No bytes are copied from the photo's file, so its
+A copy is encoded from the flattened picture that was scored. No bytes are taken over from the photo's file, so its
 position, time, thumbnail, comments, additional pictures and appended videos cannot get into the copy. Because encoding
 changes pixels slightly, the copies are scored as well.
 """
@@ -35,11 +35,11 @@ FORMATS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     ".png": ("PNG", {}),
     ".webp": ("WEBP", {"quality": 95}),
 }
-"""Pillow's format and options for a copy, by suffix. The quality is high, so that scores change little."""
+"""Pillow's format and options for encoding a copy, by suffix. The quality is high, so that scores change little."""
 
 
 def clean(contents: bytes, suffix: str) -> bytes:
-    """Return the contents of a clean copy: the first picture of a photo, re-encoded without any metadata.
+    """Return the contents of a clean copy, which is a photo's first picture re-encoded without any metadata.
 
     The size is not limited, because the photo has already been read within the limit ``photos.max_megapixels``.
 
@@ -57,9 +57,10 @@ def clean(contents: bytes, suffix: str) -> bytes:
         picture = flatten_photo(photo)
     buffer = io.BytesIO()
     picture.save(buffer, image_format, **options)
-    # The copy is read back to detect metadata that an encoder adds by itself.
+    # The copy is read back in case the encoder added metadata by itself.
     with open_photo(buffer.getvalue(), math.inf) as copy:
-        # Numbers are allowed, because encoders write a version or a resolution. Texts and bytes would be metadata.
+        # Encoders write numbers such as a version or a resolution, which are allowed. Texts and bytes would be
+        # metadata.
         extra_fields = [name for name, value in copy.info.items() if isinstance(value, (str, bytes, dict))]
     if extra_fields:
         raise CertificationError(f"a copy in {image_format} still carries {', '.join(extra_fields)}; nothing written")
@@ -69,12 +70,12 @@ def clean(contents: bytes, suffix: str) -> bytes:
 def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> tuple[Copy, ...]:
     """Write clean copies of photos to a folder, under neutral names such as ``photo-0001.jpg``.
 
-    Copies of HEIC, .jpe and .jfif files are JPEG files and have the suffix .jpg.
+    Copies of HEIC, .jpe and .jfif files are JPEG files with the suffix .jpg.
 
     Args:
         root: The folder with the photos.
         photos: Pairs of a photo's name and the SHA-256 of its file at the time of scoring.
-        into: The folder for the copies. It is created if there are any copies.
+        into: The folder for the copies. It is created unless ``photos`` is empty.
 
     Raises:
         InputError: A photo has changed since it was scored, or cannot be decoded.
@@ -85,7 +86,7 @@ def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> t
     copies = []
     for number, (name, digest) in enumerate(photos, start=1):
         contents = (root / name).read_bytes()
-        # The deletions were decided for the pictures that were scored, and a changed picture may reveal more.
+        # The deletions were chosen for the pictures that were scored. A changed picture may reveal more.
         if hashlib.sha256(contents).hexdigest() != digest:
             raise InputError([Fault(name, "", "a photo that changed while its album was solved", "the photo scored")])
         suffix = PurePosixPath(name).suffix.lower()
@@ -101,12 +102,12 @@ def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> t
 
 
 def copy_retained(problem: PhotoInstance, retained: Bools, context: SolveContext) -> tuple[Copy, ...] | None:
-    """Write clean copies of the retained photos to the folder named by the option --copy-to.
+    """Write clean copies of the retained photos to the folder given with the option --copy-to.
 
     Args:
         problem: The problem, with its folder of photos.
-        retained: (N,) mask of the retained photos.
-        context: The context of the run, with the value of the option.
+        retained: Boolean array of shape (N,) that says whether each photo is retained.
+        context: The context of the run, which contains the value of the option.
 
     Returns:
         The copies, or None if the option is not set or the problem has no folder of photos.
@@ -131,14 +132,15 @@ def score_copies(problem: PhotoInstance, retained: Bools, files: Sequence[Path])
 
     Args:
         problem: The problem, with the photos' scores, the task and the classifier.
-        retained: (N,) mask of the retained photos.
+        retained: Boolean array of shape (N,) that says whether each photo is retained.
         files: The files of the copies, in the order of the photos.
 
     Returns:
-        The scores of the copies, an array of shape (retained photos, locations).
+        The scores of the copies, as an array of shape (retained photos, locations).
 
     Raises:
         CertificationError: The copies protect fewer locations than the guarantee requires.
+        InputError: A copy cannot be read, or the classifier does not accept it.
     """
     assert problem.model is not None  # the photos of a scored folder were scored by a model
     scores = score_files(files, problem.model) if files else np.zeros((0, problem.album.locations))
@@ -153,12 +155,12 @@ def score_copies(problem: PhotoInstance, retained: Bools, files: Sequence[Path])
 
 
 def copies_protected(problem: PhotoInstance, retained: Bools, scores: Floats) -> int:
-    """Return the number of locations that rank at or above the true one if the clean copies are posted.
+    """Return how many locations rank at or above the true one if the clean copies are posted.
 
     Args:
         problem: The problem, with its margin and true location.
-        retained: (N,) mask of the retained photos.
-        scores: (retained photos, locations) The scores of the copies.
+        retained: Boolean array of shape (N,) that says whether each photo is retained.
+        scores: The scores of the copies, as an array of shape (retained photos, locations).
     """
     # If there are no photos, all locations are equally likely.
     if not len(scores):
@@ -167,15 +169,15 @@ def copies_protected(problem: PhotoInstance, retained: Bools, scores: Floats) ->
 
 
 def shortfall(problem: PhotoInstance, retained: Bools, scores: Floats) -> str | None:
-    """Return the reason why the clean copies do not meet the guarantee, or None if they do.
+    """Explain why the clean copies do not meet the guarantee, or return None if they do.
 
     In a top-k task, the copies must protect k locations. In a budget task, they must protect at least as many locations
     as the retained photos do.
 
     Args:
         problem: The problem, with its scores and task.
-        retained: (N,) mask of the retained photos.
-        scores: (retained photos, locations) The scores of the copies.
+        retained: Boolean array of shape (N,) that says whether each photo is retained.
+        scores: The scores of the copies, as an array of shape (retained photos, locations).
     """
     top_k, protected_count = problem.declared.task.top_k, copies_protected(problem, retained, scores)
     # Under a budget, the copies must protect as many locations as the photos themselves.

@@ -1,4 +1,4 @@
-"""Read a folder of photos, and collect the photos' scores, metadata and thumbnails."""
+"""Read a folder of photos and collect the photos' scores, metadata and thumbnails."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from privopt_photo_censor.app.positions import texts_of
 __all__ = ["find_album_place", "look_at_folder", "score_files"]
 
 FILM_MARKS: Final = (b"MotionPhoto", b"MicroVideo")
-"""Words that mark a photo's file as containing an appended film. They occur in XMP or before the film."""
+"""Words that show that a film is appended to a photo's file. They occur in XMP or before the film."""
 BROKEN: Final = ("no picture, or a broken one", "its file is damaged")
-"""The results of :func:`describe_failure` that are shortened to "broken" in the list of files that were left out."""
+"""The answers of :func:`describe_failure` that the list of left-out files shortens to "broken"."""
 FILM: Final = re.compile(rb"\0\0[\0-\x03][\x08-\xff]ftyp[ -~]{4}")
 """A pattern for the first bytes of a film in the MP4 family."""
 
@@ -48,7 +48,7 @@ class _UnreadableError(Exception):
 
     Args:
         name: The name of the photo.
-        cause: The error that was raised. Its text is not repeated, because it may quote bytes of the file.
+        cause: The original error. Its text is not repeated, because it may quote bytes of the file.
 
     Attributes:
         entry: The photo's name and the reason, formatted for the list of files that were left out.
@@ -56,7 +56,7 @@ class _UnreadableError(Exception):
     """
 
     def __init__(self, name: str, cause: Exception) -> None:
-        """Create the error, and derive the reason from its cause."""
+        """Create the error and derive the reason from its cause."""
         super().__init__(name)
         reason = describe_failure(cause)
         self.entry = f"{name}: {'broken' if reason in BROKEN else reason}"
@@ -68,7 +68,7 @@ class _Photo:
     """The information extracted from a photo's file.
 
     Attributes:
-        tensor: The picture as input for the classifier. None if there is no classifier.
+        tensor: The picture as input for the classifier, or None if there is no classifier.
         metadata: The information in the file apart from the picture.
         unscored_parts: A description of any additional pictures and videos in the file, or an empty string if there are
             none.
@@ -104,12 +104,12 @@ def _list_entries(folder: Path) -> tuple[list[Path], list[str]]:
 
 
 def _escape_name(name: str) -> str:
-    """Return a file name with backslash escapes for bytes that are not valid UTF-8."""
+    """Return a file name with bytes that are not valid UTF-8 written as backslash escapes."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _describe_unscored_parts(photo: Image.Image, contents: bytes) -> str:
-    """Return a description of additional pictures and videos in a photo's file, which are not scored.
+    """Describe the additional pictures and videos in a photo's file, which are not scored.
 
     Some phones append a video to a photo ("motion photo"). The description is empty if the file contains only one
     picture and no video.
@@ -123,18 +123,18 @@ def _describe_unscored_parts(photo: Image.Image, contents: bytes) -> str:
     if picture_count > 1:
         parts.append(f"picture 2 of {picture_count}" if picture_count == 2 else f"pictures 2 to {picture_count}")
     has_mark = any(mark in text for text in (contents, *texts_of(photo)) for mark in FILM_MARKS)
-    # The search starts at byte 12, because a HEIC file itself begins like a film.
+    # A HEIC file itself begins like a film, so the search starts after its first 12 bytes.
     if has_mark or FILM.search(contents, 12):
         parts.append("the film inside")
     return " and ".join(parts)
 
 
 def _read(path: Path, model: Classifier | None, edge: int, max_megapixels: float) -> _Photo:
-    """Read a photo's file, and return its picture for the classifier, its metadata, a thumbnail and its digest.
+    """Read a photo's file, including its metadata, a thumbnail and the picture prepared for the classifier.
 
     Args:
         path: The path of the file.
-        model: The classifier for which the picture is prepared; None if there is no classifier.
+        model: The classifier to prepare the picture for, or None if there is no classifier.
         edge: The maximum length of the thumbnail's longer side, in pixels.
         max_megapixels: The largest accepted size of the photo, in megapixels.
 
@@ -147,7 +147,7 @@ def _read(path: Path, model: Classifier | None, edge: int, max_megapixels: float
         with open_photo(contents, max_megapixels) as photo:
             photo.load()
             try:
-                # This raises an error if the Exif is broken, which Pillow ignores when it opens a JPEG.
+                # Loading the Exif raises an error if it is broken. Pillow ignores this when it opens a JPEG.
                 Image.Exif().load(photo.info.get("exif", b""))
                 metadata = read_metadata(name, photo, contents)
                 unscored_parts = _describe_unscored_parts(photo, contents)
@@ -177,19 +177,19 @@ def _make_thumbnail(upright: Image.Image, edge: int) -> bytes:
 def look_at_folder(
     folder: Path, model: Classifier | None = None, max_megapixels: float = MAX_MEGAPIXELS
 ) -> tuple[FolderContents, list[Any]]:
-    """Read all photos in a folder. Photos that cannot be read are left out and listed.
+    """Read all photos in a folder, leaving out and listing those that cannot be read.
 
     Args:
         folder: The folder with the photos of one album.
-        model: The classifier for which pictures are prepared. If None, no pictures are prepared.
+        model: The classifier to prepare pictures for. If None, no pictures are prepared.
         max_megapixels: The largest accepted size of a photo, in megapixels. Larger photos are left out.
 
     Returns:
-        The contents of the folder; and a list with an item for each photo that was read: its picture as input for the
-        classifier, or None if there is no classifier.
+        The contents of the folder, and a list with the prepared picture of each photo that was read. If there is no
+        classifier, the list contains None for each of them.
 
     Raises:
-        InputError: The folder contains no photos, or no photo can be read.
+        InputError: The folder contains no photos, none of them can be read, or a photo's name is not valid UTF-8.
     """
     files, left_out = _list_entries(folder)
     # The length of a thumbnail's longer side, in pixels. It is smaller if there are more photos, so that all thumbnails
@@ -205,7 +205,7 @@ def look_at_folder(
             faults.extend([error.fault])
     if not photos:
         faults.check()
-    # Photos that cannot be read were appended at the end, so the list has to be sorted again.
+    # Photos that could not be read were appended at the end, so the list must be sorted again.
     left_out.sort(key=lambda name: (name.lower(), name))
     left_out += [f"{photo.metadata.photo}: {photo.unscored_parts}" for photo in photos if photo.unscored_parts]
     contents = FolderContents(
@@ -218,7 +218,7 @@ def look_at_folder(
 
 
 def score_files(paths: Sequence[Path], model: Classifier) -> Floats:
-    """Return the (N, M) scores of N image files over M places.
+    """Return the scores of N image files over M places, as an array of shape (N, M).
 
     Args:
         paths: The files, such as clean copies of photos.
@@ -229,7 +229,7 @@ def score_files(paths: Sequence[Path], model: Classifier) -> Floats:
     """
     tensors = []
     for path in paths:
-        # The number of pixels need not be limited, because the copied photos were within the limit.
+        # The size is not limited here, because the photos themselves were within the limit.
         with readable(path.name), open_photo(path.read_bytes(), math.inf) as photo:
             tensors.append(model.tensor(photo))
     return model.scores(tensors)
@@ -238,11 +238,12 @@ def score_files(paths: Sequence[Path], model: Classifier) -> Floats:
 def find_album_place(points: Sequence[Point | None], model: Classifier, folder: str) -> int | None:
     """Return the column of the place where most photos with a GPS position were taken.
 
-    A photo belongs to the place whose centre is nearest to its position. The result is None if no photo has a position.
+    Each photo is assigned to the place whose centre is nearest to its position. If no photo has a position, the result
+    is None.
 
     Args:
-        points: The latitude and longitude of each photo in degrees. None for a photo without a GPS position.
-        model: The classifier, with the centres of the places.
+        points: The latitude and longitude of each photo in degrees, or None for a photo without a GPS position.
+        model: The classifier, which provides the centres of the places.
         folder: The name of the folder, for error messages.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Guesses of where photos without a position were taken, based on photos taken with the same camera on the same day."""
+"""Guess where photos without a position were taken, from photos taken with the same camera on the same day."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Guess:
 
     Attributes:
         point: The latitude and longitude in degrees.
-        km: The largest distance, in km, between this point and the photos taken with the same camera on the same day.
-        source: A phrase that explains the basis of the guess.
+        km: The largest distance between this point and any photo taken with the same camera on the same day, in km.
+        source: A phrase that explains what the guess is based on.
     """
 
     point: Point
@@ -32,14 +32,13 @@ class Guess:
 def guesses(album: Sequence[Metadata]) -> dict[str, Guess]:
     """Guess the positions of photos that have none.
 
-    A photo's guessed position is that of the photo nearest in time, among those taken with the same camera on the same
-    day.
+    The guess is the position of the photo nearest in time, among those taken with the same camera on the same day.
 
     Args:
         album: The metadata of all photos.
 
     Returns:
-        The guesses, keyed by the photo's name. Photos whose position is known, or cannot be guessed, are omitted.
+        The guesses, keyed by the photo's name. A photo is omitted if its position is known or cannot be guessed.
     """
     positioned = [photo for photo in album if photo.point is not None]
     candidates = ((photo.photo, _guess_place(photo, positioned)) for photo in album if photo.point is None)
@@ -47,13 +46,13 @@ def guesses(album: Sequence[Metadata]) -> dict[str, Guess]:
 
 
 def _guess_place(photo: Metadata, positioned: Sequence[Metadata]) -> Guess | None:
-    """Guess a photo's position as in :func:`guesses`, or return None if no other photo allows a guess.
+    """Guess a photo's position as in :func:`guesses`, or return None if there are no photos to base a guess on.
 
     Args:
         photo: The metadata of the photo without a position.
         positioned: The metadata of all photos with a position.
     """
-    # A photo without a date is not similar to any photo.
+    # Only photos taken on a known date can be compared.
     similar = [
         candidate
         for candidate in positioned
@@ -73,7 +72,7 @@ def _guess_place(photo: Metadata, positioned: Sequence[Metadata]) -> Guess | Non
 
 
 def _parse_time(taken: str) -> datetime:
-    """Parse a time in Exif format. Return ``datetime.min`` if it is invalid, for example because the hour is 24."""
+    """Parse a time in Exif format, or return ``datetime.min`` if it is invalid, for example because the hour is 24."""
     try:
         return datetime.strptime(taken, "%Y:%m:%d %H:%M:%S")
     except ValueError:

@@ -23,17 +23,17 @@ Point = tuple[float, float]
 """A latitude and a longitude in degrees."""
 
 LONGEST_TEXT: Final = 80
-"""The maximum number of characters that are read from a short field."""
+"""The maximum length of a short field. Further characters are cut off."""
 MOMENT: Final = re.compile(r"\d{4}:\d\d:\d\d \d\d:\d\d:\d\d", re.ASCII)
-"""A pattern for a time in Exif format. Other values of a time field are ignored."""
-# The first field that contains a time counts: the time of exposure, then that of a scan, then that of the last change.
+"""A pattern for a time in Exif format. A time field with any other value is ignored."""
+# The first of these fields that contains a time is used: the time of exposure, of a scan, or of the last change.
 TAKEN: Final = (ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized, ExifTags.Base.DateTime)
 SERIALS: Final = (ExifTags.Base.BodySerialNumber, ExifTags.Base.LensSerialNumber, ExifTags.Base.CameraOwnerName)
 """The Exif fields that identify a camera, a lens or the camera's owner."""
 
 
 def _nan_to_none(degrees: float | None) -> float | None:
-    """Convert NaN, which represents an empty cell of a table, to None. Return other values unchanged."""
+    """Return None for NaN, which represents an empty cell of a table, and any other value unchanged."""
     return None if degrees is None or math.isnan(degrees) else degrees
 
 
@@ -43,15 +43,16 @@ class Metadata:
 
     Attributes:
         photo: The name of the photo.
-        latitude, longitude: The position in the Exif data, in degrees. None if there is no usable position.
+        latitude, longitude: The position in the Exif data in degrees, or None if there is no usable position.
         place: Whether the file reveals a position or a place in any form.
-        taken: The time at which the photo was taken, in Exif format (``2008:10:22 16:28:39``). Empty if it is unknown.
+        taken: The time at which the photo was taken, in Exif format (``2008:10:22 16:28:39``), or an empty string if it
+            is unknown.
         camera: The make and model of the camera.
         serial: The serial numbers of the camera and lens, and the owner's name.
         thumbnail: Whether the file contains a thumbnail, which may show parts that were cropped from the picture.
         texts: The texts in the file (captions, comments, keywords, names), each preceded by the name of its field.
-        unread: A description of the data in the file that cannot be read, such as a maker note or a film, with their
-            sizes.
+        unread: A description of the data in the file that cannot be read, such as a maker note or a film, including its
+            size.
     """
 
     photo: str
@@ -72,7 +73,7 @@ class Metadata:
 
     @property
     def day(self) -> str:
-        """The date on which the photo was taken. Empty if it is unknown."""
+        """The date on which the photo was taken, or an empty string if it is unknown."""
         return self.taken[:10]
 
 
@@ -82,11 +83,12 @@ class FolderContents:
 
     Attributes:
         metadata: The information in each photo's file apart from its picture.
-        left_out: The names of items that were not examined, and that the guarantee does not cover: files in other
-            formats, photos that cannot be read, subfolders (whose names end in ``/``), and further pictures or films in
-            a photo's file.
-        thumbnails: A small upright JPEG of each photo, without metadata. Together they take at most about 2 MB.
-        digests: The SHA-256 of each photo's file when it was read. Empty if the contents were read from a release.
+        left_out: The items that were not examined and are not covered by the guarantee: files in other formats, photos
+            that cannot be read, subfolders (whose names end in ``/``), and further pictures or films in a photo's file.
+        thumbnails: A small upright JPEG of each photo, without metadata. They are smaller if there are many photos, to
+            limit their total size.
+        digests: The SHA-256 of each photo's file when it was read. It is empty if the contents were read from a
+            release.
     """
 
     metadata: tuple[Metadata, ...]
@@ -125,7 +127,7 @@ def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
     camera = " ".join(filter(None, (_to_line(exif.get(tag)) for tag in (ExifTags.Base.Make, ExifTags.Base.Model))))
     latitude, longitude = gps(photo) or (None, None)
     texts = list_texts(photo, contents)
-    # A caption may state coordinates that no parser of positions looks for.
+    # A caption may contain coordinates, which `carries_position` may not look for.
     has_coordinates = any(COORDINATES.search(text.value) for text in texts)
     return Metadata(
         photo=name,
@@ -142,8 +144,6 @@ def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
 
 
 def _to_line(value: Any) -> str:
-    """Format an Exif field's value as one line of at most :data:`LONGEST_TEXT` characters.
-
-    The result is empty if the field has no value.
-    """
+    """Format an Exif field's value as one line of at most :data:`LONGEST_TEXT` characters, which is empty without a
+    value."""
     return " ".join(str(value or "").replace("\0", " ").split())[:LONGEST_TEXT]

@@ -12,7 +12,8 @@ DATE: Final = re.compile(
     r"(?<!\d)((19|20)\d\d([-_. ]?)(0[1-9]|1[0-2])\3(0[1-9]|[12]\d|3[01])(?!\d{3})"
     r"|(0?[1-9]|[12]\d|3[01])[-_. ](0?[1-9]|1[0-2])[-_. ](19|20)\d\d(?!\d))"
 )
-"""A pattern for a date with the year or the day first. The digits of a time may follow."""
+"""A pattern for a date that begins with the year or the day. The digits of a time may follow a date that begins with
+the year."""
 COORDINATES: Final = re.compile(
     r"\d{1,3}[.°º]\d{2,}\D{1,4}\d{1,3}[.°º]\d{2,}"
     r"|(?<![A-Za-z\d])[NS]\d{1,2}(?!\d{3}).{0,20}[EW]\d{1,3}|\d[NS][\W_]?\d.{0,20}\d[EW](?![A-Za-z])"
@@ -20,16 +21,16 @@ COORDINATES: Final = re.compile(
 )
 """A pattern for a latitude and a longitude.
 
-It matches two decimal numbers, numbers with letters for hemispheres, and the words lat and lon.
+It matches two decimal numbers, numbers with letters for the hemispheres, and the words lat and lon.
 """
 
 
 def describe_revelation(name: str, places: Collection[str] = ()) -> str | None:
-    """Return what a photo's name reveals: "a date", "coordinates" or "a place"; None if it reveals nothing.
+    """Return what a photo's name reveals ("a date", "coordinates" or "a place"), or None if it reveals nothing.
 
     Args:
         name: The photo's name.
-        places: Names of places that the photo's name could contain.
+        places: Names of places to look for in the photo's name.
 
     >>> names = ["IMG_20190801.jpg", "43.4674,11.8851.jpg", "rome_2.jpg", "pool.jpg"]
     >>> [describe_revelation(name, ["Rome"]) for name in names]
@@ -39,18 +40,18 @@ def describe_revelation(name: str, places: Collection[str] = ()) -> str | None:
         return "a date"
     if COORDINATES.search(name):
         return "coordinates"
-    # Blanks at both ends ensure that Rome is found in rome_2.jpg but not in Jerome.jpg.
+    # With blanks at both ends, only whole words match: Rome is found in rome_2.jpg but not in Jerome.jpg.
     words = f" {_normalize_words(name)} "
     normalized_places = filter(None, map(_normalize_words, places))
     return "a place" if any(f" {place} " in words for place in normalized_places) else None
 
 
 def find_revealing_names(names: Sequence[str], places: Collection[str] = ()) -> dict[str, str]:
-    """Map each name that reveals something to what it reveals: "a date", "coordinates" or "a place".
+    """Map each name that reveals something to what it reveals ("a date", "coordinates" or "a place").
 
     Args:
         names: The photos' names.
-        places: Names of places that a photo's name could contain.
+        places: Names of places to look for in the photos' names.
     """
     return {name: reason for name in names if (reason := describe_revelation(name, places)) is not None}
 

@@ -1,1 +1,1 @@
-"""Solvers that choose the photos to keep: a branch-and-bound search that records a proof, and baselines."""
+"""Solvers that choose which photos to keep: a branch-and-bound search that records a proof, and simpler baselines."""

@@ -1,1 +1,1 @@
-"""Exact sampling from the Laplace distribution on the sphere, in integer arithmetic with a fast path in doubles."""
+"""Exact sampling from the Laplace distribution on the sphere, using integer arithmetic with a fast path in doubles."""

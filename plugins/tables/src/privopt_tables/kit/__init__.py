@@ -1,1 +1,1 @@
-"""Conformance checks for releases that report traces: charges must cover what the reports reveal."""
+"""Conformance checks that a release which reports traces charges enough for what its reports reveal."""
