@@ -1,4 +1,4 @@
-"""Array type aliases for annotations, and small array helpers.
+"""Type aliases for arrays, and small helpers that work on arrays.
 
 >>> half: Floats = np.array([0.5, 0.5])
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from polars import Expr as Expr
     from polars import Series as Series
     from scipy.sparse import csr_array as csr_array
-else:  # these libraries are loaded late, when something is drawn or read
+else:  # these libraries are loaded only when something is drawn or read
     Figure = DataFrame = Expr = Series = csr_array = Any
 
 __all__ = [
@@ -65,8 +65,8 @@ Bools: TypeAlias = NDArray[np.bool_]
 def read_only(array: A) -> A:
     """Make an array read-only and return it.
 
-    A writable view could still be changed through its base array, so a read-only copy of it is returned instead. An
-    array that is read-only already is returned unchanged.
+    A view could still be changed through its base array, so a read-only copy is returned for a writable view. An array
+    that is already read-only is returned unchanged.
     """
     if array.flags.writeable:
         array = array if array.base is None else array.copy()
@@ -75,17 +75,17 @@ def read_only(array: A) -> A:
 
 
 def doubles(values: ArrayLike) -> Floats:
-    """Return a read-only copy of the values as doubles, in C order (row by row)."""
+    """Return a read-only copy of the values as an array of doubles in C order (row by row)."""
     return read_only(np.array(values, dtype=np.float64, order="C"))
 
 
 def truths(values: ArrayLike) -> Bools:
-    """Return a read-only copy of the values as booleans."""
+    """Return a read-only copy of the values as an array of booleans."""
     return read_only(np.array(values, dtype=np.bool_))
 
 
 def no_doubles(numbers: NDArray[Any]) -> Bools:
-    """Return a mask of the integers that no double represents exactly, such as 2^53 + 1.
+    """Return a mask of the integers that cannot be represented exactly as doubles, such as 2^53 + 1.
 
     Such integers would change silently if they were converted to doubles. Numbers of other types are never marked.
 
@@ -93,25 +93,26 @@ def no_doubles(numbers: NDArray[Any]) -> Bools:
     [False, True, False]
     """
     is_inexact = np.zeros(numbers.shape, dtype=np.bool_)
-    # Every integer up to 2^53 is a double, so only larger ones are tested one by one.
+    # All integers up to 2^53 in magnitude are exact doubles, so only larger ones are tested one by one.
     if numbers.dtype.kind in "iu" and (large := (numbers > 2**53) | (numbers < -(2**53))).any():
         is_inexact[large] = [int(float(number)) != number for number in numbers[large].tolist()]
     return is_inexact
 
 
 def sum_products(left: Floats, right: Floats) -> float:
-    """Return the inner product of two vectors, with a rounding error that grows with the logarithm of their length.
+    """Return the inner product of two vectors, with a rounding error that grows only with the logarithm of their
+    length.
 
-    For vectors of tens of thousands of numbers, this is faster than ``left @ right``, because starting BLAS threads
+    For vectors of tens of thousands of numbers, this is faster than ``left @ right``, for which starting BLAS threads
     takes longer than the product itself.
     """
     return float((left * right).sum())
 
 
 def slices(rows: int, width: int, max_entries: int) -> Iterator[slice]:
-    """Yield consecutive slices of a table's rows, with at most ``max_entries`` entries but at least one row each.
+    """Yield consecutive slices of a table's rows, with at most ``max_entries`` entries but at least one row in each.
 
-    Callers process large tables slice by slice to limit the memory that they need.
+    Callers process large tables slice by slice to limit memory use.
 
     >>> [(part.start, part.stop) for part in slices(5, 10, 25)]
     [(0, 2), (2, 4), (4, 5)]

@@ -17,8 +17,8 @@ def privopt_roles() -> Sequence[RoleSpec]:
 
 @hookimpl
 def privopt_kinds() -> Sequence[KindSpec]:
-    """Return the kinds that the core registers: its notions of privacy, its solvers and its decomposer."""
-    # The role, name, target and summary of each kind. Users write the names after --solver and in the file's kind keys.
+    """Return the kinds that the core registers: notions of privacy, solvers and a decomposer."""
+    # The role, name, target and summary of each kind. Users write the names after --solver and in the problem file.
     rows = [
         ("notion", "pure-dp", "privopt.interfaces.notions:PureDP", "epsilon-DP between neighbouring inputs"),
         ("notion", "local-dp", "privopt.interfaces.notions:LocalDP", "epsilon-DP of each sender's own report"),
@@ -39,11 +39,11 @@ def privopt_kinds() -> Sequence[KindSpec]:
 
 @hookimpl
 def privopt_checks() -> Sequence[CheckSpec]:
-    """Return the kit's checks for registered solvers and decomposers, and its ``reach`` check for added noise.
+    """Return the kit's checks for registered solvers and decomposers, and the ``reach`` check for added noise.
 
-    The other checks for mechanisms need no registration, because the kit lists them itself.
+    The kit lists the other checks for mechanisms itself, so they are not registered here.
     """
-    # For each role, the module that contains the checks, and their names, which are also the names of their functions.
+    # For each role, the module that contains the checks, and the checks' names, which are also their functions' names.
     modules = {
         "solver": ("privopt.testing.backends", ("optimum", "integers", "infeasible")),
         "decomposer": ("privopt.testing.decomposers", ("whole", "infeasible")),
@@ -58,7 +58,7 @@ def privopt_checks() -> Sequence[CheckSpec]:
 
 @hookimpl
 def privopt_names() -> Sequence[NameSpec]:
-    """Return the core's names in the ``privopt`` package. Plugins that register one of these names are refused."""
+    """Return the core's names in the ``privopt`` package. Plugins cannot register any of these names."""
     import privopt
 
     homes = {name: f"privopt.{home}" for name, home in privopt._HOMES.items()}
@@ -143,8 +143,8 @@ def privopt_commands() -> Sequence[CommandSpec]:
             "docs/tutorials/write-a-plugin.md",
         ),
     ]
-    # Commands are defined in privopt.command.cli, except those of these modules. The function of ``list`` is called
-    # ``list_``, since it would hide Python's list.
+    # Commands are defined in privopt.command.cli, except for those in these modules. The function for ``list`` is
+    # called ``list_`` so as not to hide Python's list.
     modules = dict.fromkeys(("sample", "audit", "report", "sign"), "release_commands")
     modules |= {name: name for name in ("budget", "disclose", "estimate")}
     return [
@@ -162,7 +162,7 @@ def privopt_commands() -> Sequence[CommandSpec]:
 
 @hookimpl
 def privopt_templates() -> Sequence[TemplateSpec]:
-    """Return the project templates for ``privopt new`` that need no other plugin."""
+    """Return the project templates for ``privopt new`` that do not need other plugins."""
     common_files = ("example.toml", "mechanism.py", "kit.py")
     return [
         TemplateSpec(

@@ -1,6 +1,6 @@
 """Adapters to LP and MILP solvers (HiGHS, CBC), behind one small interface.
 
-Names are imported on first use. Therefore no solver is loaded before it is needed, and a worker process
+Names are imported on first use. This way, a solver is loaded only when it is needed, and a worker process
 (:mod:`privopt.backends.workers`) loads only the solver that it runs.
 """
 
@@ -25,7 +25,7 @@ _HOMES = {
     "privopt.backends.read_files": ("read_mps",),
     "privopt.backends.session": ("Answer", "Session"),
 }
-"""The names in ``__all__``, keyed by the module that they are imported from."""
+"""The names in ``__all__``, keyed by the module in which they are defined or re-exported."""
 
 
 # not lazy-loader: docs/adr/0008

@@ -1,8 +1,8 @@
 """Call CBC's C functions through python-mip's cffi handle, to load models in bulk and to read result arrays.
 
-python-mip has no public bulk load, and building a model with its operators takes 16 s for 1.2e6 rows. This module
-declares functions of the C library that python-mip does not declare, and therefore needs a pinned version of
-python-mip.
+python-mip cannot load models in bulk, and building a model with its operators takes 16 s for 1.2e6 rows. This module
+therefore declares functions of the C library that python-mip does not declare. It depends on a pinned version of
+python-mip for this.
 
 Only worker processes import this module. Importing NumPy there would take as long as a small solve, so arrays are plain
 buffers of C doubles and 32-bit integers instead.
@@ -16,8 +16,8 @@ from typing import Any
 
 from privopt.backends.redirection import output_appended
 
-# python-mip imports NumPy only for tensors of variables, which are not used here, and works without it. While None is
-# in its place, Python raises ImportError for ``import numpy``, as if it were not installed.
+# python-mip works without NumPy, which it uses only for tensors of variables. While the entry is None, ``import numpy``
+# raises ImportError, as if NumPy were not installed.
 _numpy = sys.modules.get("numpy")
 sys.modules["numpy"] = None  # type: ignore[assignment]
 try:
@@ -31,7 +31,7 @@ finally:
 DOUBLE_BYTES = 8
 """Size of a C double in bytes."""
 Buffer = bytes | bytearray | memoryview
-"""The elements of an array as contiguous bytes, without shape or type."""
+"""The elements of an array as contiguous bytes, without their shape or type."""
 
 _DECLARATIONS = """
 void Cbc_loadProblem(Cbc_Model *model, const int numcols, const int numrows, const int *start, const int *index,
@@ -45,7 +45,7 @@ int Cbc_isInitialSolveProvenPrimalInfeasible(Cbc_Model *model);
 
 
 def _declare_functions() -> None:
-    """Declare to cffi the C functions that python-mip does not declare. Calls after the first do nothing."""
+    """Declare the C functions that python-mip does not declare to cffi, unless this has been done before."""
     try:
         cbc.cbclib.Cbc_loadProblem  # noqa: B018
     except AttributeError:
@@ -53,7 +53,7 @@ def _declare_functions() -> None:
 
 
 def _pointer(kind: str, buffer: Buffer) -> Any:
-    """Return a pointer to a buffer of C numbers. The pointer keeps the buffer alive; ``kind`` is "int" or "double"."""
+    """Return a pointer to a buffer of C numbers, which keeps the buffer alive. ``kind`` is "int" or "double"."""
     return cbc.ffi.from_buffer(f"{kind}[]", buffer)
 
 
@@ -62,7 +62,7 @@ class CbcModel:
 
     Attributes:
         model: python-mip's model, for options and for the solve.
-        handle: cffi's pointer to the CBC model inside ``model``, for the C functions.
+        handle: cffi's pointer to the CBC model inside ``model``, which the C functions take.
         rows, columns: The number of loaded rows and the number of loaded columns.
     """
 
@@ -79,10 +79,13 @@ class CbcModel:
         """Load a problem in bulk.
 
         Args:
-            problem: Buffers by name, as ``privopt.backends.cbc.problem_arrays`` returns them.
+            problem: The buffers by name, as returned by ``privopt.backends.cbc.problem_arrays``.
+
+        Raises:
+            ValueError: CBC has not taken all rows and columns.
         """
         self.columns, self.rows = len(problem["c"]) // DOUBLE_BYTES, len(problem["row_lower"]) // DOUBLE_BYTES
-        # The arrays in the order of the C function's parameters.
+        # In the order of the C function's parameters.
         doubles = ("value", "col_lower", "col_upper", "c", "row_lower", "row_upper")
         pointers = [_pointer("int", problem[name]) for name in ("start", "index")]
         pointers += [_pointer("double", problem[name]) for name in doubles]
@@ -92,7 +95,7 @@ class CbcModel:
         self._check_size()
 
     def set_start(self, columns: Buffer, values: Buffer) -> None:
-        """Make CBC begin its search from a partial solution, which assigns values to only some of the columns.
+        """Make CBC begin its search from a partial solution, which gives values for only some of the columns.
 
         Args:
             columns: Indices of the columns with values, as 32-bit integers.
@@ -103,21 +106,21 @@ class CbcModel:
 
     def _check_size(self) -> None:
         """Raise a ValueError unless CBC has as many rows and columns as were loaded."""
-        # python-mip's own lists of variables and rows stay empty: they take a second and 0.5 GB for 1.2e6 rows, and
-        # nothing here uses them.
+        # python-mip's own lists of variables and rows stay empty. They are not needed here, and filling them for 1.2e6
+        # rows would take a second and 0.5 GB.
         got = (cbc.cbclib.Cbc_getNumRows(self.handle), cbc.cbclib.Cbc_getNumCols(self.handle))
         if got != (self.rows, self.columns):
             raise ValueError(f"CBC holds {got[0]} rows and {got[1]} columns of {self.rows} and {self.columns}")
 
     def optimise(self, options: dict[str, Any]) -> str:
-        """Solve the model, and return the name of its status in python-mip.
+        """Solve the model and return python-mip's name for the resulting status.
 
-        ``options`` come from ``privopt.backends.cbc.solver_options``.
+        ``options`` are those returned by ``privopt.backends.cbc.solver_options``.
         """
         model = self.model
         model.infeas_tol = model.opt_tol = float(options["tolerance"])
         model.integer_tol = float(options["integer_tolerance"])
-        # With an absolute gap so small, the relative one decides.
+        # The absolute gap is so small that only the relative one matters.
         model.max_mip_gap, model.max_mip_gap_abs = float(options["gap"]), 1e-10
         model.threads, model.seed = int(options["threads"]), int(options["seed"])
         if not options.get("preprocess", True):
@@ -141,25 +144,25 @@ class CbcModel:
         return float(self.model.objective_value)
 
     def _copy_array(self, pointer: Any, size: int) -> bytes | None:
-        """Copy an array of ``size`` doubles that belongs to CBC, or return None for a null pointer."""
+        """Return a copy of an array of ``size`` doubles that CBC owns, or None if the pointer is null."""
         if pointer == cbc.ffi.NULL:
             return None
         return bytes(cbc.ffi.buffer(pointer, size * DOUBLE_BYTES))
 
     def vector(self) -> bytes | None:
-        """Return the values of the columns as the bytes of an array of doubles, or None if CBC has no solution."""
+        """Return the values of the columns, as the bytes of an array of doubles, or None if CBC has no solution."""
         return self._copy_array(cbc.cbclib.Cbc_getColSolution(self.handle), self.columns)
 
     def duals(self) -> bytes | None:
-        """Return the multipliers of the rows as the bytes of an array of doubles, or None if CBC has none."""
+        """Return the multipliers of the rows, as the bytes of an array of doubles, or None if CBC has none."""
         return self._copy_array(cbc.cbclib.Cbc_getRowPrice(self.handle), self.rows)
 
     def reduced_costs(self) -> bytes | None:
-        """Return the reduced costs of the columns as the bytes of an array of doubles, or None if CBC has none."""
+        """Return the reduced costs of the columns, as the bytes of an array of doubles, or None if CBC has none."""
         return self._copy_array(cbc.cbclib.Cbc_getReducedCost(self.handle), self.columns)
 
     def bound(self) -> float:
-        """Return CBC's bound on the optimum."""
+        """Return CBC's bound on the optimal objective value."""
         return float(cbc.cbclib.Cbc_getBestPossibleObjValue(self.handle))
 
     def iterations(self) -> int:
@@ -168,15 +171,15 @@ class CbcModel:
 
 
 def answer(problem: dict[str, Any]) -> dict[str, Any]:
-    """Solve a problem. The worker process calls this function by name.
+    """Solve a problem. This is the function that the worker process calls.
 
     Args:
-        problem: The model's buffers and the options for the solve, by name. The matrix is stored by columns. If the
-            key "load_only" is present, the model is loaded but not solved, to measure how long loading takes.
+        problem: The model's buffers and the options for the solve, by name. The matrix is stored by columns. If the key
+            "load_only" is present, the model is loaded but not solved, to measure how long loading takes.
 
     Returns:
-        A dict with "status" and "loaded" (seconds for loading). After a solve it also contains "iterations" and
-        "seconds", and, if CBC gives them, "x", "bound", "duals" and "reduced".
+        A dict with "status" and "loaded" (the seconds that loading took). After a solve, it also contains "iterations"
+        and "seconds", and depending on the status "x", "bound", "duals" and "reduced".
     """
     started = time.monotonic()
     model = CbcModel()
@@ -201,11 +204,12 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
 
 
 def _second_opinion(problem: dict[str, Any]) -> str:
-    """Return "INFEASIBLE" or "UNBOUNDED" for a problem that CBC reports as infeasible, by solving it without costs.
+    """Decide whether a problem that CBC reports as infeasible is "INFEASIBLE" or "UNBOUNDED", by solving it without
+    costs.
 
-    Without costs, the problem cannot be unbounded. If it has a feasible point, the original problem is unbounded.
+    Without costs, the problem cannot be unbounded. If it then has a feasible point, the original problem is unbounded.
     """
-    # A problem without costs cannot be unbounded, so it is infeasible, as CBC says.
+    # This problem has no costs in the first place, so it cannot be unbounded and CBC is right.
     if not any(memoryview(problem["c"]).cast("d")):
         return "INFEASIBLE"
     feasibility_model = CbcModel()

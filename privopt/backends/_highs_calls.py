@@ -1,4 +1,4 @@
-"""Functions that drive a HiGHS instance from highspy: create it, load a model, run it and read the answer."""
+"""Functions that drive a HiGHS instance through highspy: create it, load a model, run it and read the answer."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ else:
     Highs = HighsCallbackEvent = HighsStatus = Any
 
 BEARING = CoefficientRange(smallest=1e-9, largest=1e15, log_cap=34.0)
-"""The range of coefficients that HiGHS can work with, and its cap on privacy-row exponents."""
+"""The range of coefficients that HiGHS can cope with, and its cap on the exponents of privacy rows."""
 ROW_TOLERANCE = 1e-9
 """HiGHS's tolerance on scaled rows and reduced costs."""
 
 MAX_KEPT_ENTRIES = 5_000_000
-"""A basis keeps its solver instance for the next solve if the model has at most this many coefficients."""
+"""The largest number of coefficients in a model for which a basis keeps its solver instance for the next solve."""
 
 QUADRATIC_ORDERS = 8
-"""Number of column orders that one attempt at a quadratic program tries."""
+"""The number of column orders to try in one attempt at a quadratic program."""
 
 LOG_FILE = "log_file"
-"""Key in the settings for the path of the file that the log is appended to. It is not passed to HiGHS, whose own option
-of this name would overwrite the file in each solve."""
+"""Key in the settings for the path of the file to which the log is appended. It is not passed on to HiGHS, whose own
+option of this name would overwrite the file in each solve."""
 
 _REDIRECTION_LOCK = threading.Lock()
-"""A lock that is held while standard output is redirected, because all threads in the process share its descriptor."""
+"""Held while standard output is redirected, because all threads in the process share its file descriptor."""
 
 
 def highspy_module() -> ModuleType:
-    """Import highspy and return it. The import is deferred, so that only processes that use HiGHS load highspy."""
+    """Import highspy and return it, so that only processes that use HiGHS load it."""
     import highspy
 
     return highspy
@@ -61,14 +61,14 @@ def highspy_module() -> ModuleType:
 def _native_output_dropped() -> Iterator[None]:
     """Discard what native code writes to standard output inside a ``with`` block, by redirecting file descriptor 1.
 
-    All threads share this descriptor, so the block must be short: the output of other threads is discarded too.
+    All threads share this descriptor, so the output of other threads is discarded too, and the block must be short.
     """
     # printf has a buffer of its own, which must be flushed before and after the redirection.
     c_library = ctypes.CDLL(None if os.name == "posix" else "ucrtbase")
     with _REDIRECTION_LOCK:
         try:
             original = os.dup(1)
-        except OSError:  # standard output is closed: nothing can be printed there
+        except OSError:  # standard output is closed, so nothing can be printed
             yield
             return
         null_device = os.open(os.devnull, os.O_WRONLY)
@@ -84,14 +84,15 @@ def _native_output_dropped() -> Iterator[None]:
 
 
 def create_solver() -> Highs:
-    """Create a HiGHS instance, and discard the banner that HiGHS 1.16 prints before any option can be set."""
+    """Create a HiGHS instance without printing the banner that HiGHS 1.16 prints before any option can be set."""
     highspy = highspy_module()
     with _native_output_dropped():
         return highspy.Highs()
 
 
 def check_status(status: HighsStatus, action: str) -> None:
-    """Raise a SolverError if a call to HiGHS returned an error. Its message is "highs refused to" and ``action``."""
+    """Raise a SolverError if a call to HiGHS returned an error. The message is "highs refused to" followed by
+    ``action``."""
     if status == highspy_module().HighsStatus.kError:
         raise SolverError(f"highs refused to {action}")
 
@@ -99,15 +100,15 @@ def check_status(status: HighsStatus, action: str) -> None:
 def settings_of(
     *, tolerance: float, threads: int, seed: int, method: str = "auto", gap: float | None = None, presolve: str = ""
 ) -> dict[str, Any]:
-    """Return HiGHS options by name, without a time limit.
+    """Return HiGHS options by name, with an infinite time limit.
 
     Args:
         tolerance: Tolerance on rows and reduced costs.
         threads: Number of threads.
         seed: Seed for HiGHS's own random choices.
         method: "simplex", "ipm", or "auto" to let HiGHS choose.
-        gap: Relative gap at which a search over integers may stop; None for HiGHS's default.
-        presolve: "choose", "on" or "off"; an empty string for HiGHS's default.
+        gap: Relative gap at which a search over integers may stop, or None for HiGHS's default.
+        presolve: "choose", "on" or "off", or an empty string for HiGHS's default.
     """
     settings: dict[str, Any] = {
         "output_flag": False,
@@ -116,7 +117,7 @@ def settings_of(
         "dual_feasibility_tolerance": tolerance,
         "threads": threads,
         "random_seed": seed,
-        # Otherwise HiGHS's own absolute gap would end a search with a small objective early.
+        # Otherwise, HiGHS's own absolute gap would end the search early if the objective is small.
         "mip_abs_gap": 0.0,
         "time_limit": np.inf,
     }
@@ -136,15 +137,15 @@ def new_solver(*, tolerance: float = ROW_TOLERANCE, method: str = "auto") -> Hig
 
 
 def problem_arrays(conditioned: ScaledForm, *, integers: bool = True) -> dict[str, Any]:
-    """Return the arrays of a scaled form for :func:`load_arrays`, with the matrix stored by rows.
+    """Convert a scaled form to the arrays that :func:`load_arrays` takes, with the matrix stored by rows.
 
     Args:
-        conditioned: The scaled form, m rows by n columns.
-        integers: Whether integer columns stay integer; if False, the arrays are those of the linear relaxation.
+        conditioned: The scaled form, with m rows and n columns.
+        integers: Whether integer columns stay integer. If False, the arrays are those of the linear relaxation.
     """
     form, matrix = conditioned.form, conditioned.A
     return {
-        # CSR: row r has the entries from start[r] up to start[r + 1], and index contains their columns.
+        # In CSR format, row r has the entries from start[r] up to start[r + 1], and index contains their columns.
         "start": matrix.indptr.astype(np.int32),
         "index": matrix.indices.astype(np.int32),
         "value": matrix.data,
@@ -154,24 +155,25 @@ def problem_arrays(conditioned: ScaledForm, *, integers: bool = True) -> dict[st
         "row_lower": conditioned.row_lower,
         "row_upper": conditioned.row_upper,
         "integrality": form.integrality.astype(np.int32) if integers else np.zeros(form.shape[1], dtype=np.int32),
-        # HiGHS takes the lower triangle of the symmetric matrix, by columns.
+        # HiGHS takes only the lower triangle of the symmetric matrix, stored by columns.
         "Q": None if form.Q is None else sparse.tril(form.Q * conditioned.cost_scale, format="csc"),
     }
 
 
 def load_arrays(solver: Highs, arrays: dict[str, Any]) -> None:
-    """Pass a model to HiGHS, and check that HiGHS kept every coefficient.
+    """Pass a model, as :func:`problem_arrays` returns it, to HiGHS.
 
-    ``arrays`` is the model as :func:`problem_arrays` returns it.
+    Raises:
+        SolverError: HiGHS did not accept the model, or dropped coefficients.
     """
     count = len(arrays["value"])
-    # 2 means a matrix by rows, 1 minimisation, and 0.0 is the constant of the objective.
+    # 2 means that the matrix is stored by rows, 1 means minimisation, and 0.0 is the constant of the objective.
     sizes = (len(arrays["c"]), len(arrays["row_lower"]), count, 2, 1, 0.0)
     order = ("c", "col_lower", "col_upper", "row_lower", "row_upper", "start", "index", "value", "integrality")
     check_status(solver.passModel(*sizes, *(arrays[name] for name in order)), "take the model")
     triangle = arrays.get("Q")
     if triangle is not None:
-        # 1 means a lower triangle.
+        # 1 means that only the lower triangle is passed.
         start, index = triangle.indptr.astype(np.int32), triangle.indices.astype(np.int32)
         status = solver.passHessian(triangle.shape[0], triangle.nnz, 1, start, index, triangle.data)
         check_status(status, "take the quadratic objective")
@@ -181,7 +183,7 @@ def load_arrays(solver: Highs, arrays: dict[str, Any]) -> None:
 
 
 def outcome_of(solver: Highs) -> Outcome | None:
-    """Return the outcome that HiGHS reports after a run, or None if HiGHS gave up or could not decide."""
+    """Return the outcome that HiGHS reports after a run, or None if HiGHS gave up or could not tell."""
     kinds = highspy_module().HighsModelStatus
     status = solver.getModelStatus()
     outcomes = {
@@ -190,7 +192,7 @@ def outcome_of(solver: Highs) -> Outcome | None:
         kinds.kInfeasible: Outcome.INFEASIBLE,
         kinds.kUnbounded: Outcome.UNBOUNDED,
     }
-    # Each of these ends a run before its optimum.
+    # The statuses of runs that ended before reaching the optimum.
     limits = (
         kinds.kTimeLimit,
         kinds.kIterationLimit,
@@ -202,7 +204,7 @@ def outcome_of(solver: Highs) -> Outcome | None:
     )
     if status in limits:
         is_feasible = solver.getInfo().primal_solution_status == highspy_module().kSolutionStatusFeasible
-        # A run that a limit or an interrupt ended may already have found a feasible point.
+        # Such a run may already have found a feasible point.
         return Outcome.FEASIBLE if is_feasible else Outcome.STOPPED
     return outcomes.get(status)
 
@@ -215,7 +217,7 @@ def read_basis(solver: Highs) -> Basis | None:
 
 @frozen(eq=False)
 class LoadedModel:
-    """A HiGHS instance, with the model and the options that were passed to it.
+    """A HiGHS instance, together with the model and the options that were passed to it.
 
     Attributes:
         solver: The instance.
@@ -228,7 +230,7 @@ class LoadedModel:
     settings: dict[str, Any]
 
     def fits(self, arrays: dict[str, Any], settings: dict[str, Any]) -> bool:
-        """Return whether this instance can be reused for another model by changing only costs and bounds.
+        """Return whether this instance can be reused for another model by changing only costs, bounds and options.
 
         The other model must have the same matrix and the same integer columns. Its settings must also be the same,
         except for the time limit and the choice of a simplex method, which are set for each run.
@@ -244,9 +246,9 @@ class LoadedModel:
         } and all(np.array_equal(self.arrays[name], arrays[name]) for name in names)
 
     def change(self, arrays: dict[str, Any], settings: dict[str, Any]) -> LoadedModel:
-        """Change the instance to another model with the same matrix (see :meth:`fits`), and return the updated object.
+        """Turn the instance into another model with the same matrix (see :meth:`fits`), and return the updated object.
 
-        Only costs and bounds that differ are passed to HiGHS. The caller sets the time limit.
+        Costs and bounds are passed to HiGHS only if they differ. The caller sets the time limit.
 
         Args:
             arrays: The other model, as :func:`problem_arrays` returns it.
@@ -267,15 +269,14 @@ class LoadedModel:
 
 
 class HighsBasis(Basis):
-    """A basis in HiGHS's own representation, whose statuses are converted to arrays only when they are read.
+    """A basis in HiGHS's own representation, which is converted to arrays only when its statuses are read.
 
-    It can also keep the solver instance that it comes from. One later solve with the same matrix can then reuse this
-    instance.
+    It can also keep the solver instance that it comes from, for reuse in one later solve with the same matrix.
 
     Attributes:
         native: HiGHS's own basis object, which a later solve can use without conversion.
         _shape: The number of rows and the number of columns.
-        _instances: A list with the kept :class:`LoadedModel`, or an empty list.
+        _instances: A list that contains the kept :class:`LoadedModel`, or is empty if there is none.
     """
 
     __slots__ = ("_instances", "_shape", "native")
@@ -286,15 +287,15 @@ class HighsBasis(Basis):
         self._instances: list[LoadedModel] = []
 
     def keep_instance(self, instance: LoadedModel) -> None:
-        """Keep the instance that the basis comes from, unless its model is large."""
+        """Keep the solver instance that the basis comes from, unless its model is too large."""
         if len(instance.arrays["value"]) <= MAX_KEPT_ENTRIES:
             self._instances = [instance]
 
     def take_instance(self, arrays: dict[str, Any], settings: dict[str, Any]) -> LoadedModel | None:
-        """Return the kept instance if it fits a model (:meth:`LoadedModel.fits`), otherwise None.
+        """Return the kept instance if it can be reused for a model (:meth:`LoadedModel.fits`), otherwise None.
 
-        In both cases, the basis no longer keeps the instance. The instance is removed atomically, so two solves never
-        get the same one.
+        Either way, the basis does not keep the instance any longer. The instance is removed atomically, so two solves
+        never get the same one.
         """
         try:
             instance = self._instances.pop()
@@ -309,21 +310,21 @@ class HighsBasis(Basis):
 
     @property
     def columns(self) -> NDArray[np.int8]:
-        """Status of each column, shape (n,)."""
+        """Status of each column, as an array of shape (n,)."""
         return np.array([int(status) for status in self.native.col_status], dtype=np.int8)
 
     @property
     def rows(self) -> NDArray[np.int8]:
-        """Status of each row, shape (m,)."""
+        """Status of each row, as an array of shape (m,)."""
         return np.array([int(status) for status in self.native.row_status], dtype=np.int8)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the basis as a plain :class:`Basis` that consists of arrays."""
+        """Pickle the basis as a plain :class:`Basis`, whose statuses are arrays."""
         return _plain_basis, (self.columns, self.rows)
 
 
 def _plain_basis(columns: NDArray[np.int8], rows: NDArray[np.int8]) -> Basis:
-    """Return a plain basis that consists of arrays."""
+    """Return a plain basis, whose statuses are arrays."""
     return Basis(columns=columns, rows=rows)
 
 
@@ -342,7 +343,7 @@ def set_basis(solver: Highs, basis: Basis) -> None:
 
 
 def set_start(solver: Highs, start: Floats) -> None:
-    """Make HiGHS begin a search over integers from ``start``, where NaN marks columns without a value."""
+    """Make HiGHS begin its search over integers from ``start``, in which columns without a value are NaN."""
     columns = np.flatnonzero(np.isfinite(start)).astype(np.int32)
     check_status(solver.setSolution(len(columns), columns, start[columns]), "take the start")
 
@@ -350,28 +351,28 @@ def set_start(solver: Highs, start: Floats) -> None:
 def run_solver(solver: Highs) -> None:
     """Run HiGHS in another thread, so that an interrupt or the enclosing time limit stops it at its next callback.
 
-    highspy's handling of interrupts is not used, because it prints on standard output.
+    highspy's own handling of interrupts is not used, because it prints to standard output.
     """
     stop = threading.Event()
 
     def interrupt_if_stopped(event: HighsCallbackEvent) -> None:
-        """End HiGHS's run at one of its callbacks, once the stop event is set."""
+        """End HiGHS's run from within a callback, once the stop event is set."""
         if stop.is_set():
             event.interrupt()
 
-    # Each of HiGHS's methods asks its own channel whether to go on.
+    # Each of HiGHS's methods has a callback of its own in which it checks whether to go on.
     channels = (solver.cbSimplexInterrupt, solver.cbIpmInterrupt, solver.cbMipInterrupt)
     for channel in channels:
         channel.subscribe(interrupt_if_stopped)
     running, scope = DaemonCall(solver.run), clock()
     try:
-        # HiGHS runs in another thread, so that this one can receive interrupts and watch the clock.
+        # Meanwhile, this thread can receive interrupts and watch the clock.
         while not running.wait(0.2):
             if scope.is_cancelled:
                 stop.set()
     except KeyboardInterrupt:
         stop.set()
-        # HiGHS stops at its next callback. The instance must not be used before.
+        # The instance must not be used until HiGHS has stopped at its next callback.
         running.thread.join()
         raise
     finally:
@@ -380,12 +381,12 @@ def run_solver(solver: Highs) -> None:
 
 
 def read_answer(solver: Highs, *, is_mip: bool) -> Raw:
-    """Return the answer of a HiGHS instance after its run, in terms of the scaled rows and columns.
+    """Read the answer of a HiGHS instance after a run, in terms of the scaled rows and columns.
 
     Args:
         solver: The HiGHS instance.
-        is_mip: Whether its model has integer columns. If so, there are no multipliers, and the bound comes from the
-            search.
+        is_mip: Whether its model has integer columns. If so, the answer has no multipliers, and the bound is the one
+            that the search has proved.
     """
     status, info, outcome = solver.getModelStatus(), solver.getInfo(), outcome_of(solver)
     x = duals = reduced = basis = None
@@ -397,7 +398,7 @@ def read_answer(solver: Highs, *, is_mip: bool) -> Raw:
         if solver.getNumCol() and not x.size:
             raise SolverError("highs gives no vector")
         if outcome is Outcome.OPTIMAL and not is_mip:
-            # A linear program's optimum is its own bound; the multipliers that prove it are checked elsewhere.
+            # The optimum of a linear program is also its bound. The multipliers that prove it are checked elsewhere.
             bound = float(info.objective_function_value)
             duals = np.array(solution.row_dual, dtype=np.float64)
             reduced = np.array(solution.col_dual, dtype=np.float64)
@@ -411,7 +412,7 @@ def read_answer(solver: Highs, *, is_mip: bool) -> Raw:
         duals=duals,
         reduced=reduced,
         basis=basis,
-        # HiGHS gives -1 for a count that it does not have.
+        # HiGHS returns -1 for a count that does not apply.
         iterations=max(info.simplex_iteration_count, 0) + max(info.ipm_iteration_count, 0),
     )
 
@@ -420,17 +421,17 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis 
     """Solve an LP in this process, or an integer program in a worker process that can be killed.
 
     HiGHS checks for interrupts and for its time limit only between the steps of its search, and some steps take
-    minutes. If the worker is killed, the best point that it had reported by then is returned, with the bound at that
-    time.
+    minutes. If the worker has to be killed, the best point that it had reported by then is returned, with the bound at
+    that time.
 
     Args:
         arrays: The model, as :func:`problem_arrays` returns it.
-        settings: HiGHS's options by name, including ``time_limit``, which is infinite for no limit.
-        basis: Basis from which the simplex method starts, for LPs only.
+        settings: HiGHS's options by name, including ``time_limit``, which is infinite if there is no limit.
+        basis: The basis from which the simplex method starts. It is used only for LPs.
 
     Raises:
-        KeyboardInterrupt: An interrupt came before a feasible point was found.
-        SolverError: HiGHS refused the model, or its worker process died.
+        KeyboardInterrupt: An LP was interrupted, or an integer program before a feasible point was found.
+        SolverError: HiGHS rejected the model, or the worker process died.
     """
     if not arrays["integrality"].any():
         return _solve_linear(arrays, settings, basis)
@@ -439,7 +440,7 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis 
         "highs", {"solver": __name__, "arrays": arrays, "settings": settings}, limit if limit < np.inf else None
     )
     if reply.answer is None:
-        # The worker was killed: the last point that it reported is still a point of the model.
+        # The worker was killed, but the last point that it reported is still a point of the model.
         best = reply.latest or {}
         return Raw(
             outcome=Outcome.FEASIBLE if "x" in best else Outcome.STOPPED,
@@ -455,12 +456,12 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis 
 def _solve_linear(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis | None) -> Raw:
     """Solve a linear program in this process.
 
-    If the basis keeps a solver instance whose model has the same matrix, the instance is reused.
+    If the basis keeps a solver instance whose model has the same matrix, that instance is reused.
 
     Args:
         arrays: The model, as :func:`problem_arrays` returns it.
         settings: HiGHS's options by name, with ``time_limit`` in seconds.
-        basis: The basis to start from; None to start from scratch.
+        basis: The basis to start from, or None to start from scratch.
     """
     started = time.monotonic()
     if LOG_FILE in settings:
@@ -476,7 +477,7 @@ def _solve_linear(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis
         instance = LoadedModel(solver, arrays, settings)
     else:
         instance = instance.change(arrays, settings)
-    # HiGHS's clock runs on over all solves of an instance.
+    # HiGHS's clock is not reset between an instance's solves.
     remaining_seconds = max(settings["time_limit"] - (time.monotonic() - started), 0.0)
     limit = instance.solver.getRunTime() + remaining_seconds
     check_status(instance.solver.setOptionValue("time_limit", limit), "set time_limit")
@@ -490,13 +491,14 @@ def _solve_linear(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis
 def solve_quadratic(arrays: dict[str, Any], settings: dict[str, Any], first_order: int) -> Raw:
     """Solve a quadratic program, trying several column orders until HiGHS reports an outcome.
 
-    HiGHS's method sometimes ends in NaN if the quadratic part is singular. Whether this happens depends on the order of
-    the columns.
+    HiGHS's method sometimes ends in NaN if the quadratic part is singular. Whether it does depends on the order of the
+    columns.
 
     Args:
         arrays: The model, as :func:`problem_arrays` returns it.
-        settings: HiGHS's options by name, including ``time_limit``, which covers the attempts with all orders together.
-        first_order: The first order to try: 0 keeps the columns as they are; any other number seeds a random order.
+        settings: HiGHS's options by name, including ``time_limit``, which applies to all orders together.
+        first_order: The number of the first order to try. 0 keeps the columns as they are, and any other number is the
+            seed of a random order.
     """
     end_time, n = time.monotonic() + settings["time_limit"], len(arrays["c"])
     matrix = sparse.csr_matrix((arrays["value"], arrays["index"], arrays["start"]), shape=(len(arrays["row_lower"]), n))
@@ -504,7 +506,7 @@ def solve_quadratic(arrays: dict[str, Any], settings: dict[str, Any], first_orde
     symmetric = (triangle + sparse.tril(triangle, -1).T).tocsr()
     raw = Raw(outcome=None)
     for number in range(first_order, first_order + QUADRATIC_ORDERS):
-        # Seeded by the number, so that each solve tries the same orders.
+        # The number is the seed, so that each solve tries the same orders.
         order = np.random.default_rng(number).permutation(n) if number else np.arange(n)
         columns = {name: arrays[name][order] for name in ("c", "col_lower", "col_upper", "integrality")}
         rows = matrix[:, order].tocsr()
@@ -530,7 +532,7 @@ def _solve_here(
         arrays: The model, as :func:`problem_arrays` returns it.
         settings: HiGHS's options by name, with ``time_limit`` in seconds.
         prepare: A function that is called with the loaded instance before it runs, for example to set a basis or to
-            subscribe to callbacks; None for no preparation.
+            subscribe to callbacks, or None.
     """
     started = time.monotonic()
     solver = create_solver()
@@ -545,7 +547,7 @@ def _solve_here(
 
 
 def _append_message(stream: TextIO, event: HighsCallbackEvent) -> None:
-    """Append a message from HiGHS's log to a file, and flush the file."""
+    """Append a message from HiGHS's log to a file, and flush it."""
     stream.write(event.message)
     stream.flush()
 
@@ -557,16 +559,17 @@ def _load_and_run(
     prepare: Callable[[Highs], None] | None,
     started: float,
 ) -> Raw:
-    """Load a model, run the solver within the remaining time, and return its answer.
+    """Load a model, run the solver for the time that remains, and return its answer.
 
     Args:
-        solver: The HiGHS instance, in which all options but the time limit are set.
-        arrays, settings, prepare: As for :func:`_solve_here`, which calls this function.
-        started: Clock reading at the start of the solve, from which the time limit is counted.
+        solver: The HiGHS instance, with all options set except the time limit.
+        arrays, settings, prepare: The arguments of :func:`_solve_here`, which calls this function.
+        started: The clock reading at the start of the solve, from which the time limit is counted.
     """
     load_arrays(solver, arrays)
     if arrays.get("mip_start") is not None:
-        # HiGHS refuses values outside the bounds. Those of an earlier solution may be, if the bounds have changed.
+        # HiGHS does not accept values outside the bounds. A value from an earlier solution may be outside if the bounds
+        # have changed since.
         set_start(solver, np.clip(arrays["mip_start"], arrays["col_lower"], arrays["col_upper"]))
     # Loading counts against the time limit too.
     remaining_seconds = max(settings["time_limit"] - (time.monotonic() - started), 0.0)
@@ -585,12 +588,13 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
     """
 
     def report_point(event: HighsCallbackEvent) -> None:
-        """Send an improved point and the current bound to the parent, for use if it has to kill this process."""
+        """Send an improved point and the current bound to the parent, which uses them if it has to kill this process.
+        """
         progress = event.data_out
         send_progress({"x": np.array(progress.mip_solution, dtype=np.float64), "bound": float(progress.mip_dual_bound)})
 
     def prepare(solver: Highs) -> None:
-        """Make HiGHS report each better point that it finds."""
+        """Subscribe to HiGHS's improved points."""
         solver.cbMipImprovingSolution.subscribe(report_point)
 
     return {"raw": _solve_here(problem["arrays"], problem["settings"], prepare)}

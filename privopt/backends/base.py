@@ -1,4 +1,4 @@
-"""The base class for solver backends, which turn a ``StandardForm`` into a checked ``Result``."""
+"""The base class of solver backends, which turn a ``StandardForm`` into a checked ``Result``."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ __all__ = [
 
 @frozen(kw_only=True)
 class Capabilities:
-    """The features that a backend's solver supports, stated without loading the solver.
+    """The features that a backend's solver supports, which can be queried without loading the solver.
 
     Attributes:
         mip: Whether the solver supports integer columns.
         duals: Whether the solver returns multipliers and reduced costs for LPs.
-        warm_start: Whether the solver can start LPs from a basis, and returns the optimal basis.
+        warm_start: Whether the solver can start LPs from a basis and returns the optimal basis.
         quadratic: Whether the solver accepts convex quadratic objectives over continuous columns.
-        bearing: The range of coefficients that the solver can work with.
+        bearing: The range of coefficients that the solver can cope with.
     """
 
     mip: bool = True
@@ -75,8 +75,8 @@ class Backend(ABC):
     Attributes:
         name: The name under which the solver is registered.
         capabilities: What the solver supports.
-        attempts: Maximum number of attempts, each with different settings, until an answer passes its checks.
-        substitute: Name of the solver to try if all attempts fail; None for no substitute.
+        attempts: The maximum number of attempts, each with different settings, to get an answer that passes its checks.
+            substitute: The name of the solver to try if all attempts fail, or None.
     """
 
     name: str
@@ -85,17 +85,15 @@ class Backend(ABC):
     substitute: str | None = None
 
     def solve(self, form: StandardForm, **options: Unpack[BackendOptions]) -> Result:
-        """Solve a form, and return a checked answer.
-
-        Every answer is checked in the units of the form (:mod:`privopt.backends.checks`). If an answer fails, the
-        solver is tried again with other settings and another cost scale, and after that its substitute is tried. The
-        time limit covers all attempts. If all of them fail, the best feasible point is returned with the outcome
-        "feasible" and the best proved bound.
+        """Solve a form and return a checked answer. Every answer is checked in the units of the form
+        (:mod:`privopt.backends.checks`). If an answer fails, the solver is tried again with other settings and another
+        cost scale, and then its substitute is tried. The time limit applies to all attempts together. If all of them
+        fail, the best feasible point is returned with the outcome "feasible" and the best proved bound.
 
         Args:
             form: The model. The bounds of its integer columns are rounded inwards first.
-            options: ``time_limit``, ``gap``, ``method``, ``threads``, ``seed``, ``basis``, ``start`` and ``log``, as
-                described in :class:`Options`.
+            options: The options ``time_limit``, ``gap``, ``method``, ``threads``, ``seed``, ``basis``, ``start`` and
+                ``log``, which :class:`Options` describes.
 
         Raises:
             SolverError: The solver crashed, rejected the form, or returned no point that satisfies the rows, bounds and
@@ -118,7 +116,7 @@ class Backend(ABC):
             column = int(np.flatnonzero(lower > upper)[0])
             text = f"no value lies between the bounds of {form.column_name(column)}"
             return Result(outcome=Outcome.INFEASIBLE, solver=self.title(), message=text)
-        # Without integer columns the bounds come back as they are, and the form is not copied.
+        # If there are no integer columns, the bounds are returned unchanged and the form need not be copied.
         if lower is not form.col_lower:
             form = evolve(form, col_lower=lower, col_upper=upper)
         search_options = evolve(checked, time_limit=limit)
@@ -128,10 +126,14 @@ class Backend(ABC):
             return Search(self, form, evolve(search_options, log_file=log_file)).run()
 
     def prepare(self) -> None:  # noqa: B027 - a solver may have nothing to prepare
-        """Prepare for an upcoming solve without blocking. :meth:`Model.solve` calls this before it compiles."""
+        """Prepare for an upcoming solve without blocking. :meth:`Model.solve` calls this before it compiles the model.
+        """
 
     def _check_quadratic(self, form: StandardForm) -> None:
-        """Raise a UsageError if this solver cannot solve a form with a quadratic objective."""
+        """Raise a UsageError if this solver cannot solve a form with a quadratic objective.
+
+        Even if the solver supports quadratic objectives, all columns of the form must be continuous.
+        """
         if not self.capabilities.quadratic:
             raise UsageError(f'{self.name} takes no quadratic objective; "highs" does, if the variables are continuous')
         if form.is_mip:
@@ -142,7 +144,7 @@ class Backend(ABC):
             )
 
     def _solve_enlarged(self, form: StandardForm, exponent: int, options: BackendOptions) -> Result:
-        """Solve a form with tiny costs by solving the form whose costs are 2**exponent times as large."""
+        """Solve a form with tiny costs by solving the same form with costs multiplied by 2**exponent."""
         try:
             return shrink_result(form, self.solve(enlarge_costs(form, exponent), **options), exponent)
         except SolveInterrupt as interrupt:
@@ -166,15 +168,15 @@ class Backend(ABC):
         tolerance: float = 1e-9,
         options: Mapping[str, Any] | None = None,
     ) -> Session:
-        """Return a session, in which an LP is loaded once, then changed and solved repeatedly.
+        """Return a session, in which an LP is loaded once and can then be changed and solved repeatedly.
 
         The sessions of this base class solve from scratch each time, and ignore ``tolerance`` and ``options``. Backends
-        with warm starts override this method.
+        that support warm starts override this method.
 
         Args:
             form: The initial model.
-            tolerance: Tolerance on rows and reduced costs.
-            options: Settings, under the solver's own names.
+            tolerance: The tolerance on rows and reduced costs.
+            options: Settings under the solver's own names.
 
         Raises:
             ModelError: The form has semicontinuous columns or a quadratic objective.
@@ -184,10 +186,10 @@ class Backend(ABC):
         return ColdSession(self, form)
 
     def explain(self, form: StandardForm, time_limit: float = 20.0) -> str:
-        """Explain why a form is infeasible, by naming families and rows that cannot be satisfied together.
+        """Explain why a form is infeasible, by naming families and rows that cannot all be satisfied together.
 
         Raises:
-            SolverError: The form is feasible after all.
+            SolverError: HiGHS finds a feasible point after all.
         """
         from privopt.backends.diagnose import find_clash
 
@@ -201,7 +203,7 @@ class Backend(ABC):
         return str(explanation)
 
     def ranging(self, form: StandardForm, basis: Basis) -> Ranging:
-        """Return the ranges of costs and row bounds within which a linear program's optimal basis stays optimal.
+        """Return the ranges of costs and row bounds within which a linear program's optimal basis remains optimal.
 
         Raises:
             UsageError: The solver does not support ranging.
@@ -209,7 +211,7 @@ class Backend(ABC):
         raise UsageError(f"{self.name} gives no ranging; highs does")
 
     def title(self) -> str:
-        """Return the solver's name and version as shown in results and messages."""
+        """Return the solver's name and version, as shown in results and messages."""
         return f"{self.name} {self.version()}"
 
     @abstractmethod
@@ -221,9 +223,9 @@ class Backend(ABC):
         """Solve the scaled form with the settings for one attempt. The caller checks the answer.
 
         Args:
-            conditioned: The scaled form. Its cost ``c x`` is minimised subject to the scaled rows.
-            options: Checked options for the solve.
-            attempt: The number of earlier attempts, from 0 to ``attempts - 1``, which selects the settings.
+            conditioned: The scaled form. Its cost ``c x`` is to be minimised subject to the scaled rows.
+            options: The options for the solve, which have been checked.
+            attempt: The number of earlier attempts, from 0 to ``attempts - 1``, which determines the settings.
 
         Raises:
             RejectedAnswerError: The solver gave up.
@@ -231,7 +233,7 @@ class Backend(ABC):
 
 
 def _check_start(form: StandardForm, start: Floats) -> None:
-    """Raise a UsageError if a starting point does not fit the form's columns."""
+    """Raise a UsageError if the starting point has the wrong length, or if the form has no integer columns."""
     if start.shape != (form.shape[1],):
         raise UsageError(f"start must have a value for each of {form.shape[1]} columns, got {len(start)}")
     if not form.is_mip:

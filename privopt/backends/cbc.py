@@ -15,14 +15,15 @@ from privopt.backends.workers import ask, start_worker
 from privopt.dsl.condition import CoefficientRange, ScaledForm
 
 LIBRARY = "privopt.backends._cbc_library"
-"""The module that the worker process imports, and whose ``answer`` it calls."""
+"""The module that the worker process imports to call its function ``answer``."""
 
 BEARING = CoefficientRange(smallest=1e-9, largest=1e12, log_cap=22.0)
-"""The range of coefficients that CBC can work with, and its cap on privacy-row exponents (see ``condition``)."""
+"""The range of coefficients that CBC can cope with, and its cap on the exponents of privacy rows (see ``condition``).
+"""
 TOLERANCE, TIGHT = 1e-9, 1e-12
 """Tolerances on rows: the usual one, and the one for models with privacy rows (see ``solver_options``)."""
 CBC_INFINITY = 1e18
-"""A column value whose magnitude is at least this is regarded as infinite."""
+"""The magnitude from which on a column value counts as infinite."""
 
 _OUTCOMES = {
     "OPTIMAL": Outcome.OPTIMAL,
@@ -33,24 +34,23 @@ _OUTCOMES = {
     "NO_SOLUTION_FOUND": Outcome.STOPPED,
     "TRUNCATED": Outcome.STOPPED,
 }
-"""The outcome that corresponds to each python-mip status that counts as an answer. All other statuses mean that CBC
-gave up."""
+"""The outcome for each of python-mip's statuses that counts as an answer. Any other status means that CBC gave up."""
 
 
 @cache
 def installed_version() -> str:
     """Return the version of the installed python-mip.
 
-    The version is cached, because every result states it and reading it from the package's metadata takes 5 ms.
+    The version is cached because it is part of every result and takes 5 ms to read from the package's metadata.
     """
     return version("mip")
 
 
 def problem_arrays(conditioned: ScaledForm) -> dict[str, bytes]:
-    """Return the arrays of a scaled form as buffers for the worker, with the matrix stored by columns.
+    """Convert a scaled form to buffers for the worker, with the matrix stored by columns.
 
-    "start", "index" and "value" describe the matrix, "integers" contains the indices of the integer columns, and the
-    other buffers are named as in the form.
+    The buffers "start", "index" and "value" describe the matrix, "integers" contains the indices of the integer
+    columns, and the others are named as in the form.
 
     Rows without entries are dropped from integer models, because CBC's preprocessing aborts on such rows. They are kept
     in linear programs, where dropping them would assign the multipliers to the wrong rows.
@@ -78,7 +78,7 @@ def problem_arrays(conditioned: ScaledForm) -> dict[str, bytes]:
 
 
 def as_buffer(array: Any, dtype: Any) -> bytes:
-    """Convert an array to a NumPy type, and return its elements as bytes that the worker can read without NumPy."""
+    """Convert an array to the given type, and return its elements as bytes that the worker can read without NumPy."""
     return np.ascontiguousarray(array, dtype=dtype).tobytes()
 
 
@@ -90,7 +90,7 @@ def read_doubles(buffer: Any) -> Floats | None:
 class Cbc(Backend):
     """The CBC backend, which solves in a worker process.
 
-    If the worker dies, ``SolverError`` is raised. If it is killed at the time limit, the outcome is "stopped".
+    If the worker dies, a ``SolverError`` is raised. If it is killed at the time limit, the outcome is "stopped".
     """
 
     name = "cbc"
@@ -103,23 +103,27 @@ class Cbc(Backend):
         return f"(python-mip {installed_version()})"
 
     def prepare(self) -> None:
-        """Start a worker process, unless one is idle. The worker loads CBC while the caller compiles its model."""
+        """Start a worker process unless one is idle. The worker loads CBC while the caller compiles its model."""
         start_worker("cbc", LIBRARY)
 
     def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
-        """Solve the scaled form in the worker process; the caller checks the answer.
+        """Solve the scaled form in the worker process. The caller checks the answer.
 
         Args:
             conditioned: The scaled form.
-            options: Options for the solve.
-            attempt: The number of earlier attempts, from 0 to 2, which selects the settings (see ``solver_options``).
+            options: The options for the solve.
+            attempt: The number of earlier attempts, from 0 to 2, which determines the settings (see
+                ``solver_options``).
+
+        Raises:
+            RejectedAnswerError: CBC gave up.
         """
         started = time.monotonic()
-        # A row without entries states 0 >= lower and 0 <= upper, which is decided here.
+        # A row without entries says that lower <= 0 <= upper, which is checked here.
         empty = np.diff(conditioned.A.tocsr().indptr) == 0
         if (conditioned.row_lower[empty] > 0).any() or (conditioned.row_upper[empty] < 0).any():
             return Raw(outcome=Outcome.INFEASIBLE)
-        # Without columns all rows are empty, and were decided above.
+        # Without columns, all rows are empty and have just been checked.
         if conditioned.form.shape[1] == 0:
             return Raw(outcome=Outcome.OPTIMAL, x=np.zeros(0))
         problem = problem_arrays(conditioned) | solver_options(conditioned, options, attempt)
@@ -129,15 +133,15 @@ class Cbc(Backend):
             options.time_limit,
         )
         is_runaway = raw.x is not None and bool((np.abs(raw.x) >= CBC_INFINITY).any())
-        # CBC may call a point far out on an unbounded ray optimal.
+        # CBC may report a point far out on an unbounded ray as optimal.
         return Raw(outcome=Outcome.UNBOUNDED, seconds=raw.seconds) if is_runaway else raw
 
 
 def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) -> dict[str, Any]:
-    """Return the worker's options for an attempt; the first attempt is 0.
+    """Return the worker's options for an attempt. The first attempt is 0.
 
     A scaled privacy row with exponent L has an entry of ``e^(L/2)``. For L = 20, an error of 1e-9 in a column therefore
-    becomes an error of 1e-5 in the row, and models with such rows need the tightest tolerance that CBC supports. In
+    becomes an error of 1e-5 in the row, so models with such rows need the tightest tolerance that CBC supports. In
     measurements with a tolerance of 1e-9, CBC violated rows by 1e-5 from L = 20 on. With a tolerance of 1e-12, it
     violated them by at most 1e-8 up to L = 22.
     """
@@ -145,10 +149,10 @@ def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) 
     tolerances = (TIGHT, TOLERANCE, 1e-10) if has_privacy_rows else (TOLERANCE, 1e-8, 1e-10)
     method = options.method
     if method == "auto" and not conditioned.form.is_mip and attempt != 1:
-        # CBC's own choice takes four times as long as its dual simplex on sparse models of 1e5 nonzeros, and longer on
-        # the matrices of metric privacy too. The second attempt uses it all the same, to try another method.
+        # On sparse models with 1e5 nonzeros, CBC's own choice takes four times as long as its dual simplex, and it is
+        # also slower on the matrices of metric privacy. The second attempt uses it nevertheless, to try another method.
         method = "simplex"
-    # Later attempts have no preprocessing and tighter integers, so that they do not fail in the same way.
+    # Later attempts use no preprocessing and a tighter tolerance on integers, so as not to fail in the same way.
     return {
         "tolerance": tolerances[attempt],
         "integer_tolerance": 1e-6 if attempt == 0 else 1e-9,
@@ -164,7 +168,8 @@ def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) 
 
 
 def start_buffers(start: Floats | None) -> tuple[bytes, bytes] | None:
-    """Return the indices and the values of a starting point's finite entries, or None if ``start`` is None."""
+    """Return the indices and values of a starting point's finite entries as buffers, or None if there is no starting
+    point."""
     if start is None:
         return None
     columns = np.flatnonzero(np.isfinite(start))
@@ -175,9 +180,9 @@ def read_answer(answer: dict[str, Any] | None, seconds: float, time_limit: float
     """Convert the worker's answer to a raw answer.
 
     Args:
-        answer: The dict that ``_cbc_library.answer`` returned; None if the worker was killed at the time limit.
-        seconds: Duration of the solve, including the start of the worker.
-        time_limit: CBC's time limit in seconds; None for no limit.
+        answer: The dict returned by ``_cbc_library.answer``, or None if the worker was killed at the time limit.
+        seconds: The duration of the solve, including the start of the worker.
+        time_limit: CBC's time limit in seconds, or None for no limit.
 
     Raises:
         RejectedAnswerError: CBC gave up.
@@ -188,7 +193,7 @@ def read_answer(answer: dict[str, Any] | None, seconds: float, time_limit: float
     if status not in _OUTCOMES:
         raise RejectedAnswerError(f"cbc ended with status {status}")
     outcome = _OUTCOMES[status]
-    # Without a time limit nothing can have stopped the solve.
+    # If there is no time limit, nothing else can have stopped the solve.
     if outcome is Outcome.STOPPED and time_limit is None:
         raise RejectedAnswerError("cbc gave up before any limit and found nothing")
     is_optimal = outcome is Outcome.OPTIMAL

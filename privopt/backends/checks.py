@@ -1,4 +1,4 @@
-"""Check a solver's answer (its point, row values, objective, bound and status) in the units of the model."""
+"""Check a solver's answer (point, row values, objective, bound and status) in the units of the model."""
 
 from __future__ import annotations
 
@@ -17,35 +17,36 @@ from privopt.dsl.outcome import Outcome, Result
 from privopt.errors import SolverError
 
 ROW_TOLERANCE = 1e-6
-"""The amount by which a vector may violate a row, or (relative to 1 plus its absolute value) a column bound."""
+"""The largest accepted violation of a scaled row, or of a column bound relative to 1 plus the bound's absolute value.
+"""
 ROUNDING = 1e-11
-"""Allowance for a row's rounding error, relative to the absolute values of its terms and bounds."""
+"""The allowance for rounding errors in a row, relative to the absolute values of its terms and bounds."""
 INTEGER_TOLERANCE = 1e-5
-"""The largest distance between an integer column's value and the integer to which it is then rounded."""
+"""The largest accepted distance from an integer column's value to the integer to which it is then rounded."""
 LP_GAP = 1e-6
-"""Largest relative gap between the objective of an optimal linear program and the bound that its multipliers prove."""
+"""The largest accepted relative gap between a linear program's optimum and the bound that its multipliers prove."""
 COLUMN_TOLERANCE = 1e-9
 """A solver's tolerance on rows and columns."""
 COST_TOLERANCE = 1e-7
 """The loosest tolerance on scaled reduced costs that any backend uses."""
 MIP_RESOLUTION = 1e-5
-"""A search over integers can miss an improvement in the scaled costs of up to this size, however small the gap is."""
+"""The largest improvement in scaled costs that a search over integers can miss, however small the gap is."""
 WIDE_SPAN = 1e7
-"""If the coefficients of a violated row differ by more than this factor, the message names this spread as a likely
-reason."""
+"""If the largest and smallest coefficients of a violated row differ by more than this factor, the message mentions this
+as a likely reason."""
 
 
 def check_answer(conditioned: ScaledForm, raw: Raw, solver: str, gap: float = 1e-6) -> Result:
-    """Check a solver's answer, and return it in the form's rows, units and sense.
+    """Check a solver's answer, and convert it to the form's rows, units and sense.
 
     Args:
-        conditioned: The scaled model that the solver was given.
+        conditioned: The scaled model that was passed to the solver.
         raw: The solver's answer.
-        solver: Name and version of the solver, for messages.
+        solver: The name and version of the solver, for messages.
         gap: The relative gap that was requested for a search over integers.
 
     Raises:
-        FailedCheckError: The answer contradicts itself or the model. The error carries the point if it is feasible.
+        FailedCheckError: The answer contradicts itself or the model. If the point is feasible, the error contains it.
         RejectedAnswerError: The solver gave up.
     """
     if raw.outcome is None:
@@ -64,8 +65,8 @@ def check_answer(conditioned: ScaledForm, raw: Raw, solver: str, gap: float = 1e
         )
     bound = None if raw.bound is None or not np.isfinite(raw.bound) else float(conditioned.bound(raw.bound))
     if raw.outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
-        # A bound for tightened rows does not bound the model as it was given. For a linear program, only bounds that
-        # multipliers prove are accepted.
+        # A bound for tightened rows does not bound the original model. For a linear program, bounds are accepted only
+        # if multipliers prove them.
         has_bound = raw.outcome is Outcome.STOPPED and conditioned.tightening is None and conditioned.form.is_mip
         return evolve(result, bound=bound if has_bound else None)
     if raw.x is None:
@@ -73,7 +74,7 @@ def check_answer(conditioned: ScaledForm, raw: Raw, solver: str, gap: float = 1e
     try:
         x, violation = check_vector(conditioned, raw.x)
     except SolverError as error:
-        # A linear program that was ended early may not have reached a feasible vector yet.
+        # If the solve of a linear program was cut short, it may not have reached a feasible vector yet.
         if raw.outcome is Outcome.FEASIBLE and not conditioned.form.is_mip:
             return evolve(result, outcome=Outcome.STOPPED, message=f"its vector is not feasible: {error}")
         raise FailedCheckError(f"{solver}: {error}") from None
@@ -84,14 +85,14 @@ def check_answer(conditioned: ScaledForm, raw: Raw, solver: str, gap: float = 1e
 
 
 def _check_integer_bound(conditioned: ScaledForm, result: Result, bound: float | None, gap: float) -> Result:
-    """Check that an integer program's bound does not contradict the objective, and proves a claimed optimum.
+    """Check that an integer program's bound does not contradict the objective, and that it proves a claimed optimum.
 
-    A point that the solver calls optimal must have a bound within the requested gap.
+    If the solver reports a point as optimal, the bound must be within the requested gap.
 
     Args:
         conditioned: The scaled model.
         result: The answer with its checked point.
-        bound: The bound that the solver states, in the form's sense and units; None if it states none.
+        bound: The bound that the solver reports, in the form's sense and units, or None if it reports none.
         gap: The requested relative gap.
 
     Returns:
@@ -109,19 +110,20 @@ def _check_integer_bound(conditioned: ScaledForm, result: Result, bound: float |
         return result
     flip = 1.0 if form.sense == "min" else -1.0
     rounding = 1e-9 * cost_magnitude(form, result.x) + MIP_RESOLUTION / abs(conditioned.cost_scale)
-    # Positive if the bound contradicts the point, negative by as much as the point may miss the optimum.
+    # If positive, the bound contradicts the point. If negative, its size is the most by which the point may miss the
+    # optimum.
     excess = flip * (bound - objective)
     if excess > 1e-7 * abs(objective) + rounding:
         text = f"{result.solver} gives the bound {bound:.9g} for a point of objective {objective:.9g}"
         raise FailedCheckError(text, evolve(result, outcome=Outcome.FEASIBLE, bound=None))
-    # A bound that is beyond the point by rounding alone is moved to the point.
+    # If the bound lies beyond the point only because of rounding, it is moved to the point.
     if excess > 0.0:
         bound = objective
     is_too_far = -excess > max(gap, 1e-7) * max(abs(objective), abs(bound)) + rounding
     if result.outcome is Outcome.OPTIMAL and is_too_far:
         text = f"{result.solver} calls a point of objective {objective:.9g} optimal, with the bound {bound:.9g}"
         raise FailedCheckError(text, evolve(result, outcome=Outcome.FEASIBLE, bound=None))
-    # A bound on a model with tightened rows says nothing about the model as it was given.
+    # A bound on a model with tightened rows says nothing about the original model.
     return evolve(result, bound=None if tightening is not None else bound)
 
 
@@ -134,14 +136,17 @@ def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Res
         raw: The solver's answer, which contains the multipliers.
 
     Returns:
-        The result with its multipliers and the bound they prove, or the result unchanged if there are none.
+        The result with its multipliers and the bound that they prove, or the result unchanged if there are no
+        multipliers.
 
     Raises:
-        FailedCheckError: The multipliers are not finite, or do not prove that a point called optimal is optimal.
+        FailedCheckError: The multipliers are not finite, or they do not prove that a point reported as optimal is
+            optimal.
     """
     is_quadratic = conditioned.form.Q is not None
     if is_quadratic and result.x is not None:
-        # At the point, a convex objective has the value and the multipliers of its tangent, which bounds it.
+        # A convex objective is bounded below by its tangent at the point, where the two share their value and
+        # multipliers.
         tangent = conditioned.form.linearised_at(result.x)
         conditioned = evolve(conditioned, form=tangent, c=tangent.c * conditioned.cost_scale)
     form, objective = conditioned.form, float(result.objective or 0.0)
@@ -153,7 +158,7 @@ def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Res
         raise FailedCheckError(text, evolve(result, outcome=Outcome.FEASIBLE))
     flip = 1.0 if form.sense == "min" else -1.0
     duals = conditioned.duals(scaled_duals)
-    # Reduced costs are computed from the multipliers; those of the solver may contradict them.
+    # Reduced costs are computed from the multipliers, because those that the solver returns may contradict them.
     scaled_reduced = None if raw.reduced is None else conditioned.c - conditioned.A.T @ scaled_duals
     reduced = None if scaled_reduced is None else conditioned.reduced_costs(scaled_reduced)
     result = evolve(result, duals=duals, reduced=reduced, basis=raw.basis)
@@ -168,7 +173,7 @@ def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Res
     # HiGHS adds 1e-7 to the diagonal of a quadratic objective, which shifts its optimum.
     precision = 1e-6 if is_quadratic else 1e-9
     rounding = precision * cost_magnitude(form, result.x) + 1e-9 * min(1.0, float(np.abs(form.c).max(initial=0.0)))
-    # Negated, so that a difference that is not a number fails too.
+    # The comparison is negated so that a difference of NaN also fails.
     if result.outcome is Outcome.OPTIMAL and not difference <= LP_GAP * abs(objective) + rounding:
         text = f"{result.solver} calls a point of objective {objective:.9g} optimal, "
         text += f"and its multipliers prove {f'{proved:.9g}' if np.isfinite(proved) else 'no bound'}"
@@ -176,14 +181,14 @@ def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Res
         bound = weaker if np.isfinite(proved) else None
         point = evolve(result, outcome=Outcome.FEASIBLE, bound=bound, duals=None, reduced=None, basis=None)
         raise FailedCheckError(text, point)
-    # A point that misses rows by the solver's tolerance can lie beyond the bound.
+    # A point that violates rows within the solver's tolerance can lie beyond the bound.
     return evolve(result, bound=min(proved, objective) if form.sense == "min" else max(proved, objective))
 
 
 def cost_magnitude(form: StandardForm, x: Floats | None) -> float:
-    """Return the sum of the absolute values of the objective's terms at ``x``, or 0 if ``x`` is None.
+    """Return the sum of the absolute values of the objective's terms at ``x``, as a scale for rounding errors.
 
-    The result sets the scale for rounding errors.
+    If ``x`` is None, the result is 0.
     """
     return 0.0 if x is None else sum_products(np.abs(form.c), np.abs(x)) + abs(form.c0)
 
@@ -201,8 +206,8 @@ def fix_expensive_columns(conditioned: ScaledForm, objective: float) -> Standard
         objective: The objective value at a feasible point, in the form's units.
 
     Returns:
-        The form with these columns fixed and their costs moved to the constant of the objective, or the form unchanged
-        if there are no such columns.
+        The form with these columns fixed and their costs moved to the objective's constant, or the form unchanged if
+        there are no such columns.
     """
     form = conditioned.form
     flip = 1.0 if form.sense == "min" else -1.0
@@ -210,10 +215,11 @@ def fix_expensive_columns(conditioned: ScaledForm, objective: float) -> Standard
     cheapest = np.where(cost > 0, form.col_lower, np.where(cost < 0, form.col_upper, 0.0))
     if not np.isfinite(cheapest).all():
         return form
-    # Every column of a better point costs at least its cheapest value, so none can cost more than this above it.
+    # In a better point, every column costs at least as much as at its cheapest value, so no column can exceed that cost
+    # by more than this excess.
     excess = flip * (objective - form.c0) - sum_products(cost, cheapest)
-    # The smallest step that matters. Within it a continuous column moves no row by more than a solver's tolerance, and
-    # an integer column cannot move at all.
+    # The smallest step that matters. A smaller step of a continuous column changes no row by more than a solver's
+    # tolerance, and an integer column cannot make a smaller step at all.
     entries = np.zeros(form.shape[1])
     np.maximum.at(entries, conditioned.A.indices, np.abs(conditioned.A.data))
     smallest_step = np.where(
@@ -233,24 +239,27 @@ def fix_expensive_columns(conditioned: ScaledForm, objective: float) -> Standard
 
 
 def can_be_unbounded(form: StandardForm) -> bool:
-    """Return whether any column is unbounded in the direction in which it improves the objective."""
+    """Return whether the objective could improve without limit, judging by the bounds of the columns alone.
+
+    This is the case if a column is unbounded in the direction in which it improves the objective.
+    """
     c = form.c if form.sense == "min" else -form.c
     return bool(((c < 0) & np.isposinf(form.col_upper) | (c > 0) & np.isneginf(form.col_lower)).any())
 
 
 def recession_form(form: StandardForm) -> StandardForm:
-    """Return the linear program that seeks a direction in which the objective of a form improves without limit.
+    """Return a linear program that looks for a direction in which a form's objective improves without limit.
 
     Its feasible points are the directions in which a feasible point of the form can move without limit, cut to a box.
-    Its optimum is 0 unless the objective improves along one of them; in that case, the form is unbounded or infeasible.
+    Its optimum is 0 unless the objective improves along one of them, in which case the form is unbounded or infeasible.
     """
 
     def replace_finite(sides: Floats, missing_side: float) -> Floats:
-        """Return ``sides`` with finite ones replaced by 0 and infinite ones by ``missing_side``."""
+        """Replace finite entries of ``sides`` by 0 and infinite ones by ``missing_side``."""
         return np.where(np.isfinite(sides), 0.0, missing_side)
 
     if form.Q is not None:
-        # A convex quadratic objective falls without limit only along a direction in which it has no curvature.
+        # A convex quadratic objective can decrease without limit only along a direction in which it has no curvature.
         zeros = np.zeros(form.shape[1])
         form = evolve(
             form,
@@ -259,7 +268,7 @@ def recession_form(form: StandardForm) -> StandardForm:
             row_upper=np.concatenate([form.row_upper, zeros]),
             Q=None,
         )
-    # Only directions matter, not lengths, so a box of size 1 is enough.
+    # Only the direction matters, not the length, so a box of size 1 is enough.
     return evolve(
         form,
         c0=0.0,
@@ -276,11 +285,11 @@ def check_vector(conditioned: ScaledForm, vector: Floats) -> tuple[Floats, float
 
     Args:
         conditioned: The scaled model.
-        vector: The point, shape (n,).
+        vector: The point, as an array of shape (n,).
 
     Returns:
-        The vector, with values moved onto bounds and integers where they missed them by less than the tolerance, and
-        the largest violation of a scaled row.
+        The vector, with values moved onto bounds and integers that they missed by less than the tolerance, and the
+        largest violation of a scaled row.
 
     Raises:
         SolverError: The vector violates a bound, the integrality of a column or a row by more than the tolerance. The
@@ -307,8 +316,8 @@ def check_vector(conditioned: ScaledForm, vector: Floats) -> tuple[Floats, float
     x = np.where(is_integer, rounded, clipped)
     violation = _check_rows(form, conditioned.A, conditioned.row_lower, conditioned.row_upper, x)
     rows = conditioned.wide_rows[conditioned.row_scale[conditioned.wide_rows] != 1.0]
-    # A violation within the tolerance of a scaled row can be large in the row's own units, so wide rows are checked in
-    # these too.
+    # For a wide row, a violation that is tolerable after scaling can be large in the row's own units, so wide rows are
+    # also checked in these.
     if len(rows):
         _check_rows(form, form.A[rows], form.row_lower[rows], form.row_upper[rows], x, rows)
     return x, violation
@@ -318,17 +327,18 @@ def _check_rows(form: StandardForm, matrix: Any, lower: Floats, upper: Floats, x
     """Return the largest violation of a row, or raise a SolverError if a violation exceeds its tolerance.
 
     Args:
-        form: The form, for the names and coefficients in the message.
+        form: The form, which provides names and coefficients for the message.
         matrix: The rows to check, scaled or in their own units, as a CSR matrix of shape (rows, n).
-        lower, upper: Bounds of these rows, shape (rows,).
-        x: The point, shape (n,).
-        numbers: For each row to check, its index in the form; None if all rows of the form are checked in order.
+        lower, upper: The bounds of these rows, as arrays of shape (rows,).
+        x: The point, as an array of shape (n,).
+        numbers: The index in the form of each row to check. If None, all rows of the form are checked in order.
     """
     activity = matrix @ x
     violations = np.maximum(np.maximum(lower - activity, activity - upper), 0.0)
     magnitude = np.asarray(abs(matrix) @ np.abs(x))
     side_sizes = np.where(np.isfinite(lower), np.abs(lower), 0.0) + np.where(np.isfinite(upper), np.abs(upper), 0.0)
-    # A tolerance relative to the side would hide a violated row of a big-M, which has it on both sides.
+    # The tolerance is not relative to the bounds, because that would hide violations of big-M rows, whose bounds are
+    # large.
     allowed = ROW_TOLERANCE + ROUNDING * (side_sizes + magnitude)
     if (violations > allowed).any():
         position = int(np.argmax(violations / allowed))

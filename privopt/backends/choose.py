@@ -1,4 +1,4 @@
-"""Look up solver backends by name. Every class that is registered under the role ``"solver"`` is a backend."""
+"""Look up solver backends by name. Every class registered under the role ``"solver"`` is a backend."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from privopt.registry import registry
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of the backends, with the default first."""
+    """Return the names of the backends, starting with the default."""
     return registry().names("solver")
 
 

@@ -1,6 +1,6 @@
-"""Explain why a model is infeasible by naming the families, rows and variables that clash.
+"""Explain why a model is infeasible, by naming the families, rows and variables that clash.
 
-Families are omitted one by one, as in the deletion filter for irreducible infeasible subsystems.
+Families are left out one by one, as in the deletion filter for irreducible infeasible subsystems.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from privopt.dsl.outcome import Outcome
 from privopt.execution.clock import clock, limit
 
 MAX_SHOWN_NAMES = 6
-"""Largest number of rows or variables that a message names; the others are counted."""
+"""The largest number of rows or variables that a message names. The others are only counted."""
 
 
 @frozen(kw_only=True)
@@ -34,12 +34,13 @@ class Clash:
     """Families of constraints that cannot be satisfied together.
 
     Attributes:
-        families: Names of the families. If ``irreducible`` is true, omitting any of them leaves a feasible model.
-        rows: Names of rows in these families that clash. Omitting any of them resolves this clash. Empty if HiGHS found
-            no such rows in time, or if only the integer program is infeasible.
+        families: Names of the families. If ``irreducible`` is true, the model becomes feasible when any of them is left
+            out.
+        rows: Names of rows in these families that clash with one another. Leaving out any of them resolves this clash.
+            Empty if HiGHS found no such rows in time, or if the linear relaxation is feasible.
         bounds: Names of columns whose bounds contribute to the clash.
         irreducible: Whether all unnecessary families were removed within the time limit.
-        confirmed: Whether HiGHS, too, found the model infeasible within the time limit, when solving it without costs.
+        confirmed: Whether HiGHS also found the model infeasible within the time limit, when solving it without costs.
         contradicted: Whether HiGHS found a feasible point.
     """
 
@@ -51,7 +52,7 @@ class Clash:
     contradicted: bool = False
 
     def __str__(self) -> str:
-        """Return a sentence that names the clashing families, rows and bounds, for use in error messages."""
+        """Name the clashing families, rows and bounds in a phrase for error messages."""
         if not self.confirmed:
             return "the solver finds no point that satisfies all rows (a second solver does not confirm it)"
         names = " and ".join(self.families) if self.families else "the bounds of the variables alone"
@@ -64,23 +65,23 @@ class Clash:
 
 
 def _abbreviate_names(names: tuple[str, ...]) -> str:
-    """Join the first names into a string, followed by the number of omitted names."""
+    """Join the first names with commas, and mention how many more there are."""
     suffix = f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
     return ", ".join(names[:MAX_SHOWN_NAMES]) + suffix
 
 
 def find_clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
-    """Find the families that clash in an infeasible model, by omitting each one in turn.
+    """Find the families that clash in an infeasible model, by leaving out each one in turn.
 
-    Rows are named only if the LP relaxation is infeasible; they come from HiGHS's irreducible infeasible subsystem.
+    Rows are named only if the linear relaxation is infeasible. They come from HiGHS's irreducible infeasible subsystem.
 
     Args:
         form: The infeasible model.
-        time_limit: Time limit for the search, in seconds. If it is reached, the result may include families that are
+        time_limit: The time limit of the search, in seconds. If it is reached, the result may include families that are
             not needed for the clash.
     """
     result: Clash | None = None
-    # The block ends without an error if the time is up.
+    # If the time is up, the block ends without an error and leaves the result None.
     with limit(time_limit):
         result = _find_clash(form)
     return result or Clash(families=tuple(b.name for b in form.families), irreducible=False, confirmed=False)
@@ -88,12 +89,13 @@ def find_clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
 
 def _find_clash(form: StandardForm) -> Clash:
     """Find the families, rows and bounds that clash, within the enclosing time limits."""
-    # Bounds that exclude one another clash without any row.
+    # A lower bound above the upper bound is a clash that involves no rows.
     lower, upper = round_integer_bounds(form.col_lower, form.col_upper, form.integrality)
     crossed_columns = np.flatnonzero(lower > upper)
     if len(crossed_columns):
         return Clash(families=(), bounds=tuple(form.column_name(int(column)) for column in crossed_columns))
-    # Without costs, "optimal" only means that a feasible point exists. The probes set the linear costs to 0.
+    # Costs are dropped, so that "optimal" only means that a feasible point exists. The probes set the linear costs to
+    # 0.
     conditioned = condition(evolve(form, Q=None, col_lower=lower, col_upper=upper), BEARING)
     probe = _Probe(conditioned)
     relaxed_outcome = outcome = probe.find_outcome()
@@ -113,72 +115,72 @@ def _find_clash(form: StandardForm) -> Clash:
 
 
 class _Probe:
-    """A model's linear relaxation without costs, solved repeatedly with some rows disabled by infinite bounds.
+    """A model's linear relaxation without costs, solved repeatedly with infinite bounds that disable some of its rows.
 
     Attributes:
         arrays: The model, as ``problem_arrays`` returns it, with all costs 0.
-        solver: The HiGHS instance, in which each solve starts from the result of the previous one.
+        solver: The HiGHS instance. Each solve starts from the result of the previous one.
     """
 
     def __init__(self, conditioned: ScaledForm) -> None:
         """Load the relaxation into a HiGHS instance."""
         self.arrays = problem_arrays(conditioned)
-        # Copies, because an _IntegerProbe changes them in place.
+        # These are copied because an _IntegerProbe changes them in place.
         self.arrays |= {name: self.arrays[name].copy() for name in ("row_lower", "row_upper")}
         self.arrays["c"] = np.zeros_like(conditioned.c)
         self.load_solver()
 
     @property
     def remaining_seconds(self) -> float:
-        """The seconds left for the next solve within the enclosing time limits; at least 0.1."""
+        """The seconds left for the next solve within the enclosing time limits, but at least 0.1."""
         return max(clock().left, 0.1)
 
     def load_solver(self) -> None:
-        """Load the relaxation into a HiGHS instance, which is then changed and solved repeatedly."""
+        """Load the relaxation into a HiGHS instance, to be changed and solved repeatedly."""
         self.solver = new_solver()
         load_arrays(self.solver, self.arrays | {"integrality": np.zeros_like(self.arrays["integrality"])})
 
     def set_row_bounds(self, rows: Indices, lower: Floats, upper: Floats) -> None:
-        """Set the bounds of rows. Infinite bounds disable a row."""
+        """Set the bounds of some rows. Infinite bounds disable a row."""
         self.solver.changeRowsBounds(len(rows), rows, lower, upper)
 
     def find_outcome(self) -> Outcome | None:
-        """Solve the model in its current state, and return HiGHS's outcome, or None if HiGHS gave up."""
-        # HiGHS's clock runs on over all solves of an instance.
+        """Solve the model in its current state and return the outcome, or None if HiGHS gave up."""
+        # HiGHS's clock is not reset between an instance's solves.
         self.solver.setOptionValue("time_limit", self.solver.getRunTime() + self.remaining_seconds)
         run_solver(self.solver)
         return outcome_of(self.solver)
 
 
 class _IntegerProbe(_Probe):
-    """A probe that keeps the model's integer columns. Each solve is from scratch, in a process that can be killed."""
+    """A probe that keeps the integer columns, and solves from scratch each time in a process that can be killed."""
 
     def load_solver(self) -> None:
         """Do nothing, because each solve loads the model again."""
 
     def set_row_bounds(self, rows: Indices, lower: Floats, upper: Floats) -> None:
-        """Set the bounds of rows. Infinite bounds disable a row."""
+        """Set the bounds of some rows. Infinite bounds disable a row."""
         self.arrays["row_lower"][rows], self.arrays["row_upper"][rows] = lower, upper
 
     def find_outcome(self) -> Outcome | None:
-        """Solve the model in its current state, and return HiGHS's outcome, or None if HiGHS gave up."""
+        """Solve the model in its current state and return the outcome, or None if HiGHS gave up."""
         settings = settings_of(tolerance=ROW_TOLERANCE, threads=1, seed=0) | {"time_limit": self.remaining_seconds}
         return solve_arrays(self.arrays, settings).outcome
 
 
 def _reduce_families(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str], bool]:
-    """Disable families that are not needed for the clash, one by one (a deletion filter), and return the rest.
+    """Disable, one by one, the families that are not needed for the clash, and return the rest (a deletion filter).
 
     Args:
-        probe: The infeasible model, in which unnecessary families stay disabled.
-        conditioned: The scaled form, for the bounds of the rows.
+        probe: The infeasible model. Families that are not needed stay disabled in it.
+        conditioned: The scaled form, which provides the bounds of the rows.
 
     Returns:
-        The remaining families in the model's order, and whether the reduction is complete.
+        The names of the remaining families in the model's order, and whether all unnecessary families were removed.
     """
     form = conditioned.form
     families, is_complete = [], True
-    # Large families are tried first: leaving them out makes the later solves cheaper.
+    # Large families are tried first, because later solves are cheaper without them.
     for block in sorted(form.families, key=len, reverse=True):
         if clock().left == 0.0:
             families.append(block.name)
@@ -188,11 +190,11 @@ def _reduce_families(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str],
         if not len(rows):
             continue
         infinite = np.full(len(rows), np.inf)
-        # The family is disabled by infinite bounds. If the model is still infeasible, the clash does not need it.
+        # If the model is still infeasible without the family, the family is not needed for the clash.
         probe.set_row_bounds(rows, -infinite, infinite)
         outcome = probe.find_outcome()
         if outcome is not Outcome.INFEASIBLE:
-            # A solve that was stopped leaves open whether the clash needs the family.
+            # If the solve was stopped, it remains unknown whether the family is needed.
             is_complete = is_complete and outcome is Outcome.OPTIMAL
             families.append(block.name)
             probe.set_row_bounds(rows, conditioned.row_lower[rows], conditioned.row_upper[rows])
@@ -211,18 +213,18 @@ def _find_subsystem(conditioned: ScaledForm, families: list[str]) -> tuple[tuple
         families: Names of the families that clash.
 
     Returns:
-        Names of the rows, and of the columns whose bounds contribute. Both are empty if HiGHS finds no subsystem in
-        time.
+        The names of the rows, and the names of the columns whose bounds contribute. Both are empty if HiGHS finds no
+        subsystem in time, or if the model is too large to search.
     """
     form = conditioned.form
     remaining_seconds = clock().left
-    # On a large matrix the search takes too long for a message.
+    # For a large matrix, the search would take too long for an error message.
     if remaining_seconds < 0.5 or form.A.nnz > 2_000_000:
         return (), ()
     solver = new_solver()
     solver.setOptionValue("iis_time_limit", remaining_seconds)
     solver.setOptionValue("time_limit", remaining_seconds)
-    # From the whole linear program (2), and irreducible (4).
+    # Search the whole linear program (2) for an irreducible subsystem (4).
     solver.setOptionValue("iis_strategy", 2 + 4)
     arrays = problem_arrays(conditioned, integers=False)
     is_lifted = np.ones(len(arrays["row_lower"]), dtype=np.bool_)
@@ -237,6 +239,6 @@ def _find_subsystem(conditioned: ScaledForm, families: list[str]) -> tuple[tuple
     rows = tuple(form.row_name(int(r)) for r in iis.row_index_)
     columns = np.array(iis.col_index_, dtype=np.int64)
     bound_kinds = np.array([int(b) for b in iis.col_bound_], dtype=np.int64)
-    # HiGHS marks a column of the subsystem with 2 or more if one of its bounds takes part.
+    # HiGHS marks a column with 2 or more if one of its bounds is part of the subsystem.
     bounded = columns[bound_kinds > 1] if len(bound_kinds) == len(columns) else columns
     return rows, tuple(form.column_name(int(c)) for c in bounded)

@@ -1,4 +1,4 @@
-"""The HiGHS backend, which uses highspy to solve LPs and integer programs and supports sessions with warm starts."""
+"""The HiGHS backend, which solves LPs and integer programs with highspy and supports sessions with warm starts."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from privopt.execution.clock import cap_time_limit
 __all__ = ["BEARING", "ROW_TOLERANCE", "Highs", "new_solver"]
 
 LAST_TRY_TOLERANCE = 1e-7
-"""Tolerance for a session's last attempt. Bounds remain valid with it, because they are proved from multipliers."""
+"""The tolerance of a session's last attempt. Bounds remain valid with it, because multipliers prove them."""
 SMALL_REGULARISATION = 1e-10
-"""The amount that HiGHS adds to the diagonal of a quadratic objective in the second attempt."""
+"""The number that HiGHS adds to the diagonal of a quadratic objective in the second attempt."""
 
 
 class Highs(Backend):
     """The HiGHS backend.
 
-    It solves LPs in this process and integer programs in a worker process (:mod:`privopt.backends.workers`).
+    LPs are solved in this process, and integer programs in a worker process (:mod:`privopt.backends.workers`).
     """
 
     name = "highs"
@@ -77,35 +77,34 @@ class Highs(Backend):
         return HighsSession(form, tolerance=tolerance, options=options)
 
     def ranging(self, form: StandardForm, basis: Basis) -> Ranging:
-        """Return the ranges of costs and row bounds within which a linear program's optimal basis stays optimal."""
+        """Return the ranges of costs and row bounds within which a linear program's optimal basis remains optimal."""
         from privopt.backends.ranging import compute_ranging
 
         return compute_ranging(form, basis)
 
     def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
-        """Solve an LP in this process, and an integer program in a worker process that can be killed.
+        """Solve an LP in this process, or an integer program in a worker process that can be killed.
 
         Args:
             conditioned: The scaled form.
-            options: Options for the solve.
-            attempt: The number of previous attempts, from 0 to 2, which selects the settings.
+            options: The options for the solve.
+            attempt: The number of previous attempts, from 0 to 2, which determines the settings.
 
         Raises:
-            RejectedAnswerError: HiGHS reported a linear program as infeasible in the first attempt, which the next
-                attempt must confirm.
+            RejectedAnswerError: The first attempt reported an LP as infeasible, which the next attempt must confirm.
         """
         started = time.monotonic()
-        # The second attempt has no presolve, which calls some models infeasible or wrong points optimal. The third one
-        # has a looser tolerance.
+        # Presolve reports some feasible models as infeasible and some wrong points as optimal, so the second attempt
+        # runs without it. The third one has a looser tolerance.
         tolerance, presolve = ((ROW_TOLERANCE, "choose"), (ROW_TOLERANCE, "off"), (1e-7, "choose"))[attempt]
         if conditioned.form.is_mip and len(conditioned.wide_rows):
-            # Presolve takes 1e-9 x <= y for x = 0 if x is binary, and calls a wrong point optimal.
+            # If x is binary, presolve treats 1e-9 x <= y as x = 0, and a wrong point is then reported as optimal.
             presolve = "off"
         settings = settings_of(
             tolerance=tolerance,
             threads=options.threads,
             seed=options.seed,
-            # HiGHS has one method for quadratic objectives.
+            # HiGHS has only one method for quadratic objectives.
             method="auto" if conditioned.form.Q is not None else options.method,
             gap=options.gap,
             presolve=presolve,
@@ -114,30 +113,31 @@ class Highs(Backend):
         arrays = problem_arrays(conditioned) | {
             "mip_start": options.start if attempt == 0 and conditioned.form.is_mip else None
         }
-        # A later attempt starts anew, because the basis may be what misled the first one.
+        # A later attempt starts from scratch, because the basis may have misled the first one.
         is_linear_program = conditioned.form.Q is None and not conditioned.form.is_mip
         basis = options.basis if attempt == 0 and is_linear_program and options.method != "ipm" else None
         if basis is not None and basis.shape != conditioned.form.shape:
-            basis = None  # that of another form, such as the recession form of this one
+            basis = None  # it belongs to another form, such as the recession form of this one
         if basis is not None:
-            # HiGHS then takes the primal simplex method if the basis is feasible, as after a change of costs.
+            # With 0, HiGHS uses the primal simplex method if the basis is feasible, as it is after a change of costs.
             settings["simplex_strategy"] = 0
         settings["time_limit"] = _highs_limit(options.time_limit, started)
         if conditioned.form.Q is None:
             raw = solve_arrays(arrays, settings, basis)
         else:
             if attempt == 1:
-                # The default, 1e-7, leaves reduced costs on columns without bounds, which then prove no optimum.
+                # With the default, 1e-7, columns without bounds keep nonzero reduced costs, so that no optimum can be
+                # proved.
                 settings["qp_regularization_value"] = SMALL_REGULARISATION
             raw = solve_quadratic(arrays, settings, first_order=attempt * QUADRATIC_ORDERS)
         outcome = raw.outcome
         if attempt == 0 and outcome is Outcome.INFEASIBLE and not conditioned.form.is_mip:
-            # Presolve calls a model infeasible if rows clash by rounding alone. The error leads to the next attempt,
-            # which runs the simplex without presolve.
+            # Presolve reports a model as infeasible even if rows clash only because of rounding. The error leads to the
+            # next attempt, which runs without presolve.
             raise RejectedAnswerError("highs calls the model infeasible in presolve; no time was left for its simplex")
         if raw.either or (outcome is Outcome.INFEASIBLE and presolve != "off" and can_be_unbounded(conditioned.form)):
-            # Presolve calls some unbounded models infeasible. A solve without costs decides: it is never unbounded, so
-            # a feasible point means that the model with its costs is unbounded.
+            # Presolve reports some unbounded models as infeasible. Without costs, a model cannot be unbounded. If it
+            # then has a feasible point, the model with its costs is unbounded.
             free_settings = settings_of(tolerance=ROW_TOLERANCE, threads=options.threads, seed=options.seed)
             free_settings["time_limit"] = _highs_limit(options.time_limit, started)
             outcome = solve_arrays({**arrays, "c": np.zeros_like(arrays["c"]), "Q": None}, free_settings).outcome
@@ -147,7 +147,7 @@ class Highs(Backend):
 
 
 def _highs_limit(seconds: float | None, started: float) -> float:
-    """Return the seconds left of a time limit that is counted from ``started``, or infinity if there is no limit."""
+    """Return how many seconds are left of a time limit that began at ``started``, or infinity if there is no limit."""
     return np.inf if seconds is None else max(seconds - (time.monotonic() - started), 0.0)
 
 
@@ -200,7 +200,7 @@ class HighsSession(Session):
         for name, value in (options or {}).items():
             check_status(self._solver.setOptionValue(name, value), f"set {name}")
         load_arrays(self._solver, problem_arrays(conditioned))
-        # Costs are not scaled here, so that those that are changed later fit them.
+        # Costs are not scaled, so that costs that are changed later are on the same scale.
         self.change_costs(np.arange(form.shape[1]), form.c)
 
     @property
@@ -209,15 +209,16 @@ class HighsSession(Session):
         return int(self._solver.getNumRow()), int(self._solver.getNumCol())
 
     def change_costs(self, columns: Ints, values: Floats) -> None:
-        """Change the objective coefficients of some columns; ``values`` are in the form's sense."""
+        """Change the objective coefficients of some columns to ``values``, which are in the form's sense."""
         index = np.asarray(columns, dtype=np.int32)
-        # HiGHS minimises, so the costs of a maximum are negated.
+        # HiGHS minimises, so the costs are negated if the form maximises.
         costs = np.broadcast_to(np.asarray(values, dtype=np.float64), index.shape) * self._flip
         if len(index):
             check_status(self._solver.changeColsCost(len(index), index, np.ascontiguousarray(costs)), "change costs")
 
     def change_column_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
-        """Change the bounds of some columns. ``lower`` and ``upper`` contain one number per column, or one for all."""
+        """Change the bounds of some columns. ``lower`` and ``upper`` contain one number per column, or one number for
+        all."""
         index, low, high = _bound_arrays(columns, lower, upper)
         if len(index):
             check_status(self._solver.changeColsBounds(len(index), index, low, high), "change column bounds")
@@ -232,10 +233,10 @@ class HighsSession(Session):
             )
 
     def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
-        """Append sparse rows ``lower <= matrix x <= upper`` over all columns."""
+        """Append sparse rows ``lower <= matrix x <= upper`` that range over all columns."""
         rows = matrix.tocsr()
-        # Rows that are added later are not scaled: their factor is 1. The model then becomes stale, because HiGHS would
-        # keep its own scaling of the first rows.
+        # Rows that are added later are not scaled, so their factor is 1. The model becomes stale because HiGHS would
+        # otherwise keep its internal scaling, which was computed from the first rows.
         count = rows.shape[0]
         if count:
             _, low, high = _bound_arrays(np.arange(count), lower, upper)
@@ -249,14 +250,14 @@ class HighsSession(Session):
         """Append columns.
 
         Args:
-            costs: Objective coefficients of the new columns, in the form's sense; one for each column, or one for all.
-            lower, upper: Bounds of the new columns; one for each column, or one for all.
-            matrix: Entries of the new columns in the units of the unscaled rows, sparse, shape (all rows, new columns).
+            costs: Objective coefficients of the new columns in the form's sense, one for each column or one for all.
+                lower, upper: Bounds of the new columns, one for each column or one for all. matrix: Entries of the new
+                columns in the units of the unscaled rows, as a sparse matrix of shape (all rows, new columns).
         """
         columns = matrix.tocsc(copy=True)
         count = columns.shape[1]
         if count:
-            # New entries belong to rows that the solver has scaled.
+            # The new entries belong to existing rows, so they are multiplied by those rows' scales.
             columns.data = columns.data * self._row_scale[columns.indices]
             _, low, high = _bound_arrays(np.arange(count), lower, upper)
             cost = np.broadcast_to(np.asarray(costs, dtype=np.float64), (count,)) * self._flip
@@ -264,7 +265,7 @@ class HighsSession(Session):
             check_status(status, "add columns")
 
     def delete_rows(self, rows: Ints) -> None:
-        """Delete rows, and shift later rows down to fill the gaps."""
+        """Delete rows. The rows after them move up to close the gaps."""
         index = np.unique(np.asarray(rows, dtype=np.int32))
         if len(index):
             check_status(self._solver.deleteRows(len(index), index), "delete rows")
@@ -272,23 +273,24 @@ class HighsSession(Session):
             self._is_stale = True
 
     def delete_columns(self, columns: Ints) -> None:
-        """Delete columns, and shift later columns down to fill the gaps."""
+        """Delete columns. The columns after them move up to close the gaps."""
         index = np.unique(np.asarray(columns, dtype=np.int32))
         if len(index):
             check_status(self._solver.deleteCols(len(index), index), "delete columns")
 
     @property
     def basis(self) -> Basis | None:
-        """The basis after the last solve."""
+        """The basis after the last solve, or None if there is none."""
         return read_basis(self._solver)
 
     def _start_from(self, basis: Basis) -> None:
-        """Load a basis. The solver's own state is cleared, so that the answer depends only on the basis."""
+        """Load a basis and clear the solver's own state, so that the answer depends only on the basis."""
         check_status(self._solver.clearSolver(), "forget")
         set_basis(self._solver, basis)
 
     def _reload_model(self, tolerance: float) -> None:
-        """Pass the model to HiGHS again, with the given tolerance, so that HiGHS scales all rows anew."""
+        """Pass the model to HiGHS again with the given tolerance, so that HiGHS computes its scaling of all rows anew.
+        """
         check_status(self._solver.passModel(self._solver.getLp()), "take the model again")
         for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
             check_status(self._solver.setOptionValue(name, tolerance), f"set {name}")
@@ -296,11 +298,15 @@ class HighsSession(Session):
     def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
         """Solve the model in its current state.
 
-        If HiGHS gives up, the model is reloaded. As a last resort, the tolerance is loosened.
+        If HiGHS gives up, the model is reloaded and solved again. As a last resort, the tolerance is loosened.
 
         Args:
-            time_limit: Time limit in seconds for all attempts together; None if only the enclosing limits apply.
-            basis: The basis to start from, which replaces HiGHS's current state; None to continue from that state.
+            time_limit: The time limit in seconds for all attempts together. If None, only the enclosing limits apply.
+            basis: The basis to start from, which replaces HiGHS's current state. If None, the solve continues from that
+                state.
+
+        Raises:
+            SolverError: HiGHS gave up in every attempt.
         """
         time_limit, started = cap_time_limit(time_limit), time.monotonic()
         if self._is_stale:
@@ -321,11 +327,11 @@ class HighsSession(Session):
             return self._solve_once(time_limit, started)
 
     def _solve_once(self, time_limit: float | None, started: float) -> Answer:
-        """Run HiGHS, and rerun it without presolve if it gives up or reports infeasibility without a Farkas ray.
+        """Run HiGHS, and run it again without presolve if it gives up or reports infeasibility without a Farkas ray.
 
         Args:
-            time_limit: Seconds since ``started``; None for no limit.
-            started: Clock reading at the start of the whole solve.
+            time_limit: The time limit in seconds since ``started``, or None for no limit.
+            started: The clock reading at the start of the whole solve.
 
         Raises:
             SolverError: HiGHS gave up.
@@ -336,7 +342,7 @@ class HighsSession(Session):
         run_solver(self._solver)
         outcome = outcome_of(self._solver)
         if outcome is None or (outcome is Outcome.INFEASIBLE and not self._solver.getDualRay()[1]):
-            # Presolve cannot always distinguish infeasible from unbounded models, and drops the ray.
+            # With presolve, HiGHS cannot always tell infeasible from unbounded models, and returns no ray.
             self._solve_without_presolve()
             outcome = outcome_of(self._solver)
         if outcome is None:
@@ -344,17 +350,17 @@ class HighsSession(Session):
         return self._read_answer(outcome, time.monotonic() - started)
 
     def _read_answer(self, outcome: Outcome, seconds: float) -> Answer:
-        """Return HiGHS's answer, converted to the form's rows, sense and units; ``seconds`` is the solve's duration."""
+        """Return HiGHS's answer in the form's rows, sense and units. ``seconds`` is the duration of the solve."""
         info = self._solver.getInfo()
-        # HiGHS gives -1 for a count that it does not have.
+        # HiGHS returns -1 for a count that does not apply.
         iterations = max(info.simplex_iteration_count, 0) + max(info.ipm_iteration_count, 0)
         if outcome is Outcome.INFEASIBLE:
             return Answer(outcome=outcome, ray=self._read_ray(), iterations=iterations, seconds=seconds)
         if outcome in (Outcome.UNBOUNDED, Outcome.STOPPED):
             return Answer(outcome=outcome, iterations=iterations, seconds=seconds)
         solution = self._solver.getSolution()
-        # HiGHS minimises over scaled rows: its multipliers and reduced costs change their sign for a maximum, and each
-        # multiplier is multiplied by the scale of its row.
+        # HiGHS minimises over scaled rows. If the form maximises, multipliers and reduced costs change their signs.
+        # Each multiplier is also multiplied by the scale of its row.
         has_duals = outcome is Outcome.OPTIMAL and bool(solution.dual_valid)
         return Answer(
             outcome=outcome,
@@ -374,7 +380,7 @@ class HighsSession(Session):
         check_status(self._solver.setOptionValue("presolve", "choose"), "set presolve")
 
     def _read_ray(self) -> Floats | None:
-        """Return Farkas multipliers that prove the form infeasible, or None if HiGHS provides none."""
+        """Return Farkas multipliers, which prove that the form is infeasible, or None if HiGHS provides none."""
         _, has_ray, ray = self._solver.getDualRay()
         return np.array(ray, dtype=np.float64) * self._row_scale if has_ray else None
 
@@ -383,7 +389,7 @@ def _sparse_arrays(matrix: Any) -> tuple[int, Any, Any, Floats]:
     """Return the arrays of a CSR or CSC matrix in the types that HiGHS expects.
 
     Returns:
-        The number of entries, the index of each row's first entry, the column of each entry, and the value of each
+        The number of entries, the position of each row's first entry, the column of each entry, and the value of each
         entry. For a CSC matrix, "row" and "column" are exchanged.
     """
     return (
@@ -398,8 +404,8 @@ def _bound_arrays(places: Any, lower: Floats | float, upper: Floats | float) -> 
     """Return the indices and bounds of rows or columns in the types that HiGHS expects.
 
     Args:
-        places: Indices of the rows or columns, shape (k,).
-        lower, upper: Bounds of these rows or columns: one number for all, or one for each.
+        places: The indices of k rows or columns.
+        lower, upper: The bounds of these rows or columns, one number for each or one for all.
     """
     index = np.asarray(places, dtype=np.int32)
     low, high = (

@@ -17,7 +17,7 @@ from privopt.dsl.solution import BackendOptions
 from privopt.errors import UsageError
 
 METHODS = ("auto", "simplex", "ipm")
-"""The values of the option ``method``; see :class:`Options`."""
+"""The allowed values of the option ``method``. See :class:`Options`."""
 
 
 @frozen(kw_only=True)
@@ -25,15 +25,16 @@ class Options:
     """The checked options for one solve. Callers pass them to :meth:`Backend.solve` as keyword arguments.
 
     Attributes:
-        time_limit: Time limit in seconds of wall time, which enclosing limits may shorten; None for no limit.
-        gap: Relative gap at which a search over integers may stop.
+        time_limit: The time limit in seconds of wall time, or None for no limit. Enclosing limits may shorten it.
+        gap: The relative gap at which a search over integers may stop.
         method: "auto", "simplex" or "ipm" (interior point), for linear programs.
-        threads: Number of threads that the solver may use.
-        seed: Seed for the solver's own random choices.
-        basis: Basis from which to start a linear program. Solvers without warm starts ignore it.
-        start: A point from which a search over integers begins, shape (n,), with NaN for missing values.
-        log: Whether the solver's log is shown on standard error.
-        log_file: The path of the file to which the solver appends its log; None if the log is not shown.
+        threads: The number of threads that the solver may use.
+        seed: The seed for the solver's own random choices.
+        basis: The basis from which to start a linear program. Solvers without warm starts ignore it.
+        start: The point from which to start a search over integers, as an array of shape (n,) in which missing values
+            are NaN.
+        log: Whether to show the solver's log on standard error.
+        log_file: The path of the file to which the solver appends its log, or None if the log is not shown.
             :meth:`Backend.solve` sets it.
     """
 
@@ -49,7 +50,7 @@ class Options:
 
 
 def read_options(options: Mapping[str, Any]) -> Options:
-    """Check the keyword options for a solve, and add defaults for missing options.
+    """Check the keyword options for a solve, and fill in defaults for missing ones.
 
     Raises:
         UsageError: An option is unknown, or its value is not allowed.
@@ -72,7 +73,7 @@ def read_options(options: Mapping[str, Any]) -> Options:
         checked = evolve(checked, start=_read_start(checked.start))
     if not isinstance(checked.basis, Basis | None):
         raise UsageError(f"basis must be that of an earlier solution, got {checked.basis!r}")
-    # Solvers take 32-bit integers with sign.
+    # Solvers take signed 32-bit integers.
     for name, lowest in (("threads", 1), ("seed", 0)):
         value = getattr(checked, name)
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not lowest <= value < 2**31:
@@ -81,7 +82,7 @@ def read_options(options: Mapping[str, Any]) -> Options:
 
 
 def _read_start(start: Any) -> Floats:
-    """Return a starting point as a vector of doubles, or raise a UsageError if it cannot be converted to one."""
+    """Convert a starting point to a vector of doubles, or raise a UsageError if that is not possible."""
     try:
         values = as_doubles(start)
     except (TypeError, ValueError):
@@ -92,5 +93,5 @@ def _read_start(start: Any) -> Floats:
 
 
 def _is_number(value: object) -> bool:
-    """Return whether a value is a real number. Booleans are not regarded as numbers."""
+    """Return whether a value is a real number. Booleans do not count as numbers."""
     return isinstance(value, Real) and not isinstance(value, bool)

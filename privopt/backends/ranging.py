@@ -23,14 +23,14 @@ from privopt.errors import SolverError
 
 
 def compute_ranging(form: StandardForm, basis: Basis) -> Ranging:
-    """Return the ranges within which each cost or row bound can change on its own while a basis stays optimal.
+    """Return the ranges within which each cost or row bound can change on its own while the basis remains optimal.
 
     Args:
         form: The linear program that the basis belongs to.
         basis: The optimal basis.
 
     Raises:
-        SolverError: HiGHS does not find the optimum again, or fails to compute the ranges.
+        SolverError: HiGHS does not find the optimum again, or cannot compute the ranges.
     """
     highspy = highspy_module()
     conditioned = condition(form, BEARING)
@@ -45,14 +45,14 @@ def compute_ranging(form: StandardForm, basis: Basis) -> Ranging:
     n = form.shape[1]
 
     def read_records(record: object, count: int) -> tuple[Floats, Floats]:
-        """Return the values in a HiGHS ranging record, and the objectives in it converted to the form's units."""
+        """Return the values in a HiGHS ranging record, and its objectives converted to the form's units."""
         values = np.array(record.value_, dtype=np.float64)[:count]  # type: ignore[attr-defined]
         objectives = np.array(record.objective_, dtype=np.float64)[:count]  # type: ignore[attr-defined]
         return values, objectives / conditioned.cost_scale + form.c0
 
     costs = [read_records(record, n) for record in (records.col_cost_dn, records.col_cost_up)]
-    # "dn" and "up" are the ends to which a cost may fall and rise in HiGHS's minimisation. The costs of a maximum are
-    # negated for HiGHS, which exchanges the two ends.
+    # "dn" and "up" are the values to which a cost may fall and rise in HiGHS's minimisation. If the form maximises, its
+    # costs are negated for HiGHS, which swaps the two.
     (lower, lower_objective), (upper, upper_objective) = costs if conditioned.cost_scale > 0 else costs[::-1]
     sides = [read_records(record, form.shape[0]) for record in (records.row_bound_dn, records.row_bound_up)]
     statuses = np.array([int(s) for s in solver.getBasis().row_status], dtype=np.int64)
@@ -69,7 +69,7 @@ def compute_ranging(form: StandardForm, basis: Basis) -> Ranging:
             lower_objective=sides[0][1],
             upper_objective=sides[1][1],
         ),
-        # 1 means a basic row, which is not held at a side.
+        # 1 means that the row is basic, so neither of its bounds is tight.
         is_tight=statuses != 1,
         is_at_upper=statuses == 2,
     )

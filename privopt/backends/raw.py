@@ -14,17 +14,17 @@ class Raw:
     """A solver's unchecked answer to the scaled form.
 
     Attributes:
-        outcome: How the solve ended; None if the solver gave up.
-        x: The point, shape (n,), or None.
-        bound: Bound on the optimum of the scaled costs, or None.
-        duals: Multipliers of the scaled rows, shape (m,), or None.
-        reduced: Reduced costs of the scaled form, shape (n,), or None.
-        iterations: Number of simplex and interior-point iterations.
-        seconds: Seconds that the solve took.
+        outcome: How the solve ended, or None if the solver gave up.
+        x: The point, as an array of shape (n,), or None.
+        bound: A bound on the optimum of the scaled costs, or None.
+        duals: The multipliers of the scaled rows, as an array of shape (m,), or None.
+        reduced: The reduced costs of the scaled form, as an array of shape (n,), or None.
+        iterations: The number of simplex and interior-point iterations.
+        seconds: The seconds that the solve took.
         message: A message from the solver, such as the name of its status.
-        interrupted: Whether an interrupt ended the solve.
+        interrupted: Whether the solve was interrupted.
         basis: The basis of an optimal linear program, or None.
-        either: Whether the solver found the model to be either infeasible or unbounded, without determining which.
+        either: Whether the solver found the model to be infeasible or unbounded, without finding out which.
     """
 
     outcome: Outcome | None
@@ -41,14 +41,14 @@ class Raw:
 
 
 class RejectedAnswerError(SolverError):
-    """A solver's answer is not valid; another attempt may give a valid one."""
+    """Raised if a solver gave up or its answer is not valid. Another attempt may succeed."""
 
 
 class FailedCheckError(RejectedAnswerError):
-    """A solver's answer contradicts itself or the model.
+    """Raised if a solver's answer contradicts itself or the model.
 
     Attributes:
-        point: A feasible point to keep, usually the answer's vector; None if there is none, for example because the
+        point: A feasible point to keep, usually the answer's vector, or None if there is none, for example because the
             vector violates a row.
     """
 

@@ -15,10 +15,11 @@ from privopt.errors import ModelError, UsageError
 
 
 def read_mps(path: str | os.PathLike[str]) -> StandardForm:
-    """Read a linear or mixed-integer program from an MPS file, in free or fixed format.
+    """Read a linear or mixed-integer program from an MPS file in free or fixed format. A quadratic objective is also
+    read.
 
-    The columns of the file become one variable ``column``, and its rows become one family ``row``; the names in the
-    file are the labels. Coefficients of at most 1e-12 in absolute value are dropped, and so are rows without bounds.
+    The columns of the file become one variable ``column``, and its rows become one family ``row``. The names in the
+    file serve as labels. Coefficients of at most 1e-12 in absolute value are dropped, and so are rows without bounds.
 
     Args:
         path: The path of the file, which may be compressed (``.mps.gz``).
@@ -70,6 +71,7 @@ def read_mps(path: str | os.PathLike[str]) -> StandardForm:
         Q=quadratic if hessian.dim_ else None,
     )
     if form.Q is not None:
-        # The sign 0 makes check_convexity compute eigenvalues, because a file does not show sums of squares.
+        # With the sign 0, check_convexity computes eigenvalues, because an MPS file does not say whether the objective
+        # is a sum of squares.
         check_convexity(QuadraticPart(form.Q, form.c, form.c0, square_sign=0), form.sense, form.column_name)
     return form

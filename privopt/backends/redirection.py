@@ -16,12 +16,12 @@ def output_appended(path: str | None) -> Iterator[None]:
     The redirection affects the whole process, so nothing else in the process should print in the meantime.
 
     Args:
-        path: The path of the file; None leaves standard output unchanged.
+        path: The path of the file. If None, standard output is left unchanged.
     """
     if path is None:
         yield
         return
-    # The library's printf has a buffer of its own.
+    # C's printf has a buffer of its own, which must be flushed separately.
     c_library = ctypes.CDLL(None if os.name == "posix" else "ucrtbase")
     sys.stdout.flush()
     c_library.fflush(None)

@@ -31,17 +31,17 @@ from privopt.errors import SolverError
 from privopt.registry import registry
 
 PROVER = "highs"
-"""The solver whose multipliers prove the optima found by solvers without multipliers. It also checks the models that
-solvers without a substitute call infeasible."""
+"""The solver whose multipliers prove optima found by solvers that return none. It also checks models that are reported
+as infeasible by a solver without a substitute."""
 MIN_GAP = 1e-7
-"""The smallest relative gap for a search over integers. A smaller requested gap is treated as this one when costs are
+"""The smallest relative gap for a search over integers. If a smaller gap is requested, this one is used when costs are
 scaled and bounds are compared."""
 LARGEST_COST = 2.0**40
-"""Costs are not scaled up beyond this size."""
+"""The size up to which costs may be scaled."""
 
 
 class Backend(Protocol):
-    """The part of :class:`privopt.backends.Backend` that a search uses. See there for the attributes."""
+    """The part of :class:`privopt.backends.Backend` that a search uses. The attributes are documented there."""
 
     name: str
     capabilities: Any
@@ -55,7 +55,7 @@ class Backend(Protocol):
         """Solve a form, and return a checked answer."""
 
     def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
-        """Solve a scaled form with the settings for one attempt; the answer is not checked yet."""
+        """Solve a scaled form with the settings for one attempt. The answer has not been checked."""
 
 
 def _load_prover() -> Backend:
@@ -65,19 +65,19 @@ def _load_prover() -> Backend:
 
 
 class Search:
-    """Searches for an answer that passes its checks, by trying a backend and then its substitute.
+    """A search for an answer that passes its checks, which tries a backend and then its substitute.
 
     Attributes:
         backend: The backend that was chosen for the solve.
         form: The model.
-        options: The options, with the time limit of the whole search.
-        flip: 1 if the form minimises, -1 if it maximises; ``flip * objective`` is always minimised.
-        started: Clock reading at the start, for the time limit.
-        points: Known feasible points: the starting point, and feasible points of answers that failed another check.
+        options: The options, with a time limit for the whole search.
+        flip: 1 if the form minimises, -1 if it maximises, so that ``flip * objective`` is always minimised.
+        started: The clock reading at the start, from which the time limit is counted.
+        points: Known feasible points: the starting point, and feasible points from answers that failed another check.
     """
 
     def __init__(self, backend: Backend, form: StandardForm, options: Options) -> None:
-        """Start a search for a checked answer to ``form``. The time limit in ``options`` starts now."""
+        """Prepare a search for a checked answer to ``form``. The time limit in ``options`` starts now."""
         self.backend, self.form, self.options = backend, form, options
         self.flip = 1.0 if form.sense == "min" else -1.0
         self.started = time.monotonic()
@@ -86,14 +86,14 @@ class Search:
             self._add_start(options.start)
 
     def _add_start(self, start: Floats) -> None:
-        """Add the caller's starting point to the known points if it is complete and satisfies the rows and bounds."""
+        """Add the caller's starting point to the known points, if it is complete and satisfies the rows and bounds."""
         if np.isnan(start).any():
             return
         conditioned = condition(self.form, self.backend.capabilities.bearing)
         try:
             x, violation = check_vector(conditioned, start)
         except SolverError:
-            return  # Solvers may still repair it.
+            return  # The solver is given the point anyway and may be able to repair it.
         self.points.append(
             Result(
                 outcome=Outcome.FEASIBLE,
@@ -114,10 +114,10 @@ class Search:
         """
         failure: RejectedAnswerError | None = None
         for backend, attempt in self._list_attempts():
-            # The first attempt is made even if the time is up already.
+            # The first attempt is made even if the time is already up.
             if failure is not None and self.remaining == 0.0:
                 break
-            # The substitute only corrects wrong answers. If the solver gave up or aborted, that is reported.
+            # The substitute is used only to correct wrong answers. If the solver gave up or aborted, that is reported.
             if backend is not self.backend and not isinstance(failure, FailedCheckError):
                 break
             try:
@@ -125,9 +125,10 @@ class Search:
             except RejectedAnswerError as error:
                 if isinstance(error, FailedCheckError):
                     self.points += [] if error.point is None else [error.point]
-                    # The first failed check is reported, even if a solver gave up before it.
+                    # The first failed check is reported, even if the solver gave up in an earlier attempt.
                     failure = failure if isinstance(failure, FailedCheckError) else error
-                    # HiGHS adds 1e-7 to the diagonal of a quadratic objective, so an unbounded one has an optimum.
+                    # HiGHS adds 1e-7 to the diagonal of a quadratic objective, which gives an unbounded problem an
+                    # optimum.
                     is_quadratic_point = self.form.Q is not None and error.point is not None
                     if is_quadratic_point and can_be_unbounded(self.form) and self._has_improving_ray(backend):
                         return Result(outcome=Outcome.UNBOUNDED, solver=backend.title())
@@ -141,7 +142,8 @@ class Search:
     def _prefer_known_point(self, result: Result) -> Result:
         """Return the better of the result and the best known point, with the result's bound.
 
-        If no limit ended the search early, the result is returned unchanged.
+        The result is returned unchanged unless its outcome is "stopped" or "feasible", that is, unless the search ended
+        early.
         """
         if not self.points or result.outcome not in (Outcome.STOPPED, Outcome.FEASIBLE):
             return result
@@ -153,12 +155,13 @@ class Search:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the time limit; None if there is no limit."""
+        """The seconds until the time limit, or None if there is no limit."""
         limit = self.options.time_limit
         return None if limit is None else max(limit - (time.monotonic() - self.started), 0.0)
 
     def _list_attempts(self) -> Iterator[tuple[Backend, int]]:
-        """Yield each attempt as a backend and the index of its settings. The substitute's attempts come last."""
+        """Yield each attempt as a backend and the number of its earlier attempts. The substitute's attempts come last.
+        """
         for attempt in range(self.backend.attempts):
             yield self.backend, attempt
         substitute = self._load_substitute()
@@ -167,24 +170,24 @@ class Search:
                 yield substitute, attempt
 
     def _load_substitute(self) -> Backend | None:
-        """Create the backend's substitute, or return None if the backend has no substitute."""
+        """Create the backend's substitute, or return None if it has none."""
         name = self.backend.substitute
         return None if name is None else registry().kind("solver", name).load()()
 
     def _remaining_options(self) -> Options:
-        """Return the options, with the remaining time as the time limit.
+        """Return the options with the remaining time as the time limit.
 
-        The time limit is at least 0.1 s, because solvers refuse a limit of 0.
+        The limit is at least 0.1 s, because solvers do not accept a limit of 0.
         """
         remaining = self.remaining
         return self.options if remaining is None else evolve(self.options, time_limit=max(remaining, 0.1))
 
     def _run_attempt(self, backend: Backend, attempt: int) -> Result:
-        """Solve once with a backend's settings for one attempt, and check the answer's claims about the model.
+        """Solve once with a backend's settings for one attempt, and check what the answer claims about the model.
 
         Args:
             backend: The chosen backend, or its substitute.
-            attempt: The number of earlier attempts with this backend, which selects the settings.
+            attempt: The number of earlier attempts with this backend, which determines the settings.
 
         Raises:
             RejectedAnswerError: The solver gave up, or its answer failed a check.
@@ -196,7 +199,7 @@ class Search:
         is_first = attempt == 0 and backend is self.backend
         options = self.options if is_first else self._remaining_options()
         result = self._solve_once(backend, conditioned, options, attempt)
-        # The optimum of a linear program is proved by multipliers; for an integer program there are none.
+        # The optimum of a linear program must be proved by multipliers. An integer program has none.
         if result.outcome is Outcome.OPTIMAL and not self.form.is_mip and result.duals is None:
             result = self._prove_optimum(backend, result)
         if result.outcome is Outcome.INFEASIBLE:
@@ -208,7 +211,7 @@ class Search:
         elif result.outcome is Outcome.UNBOUNDED:
             result = self._check_unbounded(backend, result)
         elif result.outcome is Outcome.OPTIMAL and self.form.is_mip:
-            # There is a feasible point, so a ray along which the relaxation improves makes the model unbounded,
+            # A feasible point exists. If the relaxation improves along a ray, the model is therefore unbounded,
             # whatever the search found (for rational data: Meyer 1974).
             if can_be_unbounded(self.form) and self._has_improving_ray(backend):
                 return Result(outcome=Outcome.UNBOUNDED, solver=result.solver, seconds=result.seconds)
@@ -216,7 +219,7 @@ class Search:
             if finer is not conditioned and result.bound is not None:
                 result = self._solve_finer(backend, conditioned, finer, result, attempt)
         if result.outcome is Outcome.OPTIMAL and self.points:
-            # A better point was already known when the solver called this one optimal.
+            # The answer is wrong if a better point is already known.
             best = min(self.points, key=self._cost_of)
             if self._cost_of(best) < self._cost_of(result) - 1e-7 * abs(float(result.objective or 0.0)):
                 text = (
@@ -233,18 +236,19 @@ class Search:
             backend: The backend to call.
             conditioned: The scaled form.
             options: The options, with the time limit of this call.
-            attempt: The number of earlier attempts with this backend, which selects the settings.
+            attempt: The number of earlier attempts with this backend, which determines the settings.
 
         Raises:
             RejectedAnswerError: The solver gave up, or its answer failed a check.
-            SolveInterrupt: An interrupt ended the solve, and the answer is a feasible point.
-            KeyboardInterrupt: An interrupt ended the solve without a feasible point.
+            SolveInterrupt: The solve was interrupted, but its answer passed its checks.
+            KeyboardInterrupt: The solve was interrupted, and its answer failed a check.
         """
         raw, solver = backend.solve_scaled(conditioned, options, attempt), backend.title()
         is_polished = False
         try:
             if raw.outcome is Outcome.OPTIMAL and not raw.interrupted:
-                # An optimal answer is polished before its check, any other only if it fails and leaves no point.
+                # An optimal answer is polished before it is checked. Any other is polished only if it fails its check
+                # without leaving a feasible point.
                 raw, is_polished = self._polish_answer(backend, conditioned, raw), True
             try:
                 result = check_answer(conditioned, raw, solver, self.options.gap)
@@ -256,7 +260,7 @@ class Search:
                     raise
                 result = check_answer(conditioned, polished, solver, self.options.gap)
         except RejectedAnswerError as error:
-            # An interrupted answer that fails its check is worthless, so only the interrupt is passed on.
+            # After an interrupt, an answer that fails its check is of no use, so only the interrupt is raised.
             if raw.interrupted:
                 raise KeyboardInterrupt from error
             raise
@@ -265,12 +269,12 @@ class Search:
         return result
 
     def _polish_answer(self, backend: Backend, conditioned: ScaledForm, raw: Raw) -> Raw:
-        """Round and fix an answer's integer columns, and solve for its continuous columns again.
+        """Round and fix an answer's integer columns, and solve for the continuous columns again.
 
         Without this, an error of 1e-6 in an integer column would change a row with a coefficient of 1e6 by 1.
 
         Args:
-            backend: The backend that gave the answer, which also solves again.
+            backend: The backend that gave the answer, which is used to solve again.
             conditioned: The scaled form that the backend solved.
             raw: The answer. It is returned unchanged if there is nothing to polish, or if the second solve fails.
         """
@@ -280,7 +284,7 @@ class Search:
             return raw
         if raw.x.shape != is_integer.shape or not np.isfinite(raw.x).all():
             return raw
-        # With the integers fixed, a linear program over the continuous columns remains.
+        # Once the integers are fixed, a continuous program remains.
         rounded = np.clip(np.round(raw.x), form.col_lower, form.col_upper)
         fixed_form = evolve(
             form,
@@ -291,37 +295,38 @@ class Search:
         try:
             second = backend.solve_scaled(evolve(conditioned, form=fixed_form), self._remaining_options(), 0)
         except RejectedAnswerError:
-            # The answer's own vector is checked instead.
+            # The caller then checks the answer's own vector.
             return raw
         if second.x is None or second.outcome is not Outcome.OPTIMAL:
             return raw
         return evolve(raw, x=second.x, seconds=raw.seconds + second.seconds)
 
     def _cost_of(self, result: Result) -> float:
-        """Return the objective of a result as a cost to be minimised; infinite if the result has no objective."""
+        """Return a result's objective as a cost to be minimised, which is infinite if the result has no objective."""
         return math.inf if result.objective is None else self.flip * result.objective
 
     def _scale_costs_up(self, backend: Backend, conditioned: ScaledForm, result: Result) -> ScaledForm:
-        """Scale the costs of a form up if they are too small for the solver to resolve the requested gap.
+        """Scale a form's costs up if they are too small for the solver to resolve the requested gap.
 
-        Solvers stop once the objective and the bound differ by less than a fixed amount in scaled costs. With larger
-        costs, this amount is a smaller fraction of the objective.
+        Solvers stop once objective and bound differ by less than a fixed amount in scaled costs. With larger costs,
+        this amount is a smaller fraction of the objective.
 
         Args:
-            backend: The backend that will solve the form, for its range of coefficients.
+            backend: The backend that will solve the form, which determines the range of coefficients.
             conditioned: The scaled form.
             result: A result whose objective indicates the magnitude of the optimum.
 
         Returns:
-            The form with larger costs, or ``conditioned`` itself if its costs are large enough already.
+            The form with larger costs, or ``conditioned`` itself if its costs are already large enough or cannot be
+            enlarged.
         """
-        # Solvers minimise the objective without its constant, so the constant is subtracted.
+        # The constant is subtracted because solvers minimise the objective without it.
         size = abs(float(result.objective or 0.0) - self.form.c0)
-        # The absolute difference from the optimum that the gap allows; 0 too if it is below all doubles.
+        # The absolute difference from the optimum that the gap allows. It may underflow to 0.
         allowed_difference = max(self.options.gap, MIN_GAP) * size
         if allowed_difference < MIP_RESOLUTION * 2.0**-1000:
             return conditioned
-        # The solver stops at an absolute difference of MIP_RESOLUTION in scaled costs, which must be within the gap.
+        # The solver may stop at an absolute difference of MIP_RESOLUTION in scaled costs, which must not exceed this.
         required_scale = MIP_RESOLUTION / allowed_difference
         if required_scale <= abs(conditioned.cost_scale):
             return conditioned
@@ -331,7 +336,8 @@ class Search:
         largest = float(np.abs(conditioned.form.c).max(initial=0.0))
         if largest == 0.0:
             return conditioned
-        # A power of two scales exactly. Twice the required scale is rounded down, so that enough remains.
+        # Scaling by a power of two is exact. Because twice the required scale is rounded down, the result is large
+        # enough.
         scale = 2.0 ** np.floor(np.log2(min(2 * required_scale, LARGEST_COST / largest)))
         return conditioned.with_cost_scale(scale) if scale > abs(conditioned.cost_scale) else conditioned
 
@@ -341,18 +347,18 @@ class Search:
         """Solve an integer program again with larger costs, because the solver could not resolve the requested gap.
 
         Args:
-            backend: The backend that solved the program first.
+            backend: The backend that solved the program the first time.
             conditioned: The scaled form that was solved.
             finer: The scaled form with larger costs.
             result: The checked answer to ``conditioned``, which has a bound.
-            attempt: The number of earlier attempts with this backend, which selects the settings.
+            attempt: The number of earlier attempts with this backend, which determines the settings.
 
         Returns:
-            The result with the better of the two points. If the second solve is not optimal, the bound is that of the
-            first solve, weakened by the difference that the solver may have missed.
+            A result with the better of the two points. If the second solve does not reach the optimum, the bound is
+            that of the first solve, weakened by the difference that the solver may have missed.
 
         Raises:
-            FailedCheckError: The second solve contradicts the first.
+            FailedCheckError: The second answer contradicts the first or fails its own check.
         """
         resolution = MIP_RESOLUTION / abs(conditioned.cost_scale)
         if self.remaining == 0.0:
@@ -360,7 +366,7 @@ class Search:
         try:
             second = self._solve_once(backend, finer, self._remaining_options(), attempt)
         except FailedCheckError:
-            # The first point is feasible all the same, but its bound is now in doubt.
+            # The first point is feasible nevertheless, but its bound is now in doubt.
             self.points.append(evolve(result, outcome=Outcome.FEASIBLE, bound=None))
             raise
         if second.x is None:
@@ -368,7 +374,7 @@ class Search:
         best = min(second, result, key=self._cost_of)
         if second.outcome is not Outcome.OPTIMAL:
             return self._weaken_bound(evolve(best, bound=result.bound), resolution)
-        # An optimum that is worse than a known point, by more than the gap and the solver's resolution, is wrong.
+        # An optimum is wrong if it is worse than a known point by more than the gap and the solver's resolution.
         if self._cost_of(second) > self._cost_of(best) + self._gap_tolerance(second) + MIP_RESOLUTION / abs(
             finer.cost_scale
         ):
@@ -378,40 +384,44 @@ class Search:
             )
             raise FailedCheckError(text, evolve(best, outcome=Outcome.FEASIBLE, bound=None))
         seconds = result.seconds + second.seconds
-        # The bound may be beyond the better of the two points, by the tolerance that was just allowed.
+        # Within the tolerance that was just allowed, the bound may lie beyond the better of the two points.
         bound = best.objective if self._is_beyond(second.bound, best.objective) else second.bound
         return evolve(best, bound=bound, seconds=seconds)
 
     def _is_beyond(self, bound: float | None, objective: float | None) -> bool:
-        """Return whether a bound contradicts an objective: it lies above it, or below it if the form maximises."""
+        """Return whether a bound contradicts an objective: it is above the objective, or below it if the form
+        maximises.
+
+        If either is None, the result is False.
+        """
         return bound is not None and objective is not None and self.flip * (bound - objective) > 0
 
     def _gap_tolerance(self, result: Result) -> float:
-        """Convert the requested relative gap to an absolute difference at a result's objective."""
+        """Return the absolute difference that the requested relative gap allows at a result's objective."""
         return max(self.options.gap, MIN_GAP) * abs(float(result.objective or 0.0))
 
     def _weaken_bound(self, result: Result, resolution: float) -> Result:
-        """Weaken a result's bound. If the gap is then larger than requested, the outcome becomes "feasible".
+        """Weaken a result's bound, and change the outcome to "feasible" if the gap is then larger than requested.
 
-        ``resolution`` is the largest difference in the objective, in its units, that the solver may miss. The bound is
-        moved by this amount.
+        The bound is moved by ``resolution``, the largest difference in the objective that the solver may have missed,
+        in the objective's units.
         """
         bound = float(result.bound or 0.0) - self.flip * resolution
         is_near = self.flip * (float(result.objective or 0.0) - bound) <= self._gap_tolerance(result)
         return evolve(result, bound=bound, outcome=Outcome.OPTIMAL if is_near else Outcome.FEASIBLE)
 
     def _prove_optimum(self, backend: Backend, result: Result) -> Result:
-        """Prove that an answer without multipliers is optimal, using multipliers from another solver.
+        """Prove that an answer without multipliers is optimal, by means of multipliers from another solver.
 
         Args:
             backend: The backend that gave the answer.
-            result: The checked answer to a linear program, with the outcome "optimal".
+            result: The checked answer to a continuous program, with the outcome "optimal".
 
         Returns:
             The result, with a bound that the other solver's multipliers prove.
 
         Raises:
-            FailedCheckError: The optimum is not proved. The error carries the point with the outcome "feasible".
+            FailedCheckError: The optimum is not proved. The error contains the point with the outcome "feasible".
         """
         point = evolve(result, outcome=Outcome.FEASIBLE, bound=None)
         reason = f"{result.solver} calls a point of objective {result.objective:.9g} optimal, but gives no multipliers"
@@ -423,9 +433,9 @@ class Search:
             raise FailedCheckError(f"{reason}; {error}", point) from None
         if proof.outcome is not Outcome.OPTIMAL or proof.duals is None or proof.objective is None:
             raise FailedCheckError(f"{reason}; {proof.solver} calls the model {proof.outcome.value}", point)
-        # Both solvers' objectives agree up to the relative gap, and the rounding of the objective's terms.
+        # The objectives of the two solvers must agree up to the relative gap and the rounding of the objective's terms.
         tolerance = LP_GAP * abs(proof.objective) + 1e-9 * cost_magnitude(self.form, result.x)
-        # Negated, so that NaN fails too.
+        # The comparison is negated so that NaN also fails.
         if not abs(float(result.objective or 0.0) - proof.objective) <= tolerance:
             text = f"{reason}; {proof.solver} proves {proof.objective:.9g}"
             raise FailedCheckError(
@@ -437,13 +447,13 @@ class Search:
     def _has_improving_ray(self, backend: Backend) -> bool:
         """Return whether the objective improves without limit along a feasible direction of the linear relaxation.
 
-        If so, the form is unbounded, provided that it has a feasible point. ``backend`` solves the linear program over
-        these directions.
+        If so, the form is unbounded, provided that it has a feasible point. ``backend`` is used to solve the linear
+        program over these directions.
         """
         result = backend.solve(recession_form(self.form), time_limit=self._remaining_options().time_limit)
         if result.x is None:
             return False
-        # A smaller improvement may be the solver's rounding.
+        # A smaller improvement may be due to the solver's rounding errors.
         noise = 1e-7 * cost_magnitude(self.form, result.x) + 1e-9 * min(1.0, float(np.abs(self.form.c).max()))
         return self._cost_of(result) < -noise
 
@@ -458,11 +468,11 @@ class Search:
             result: The answer.
 
         Returns:
-            The result. Its outcome changes if the integer program has no feasible point, or if no such point was found
-            in time.
+            The result. If the integer program has no feasible point, or none was found in time, the answer that says so
+            is returned instead.
 
         Raises:
-            FailedCheckError: The objective improves along no ray.
+            FailedCheckError: The objective does not improve along any ray.
         """
         if not self._has_improving_ray(backend):
             raise FailedCheckError(f"{result.solver} calls the model unbounded, but it improves along no direction")
@@ -480,12 +490,12 @@ class Search:
     def _check_infeasible(self, backend: Backend, result: Result) -> None:
         """Check the claim that the model is infeasible, by searching for a feasible point with another solver.
 
-        If the backend has a substitute, the substitute checks the claim, but only for integer programs. If it has none,
-        HiGHS checks the claim, unless the backend is HiGHS itself. Answers from the substitute are not checked.
+        Only integer programs are checked if the backend has a substitute, which then performs the check. If it has
+        none, HiGHS performs the check, unless the backend is HiGHS itself. Claims by the substitute are not checked.
 
         Args:
             backend: The backend that gave the answer.
-            result: The answer from the backend.
+            result: The answer.
 
         Raises:
             FailedCheckError: The other solver finds a feasible point.
@@ -500,7 +510,7 @@ class Search:
         if substitute is None:
             return
         conditioned = condition(self._without_costs(), substitute.capabilities.bearing)
-        # A second opinion may take twice as long as the answer that it checks.
+        # The check may take twice as long as the solve whose answer it checks, or one second if that is longer.
         seconds = max(1.0, 2 * result.seconds)
         remaining = self.remaining
         seconds = seconds if remaining is None else min(seconds, max(remaining, 0.1))
@@ -510,14 +520,14 @@ class Search:
                 return
             check_vector(conditioned, raw.x)
         except SolverError:
-            return  # The other solver has no feasible point to show, so nothing contradicts the claim.
+            return  # The other solver found no feasible point, so nothing contradicts the claim.
         text = f"{result.solver} calls the model infeasible, but {substitute.title()} finds a feasible point"
         raise FailedCheckError(text)
 
     def _best_point(self, failure: str) -> Result:
         """Return the best known feasible point, with the best known bound.
 
-        ``failure`` states why no answer passed its checks, and becomes the result's message.
+        ``failure`` says why no answer passed its checks, and becomes the result's message.
         """
         best = min(self.points, key=self._cost_of)
         bounds = [point.bound for point in self.points if point.bound is not None]
@@ -528,8 +538,8 @@ class Search:
                 result = self.backend.solve(relaxed, time_limit=self._remaining_options().time_limit)
                 bounds += [] if result.bound is None else [result.bound]
             except SolverError:
-                pass  # The relaxation gives no bound then.
-        # Each of these bounds is valid, so the tightest one counts.
+                pass  # In this case, the relaxation gives no bound.
+        # All of these bounds are valid, so the tightest one is used.
         bound = max(bounds, key=lambda value: self.flip * value) if bounds else None
         if self._is_beyond(bound, best.objective):
             bound = best.objective

@@ -1,4 +1,7 @@
-"""Sessions: an LP is loaded once, then changed and solved repeatedly, as in decomposition and column generation."""
+"""Sessions, in which an LP is loaded once and then repeatedly changed and solved.
+
+Decomposition and column generation solve LPs in this way.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from privopt.dsl.solution import Solver
 from privopt.errors import ModelError, SolverError
 
 MISS_TOLERANCE = 1e-7
-"""A model is regarded as feasible if its rows can be satisfied up to this total violation."""
+"""The total violation of its rows up to which a model counts as feasible."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -24,16 +27,16 @@ class Answer:
 
     Attributes:
         outcome: How the solve ended, such as optimal or infeasible.
-        x: The point, shape (n,), if the outcome is optimal or feasible.
+        x: The point, as an array of shape (n,), if the outcome is optimal or feasible.
         objective: The form's objective at x.
-        duals: Multipliers of the rows, shape (m,), if the outcome is optimal.
-        reduced: Reduced costs, shape (n,), if the outcome is optimal.
-        ray: Farkas multipliers y of the rows ``A x``, shape (m,), if the model is infeasible and the solver provides
-            them. They prove infeasibility as follows. Let b contain the lower bounds of rows with positive multipliers
-            and the upper bounds of rows with negative ones. A feasible point would satisfy ``y A x >= y b``, but
-            ``y A x < y b`` for every x within the column bounds.
-        iterations: Number of simplex and interior-point iterations of this solve.
-        seconds: Seconds that this solve took.
+        duals: The multipliers of the rows, as an array of shape (m,), if the outcome is optimal.
+        reduced: The reduced costs, as an array of shape (n,), if the outcome is optimal.
+        ray: Farkas multipliers y of the rows ``A x``, as an array of shape (m,), if the model is infeasible and the
+            solver provides them. They prove infeasibility as follows. Let b contain the lower bounds of rows with
+            positive multipliers and the upper bounds of rows with negative ones. A feasible point would satisfy ``y A x
+            >= y b``, but ``y A x < y b`` for every x within the column bounds.
+        iterations: The number of simplex and interior-point iterations in this solve.
+        seconds: The seconds that this solve took.
     """
 
     outcome: Outcome
@@ -50,12 +53,12 @@ class Session(ABC):
     """A model that stays loaded in a solver, to be changed and solved repeatedly.
 
     Sessions are created by :meth:`privopt.backends.Backend.session`. Answers are not checked against the rows, so code
-    that uses a session must prove bounds itself. The initial rows may be scaled; rows that are added later are not.
+    that uses a session must prove bounds itself. The initial rows may be scaled, but rows that are added later are not.
     """
 
     @abstractmethod
     def change_costs(self, columns: Ints, values: Floats) -> None:
-        """Change the objective coefficients of some columns; ``values`` are in the form's sense."""
+        """Change the objective coefficients of some columns to ``values``, which are in the form's sense."""
 
     @abstractmethod
     def change_column_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
@@ -67,7 +70,7 @@ class Session(ABC):
 
     @abstractmethod
     def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
-        """Append sparse rows ``lower <= matrix x <= upper`` over all columns."""
+        """Append sparse rows ``lower <= matrix x <= upper`` that range over all columns."""
 
     @abstractmethod
     def add_columns(
@@ -76,39 +79,40 @@ class Session(ABC):
         """Append continuous columns.
 
         Args:
-            costs: Objective coefficients of the new columns, in the form's sense; one for each column, or one for all.
-            lower, upper: Bounds of the new columns; one for each column, or one for all.
-            matrix: Entries of the new columns, sparse, shape (all rows, new columns).
+            costs: The objective coefficients of the new columns in the form's sense, one for each column or one for
+                all.
+            lower, upper: The bounds of the new columns, one for each column or one for all.
+            matrix: The entries of the new columns, as a sparse matrix of shape (all rows, new columns).
         """
 
     @abstractmethod
     def delete_rows(self, rows: Ints) -> None:
-        """Delete rows, and shift later rows down to fill the gaps."""
+        """Delete rows. The rows after them move up to close the gaps."""
 
     @abstractmethod
     def delete_columns(self, columns: Ints) -> None:
-        """Delete columns, and shift later columns down to fill the gaps."""
+        """Delete columns. The columns after them move up to close the gaps."""
 
     @property
     @abstractmethod
     def basis(self) -> Basis | None:
-        """The basis of the last solve, or None if the solver does not provide one."""
+        """The basis after the last solve, or None if the solver does not provide one."""
 
     @abstractmethod
     def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
         """Solve the model in its current state.
 
         Args:
-            time_limit: Time limit in seconds of wall time, which enclosing limits may shorten.
-            basis: The basis to start from, so that the answer does not depend on earlier solves. With None, the solve
-                starts from the last basis if that fits the changed model, or else from scratch.
+            time_limit: The time limit in seconds of wall time, which enclosing limits may shorten.
+            basis: The basis to start from, so that the answer does not depend on earlier solves. If None, the solve
+                starts from the last basis if it fits the changed model, and otherwise from scratch.
         """
 
 
 class ColdSession(Session):
     """A session for backends without warm starts, in which every solve starts from scratch.
 
-    If a model is infeasible, its Farkas ray is computed from its elastic form, in which rows may be violated at a cost.
+    If the model is infeasible, a Farkas ray is computed from its elastic form, in which rows may be violated at a cost.
 
     Attributes:
         form: The model in its current state.
@@ -116,11 +120,11 @@ class ColdSession(Session):
     """
 
     def __init__(self, solver: Solver, form: StandardForm) -> None:
-        """Create a session in which ``solver`` solves ``form`` and the models that it is changed to."""
+        """Create a session in which ``solver`` solves ``form`` and later versions of it."""
         self._solver, self.form = solver, form
 
     def change_costs(self, columns: Ints, values: Floats) -> None:
-        """Change the objective coefficients of some columns; ``values`` are in the form's sense."""
+        """Change the objective coefficients of some columns to ``values``, which are in the form's sense."""
         costs = self.form.c.copy()
         costs[columns] = values
         self.form = evolve(self.form, c=costs)
@@ -138,7 +142,8 @@ class ColdSession(Session):
         self.form = evolve(self.form, row_lower=low, row_upper=high)
 
     def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
-        """Append sparse rows ``lower <= matrix x <= upper`` over all columns. Bounds are broadcast to all rows."""
+        """Append sparse rows ``lower <= matrix x <= upper`` over all columns. A bound given as one number applies to
+        all rows."""
         from scipy import sparse
 
         form, count = self.form, matrix.shape[0]
@@ -155,9 +160,10 @@ class ColdSession(Session):
         """Append continuous columns.
 
         Args:
-            costs: Objective coefficients of the new columns, in the form's sense; one for each column, or one for all.
-            lower, upper: Bounds of the new columns; one for each column, or one for all.
-            matrix: Entries of the new columns, sparse, shape (all rows, new columns).
+            costs: The objective coefficients of the new columns in the form's sense, one for each column or one for
+                all.
+            lower, upper: The bounds of the new columns, one for each column or one for all.
+            matrix: The entries of the new columns, as a sparse matrix of shape (all rows, new columns).
 
         Raises:
             ModelError: A column has an entry in a privacy row ``z_i <= exp(L) z_j``.
@@ -167,7 +173,7 @@ class ColdSession(Session):
         form, count = self.form, matrix.shape[1]
         has_entry = np.asarray(abs(matrix).sum(axis=1)).ravel() > 0
         for block in form.families:
-            # The coefficients of privacy rows are computed from their exponents, so other entries would be lost.
+            # The coefficients of privacy rows are recomputed from their exponents, so other entries would be lost.
             if block.log_ratio is not None and has_entry[block.start : block.stop].any():
                 raise ModelError(
                     f"privacy rows of {block.name} have two columns each: an added column must not have entries in them"
@@ -182,7 +188,7 @@ class ColdSession(Session):
         )
 
     def delete_rows(self, rows: Ints) -> None:
-        """Delete rows, and shift later rows down to fill the gaps."""
+        """Delete rows. The rows after them move up to close the gaps."""
         form, remaining = self.form, np.setdiff1d(np.arange(self.form.shape[0]), rows)
         self.form = evolve(
             form,
@@ -193,7 +199,7 @@ class ColdSession(Session):
         )
 
     def delete_columns(self, columns: Ints) -> None:
-        """Delete columns, and shift later columns down to fill the gaps."""
+        """Delete columns. The columns after them move up to close the gaps."""
         form, remaining = self.form, np.setdiff1d(np.arange(self.form.shape[1]), columns)
         self.form = evolve(
             form,
@@ -202,25 +208,26 @@ class ColdSession(Session):
             col_lower=form.col_lower[remaining],
             col_upper=form.col_upper[remaining],
             integrality=form.integrality[remaining],
-            # Blocks of variables would name the wrong columns.
+            # Blocks of variables would now name the wrong columns.
             variables=(),
             families=tuple(block.keep_columns(remaining) for block in form.families),
         )
 
     @property
     def basis(self) -> Basis | None:
-        """None, because the backend has no warm starts."""
+        """Always None, because the backend does not support warm starts."""
         return None
 
     def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
-        """Solve the model in its current state, from scratch; ``basis`` is ignored.
+        """Solve the model in its current state from scratch. ``basis`` is ignored.
 
         Raises:
             SolverError: The solver reports the model as infeasible, but no multipliers prove it.
         """
         result = self._solver.solve(self.form, time_limit=_positive_limit(time_limit))
         ray = None
-        # A backend's answer has no ray, so it comes from a second solve. Crossed bounds need no ray as a proof.
+        # Backends return no ray, so it comes from a second solve. If a lower bound exceeds an upper bound, no ray is
+        # needed to prove infeasibility.
         if result.outcome is Outcome.INFEASIBLE and not has_crossed_bounds(self.form):
             ray = elastic_ray(self.form, self._solver, time_limit)
             if ray is None:
@@ -238,26 +245,27 @@ class ColdSession(Session):
 
 
 def check_continuous(form: StandardForm, subject: str) -> None:
-    """Raise a ModelError, prefixed with ``subject``, if a form has semicontinuous columns."""
+    """Raise a ModelError if a form has semicontinuous columns. Its message begins with ``subject``."""
     columns = form.semicontinuous_columns
     if len(columns):
         raise ModelError(f"{subject} takes no semicontinuous columns, got {form.column_name(int(columns[0]))}")
 
 
 def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = None) -> Floats | None:
-    """Return Farkas multipliers of the rows of an infeasible model, shape (m,).
+    """Return Farkas multipliers for the rows of an infeasible model, as an array of shape (m,).
 
-    The multipliers come from the elastic form, which minimises the sum of all violations of rows. The result is None if
-    all rows can be satisfied, or if the elastic form is not solved to optimality.
+    The multipliers come from the elastic form, which minimises the sum of all row violations. The result is None if all
+    rows can be satisfied, or if the elastic form is not solved to optimality.
 
     Args:
         form: The model, whose costs are ignored.
         solver: The solver for the elastic form.
-        time_limit: Time limit in seconds; None for no limit.
+        time_limit: The time limit in seconds, or None for no limit.
     """
     from scipy import sparse
 
-    # Each row may be violated in either direction, at a cost of 1 per unit. The optimum's multipliers are a Farkas ray.
+    # Each row may be violated in either direction at a cost of 1 per unit. The multipliers at the optimum are a Farkas
+    # ray.
     m, n = form.shape
     eye = sparse.identity(m, format="csr")
     elastic = evolve(
@@ -268,7 +276,7 @@ def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = N
         col_lower=np.concatenate([form.col_lower, np.zeros(2 * m)]),
         col_upper=np.concatenate([form.col_upper, np.full(2 * m, np.inf)]),
         integrality=np.zeros(n + 2 * m, dtype=np.uint8),
-        # Rows with columns for their violations are not privacy rows.
+        # With columns for their violations, rows are no longer privacy rows.
         families=(),
         variables=(),
     )
@@ -279,5 +287,5 @@ def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = N
 
 
 def _positive_limit(seconds: float | None) -> float | None:
-    """Raise a time limit to at least 0.01 s, because backends refuse a limit of 0. None is returned unchanged."""
+    """Raise a time limit to at least 0.01 s, because backends do not accept 0. None is returned unchanged."""
     return None if seconds is None else max(seconds, 0.01)

@@ -23,7 +23,7 @@ SECONDS_BETWEEN_CHECKS = 0.2
 
 @contextmanager
 def show_log() -> Iterator[str]:
-    """Yield the path of a log file, whose contents are copied to standard error until the ``with`` block ends."""
+    """Yield the path of a log file, which is copied to standard error as it grows, until the ``with`` block ends."""
     with tempfile.TemporaryDirectory(prefix="privopt-log-") as folder:
         path = os.path.join(folder, "solver.log")
         has_ended = threading.Event()
@@ -37,11 +37,11 @@ def show_log() -> Iterator[str]:
 
 
 def _copy_log(path: str, has_ended: threading.Event) -> None:
-    """Copy text that is appended to the file ``path`` to standard error, until ``has_ended`` is set."""
+    """Copy text that is appended to the file ``path`` to standard error until ``has_ended`` is set."""
     with open(path, encoding="utf-8", errors="replace") as file:
         is_last = False
         while not is_last:
-            # The event is checked before reading, so that text written before the end is copied too.
+            # The event is checked before reading, so that all text written before the end is copied.
             is_last = has_ended.wait(SECONDS_BETWEEN_CHECKS)
             if text := file.read():
                 sys.stderr.write(text)

@@ -1,6 +1,6 @@
 """The function that a solver's worker process runs.
 
-It is in a separate module, so that workers can import it without loading NumPy and the other backend modules.
+It has a module of its own so that workers can import it without loading NumPy and the other backend modules.
 """
 
 from __future__ import annotations
@@ -10,6 +10,6 @@ from typing import Any
 
 
 def solve_problem(problem: dict[str, Any]) -> dict[str, Any]:
-    """Solve a problem by calling ``answer(problem)`` in the module that ``problem["solver"]`` names."""
+    """Solve a problem by calling ``answer(problem)`` in the module named by ``problem["solver"]``."""
     answer: dict[str, Any] = import_module(problem["solver"]).answer(problem)
     return answer

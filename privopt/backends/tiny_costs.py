@@ -1,7 +1,7 @@
 """Solve a form whose costs are close to the smallest doubles by solving one with larger costs.
 
-Doubles below 2**-1022 have fewer digits, so checks that compare costs in the form's own units cannot tell the optimum
-from other points. The scaling factor is a power of two, so no digit changes.
+Doubles below 2**-1022 have fewer digits, so checks that compare costs in the form's own units could not tell the
+optimum from other points. The scaling factor is a power of two, so scaling up changes no digits.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from privopt.dsl.outcome import Result
 __all__ = ["cost_exponent", "enlarge_costs", "shrink_result"]
 
 TINY: Final = 2.0**-900
-"""An objective is enlarged if none of its coefficients is this large."""
+"""An objective is scaled up if all its coefficients are smaller than this."""
 
 
 def cost_exponent(form: StandardForm) -> int:
-    """Return the exponent e for which 2**e scales the largest cost to about 1, or 0 if it is 0 or not tiny."""
+    """Return the exponent e for which 2**e scales the largest cost to about 1, or 0 if the largest cost is 0 or not
+    tiny."""
     coefficients = [form.c, np.array([form.c0]), *([] if form.Q is None else [form.Q.data])]
     largest = max(float(np.abs(values).max(initial=0.0)) for values in coefficients)
     return 0 if largest == 0.0 or largest >= TINY else -math.frexp(largest)[1]
 
 
 def enlarge_costs(form: StandardForm, exponent: int) -> StandardForm:
-    """Return a form with its objective multiplied by 2**exponent. Positive exponents cause no rounding."""
+    """Return a form with its objective multiplied by 2**exponent. If the exponent is positive, this causes no rounding.
+    """
     larger_q = None if form.Q is None else form.Q.copy()
     if larger_q is not None:
         larger_q.data = np.ldexp(larger_q.data, exponent)
@@ -40,15 +42,15 @@ def shrink_result(form: StandardForm, result: Result, exponent: int) -> Result:
     """Convert the result for a form with enlarged costs to the result for the original form.
 
     Args:
-        form: The form with tiny costs.
+        form: The original form, with tiny costs.
         result: The result for the enlarged form.
-        exponent: The exponent of the enlargement.
+        exponent: The exponent by which the costs were enlarged.
     """
     objective = None if result.x is None or result.objective is None else form.objective_at(result.x)
     bound, tightening = result.bound, result.tightening
     if bound is not None:
         bound = _shrink(bound, exponent, towards=-math.inf if form.sense == "min" else math.inf)
-        # The objective is rounded by itself, so the bound may have come to lie beyond it.
+        # The objective is rounded separately, so that the bound may now lie beyond it.
         if objective is not None:
             bound = min(bound, objective) if form.sense == "min" else max(bound, objective)
     if tightening is not None and tightening.cost is not None:
@@ -64,7 +66,8 @@ def shrink_result(form: StandardForm, result: Result, exponent: int) -> Result:
 
 
 def _shrink(value: float, exponent: int, *, towards: float) -> float:
-    """Return value / 2**exponent, rounded in the direction of ``towards`` if inexact, so that bounds stay valid."""
+    """Return value / 2**exponent. If it is inexact, it is rounded in the direction of ``towards``, so that bounds stay
+    valid."""
     nearest = math.ldexp(value, -exponent)
     back = math.ldexp(nearest, exponent)
     is_beyond = back > value if towards < 0 else back < value

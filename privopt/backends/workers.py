@@ -1,4 +1,4 @@
-"""Run a solver in a worker process, so that it can crash, overrun its time limit or ignore interrupts without harm.
+"""Run a solver in a worker process, where it can crash, overrun its time limit or ignore interrupts without doing harm.
 
 Idle workers are reused, because starting one takes longer than most solves.
 """
@@ -24,11 +24,11 @@ from privopt.execution.clock import DaemonCall, clock
 from privopt.execution.worker import DeadWorkerError, Worker, settle
 
 MAX_SOLVES_PER_WORKER: Final = 200
-"""Number of solves after which a worker process is replaced by a new one."""
+"""The number of solves after which a worker process is replaced by a new one."""
 MAX_IDLE_WORKERS: Final = 2
-"""Largest number of idle workers that are kept for each solver; further ones are closed."""
+"""The largest number of idle workers to keep for each solver. Further ones are closed."""
 GRACE_SECONDS: Final = 2.0
-"""Seconds by which a solve may exceed its time limit, for loading and cleaning up, before its worker is killed."""
+"""How long a solve may exceed its time limit, in seconds, for loading and cleaning up, before its worker is killed."""
 
 
 @define
@@ -36,8 +36,8 @@ class Reply:
     """A worker's reply to a problem.
 
     Attributes:
-        answer: The solver's answer; None if the worker was killed before it had an answer.
-        latest: The last progress report that the worker sent before its answer; None if it sent none.
+        answer: The solver's answer, or None if the worker was killed before it had an answer.
+        latest: The last progress report that the worker sent before its answer, or None if it sent none.
         interrupted: Whether an interrupt ended the solve.
     """
 
@@ -50,8 +50,8 @@ class _IdleWorkers:
     """The pool of idle workers in this process, grouped by solver.
 
     Attributes:
-        lock: Lock that is held while the pool is read or changed.
-        workers: The idle workers for each solver, by the solver's name.
+        lock: A lock that is held while the pool is read or changed. workers: The idle workers for each solver, keyed by
+            the solver's name.
     """
 
     def __init__(self) -> None:
@@ -60,12 +60,12 @@ class _IdleWorkers:
         self.workers: dict[str, list[Worker]] = {}
 
     def has_worker(self, solver: str) -> bool:
-        """Return whether a solver has an idle worker that is alive."""
+        """Return whether there is an idle worker for a solver that is still alive."""
         with self.lock:
             return any(worker.alive() for worker in self.workers.get(solver, []))
 
     def take_worker(self, solver: str, module: str) -> Worker:
-        """Return an idle worker for a solver, or start one. A new worker imports ``module`` in the background."""
+        """Take an idle worker for a solver from the pool, or start one, which imports ``module`` in the background."""
         with self.lock:
             waiting = self.workers.get(solver, [])
             while waiting:
@@ -76,7 +76,8 @@ class _IdleWorkers:
         return Worker(quiet=True, module=module)
 
     def give_back(self, solver: str, worker: Worker) -> None:
-        """Keep a worker for the solver's next problem. Close it if it is dead or worn out, or if too many are idle."""
+        """Keep a worker for the solver's next problem, or close it if it is dead or worn out, or if too many are idle.
+        """
         with self.lock:
             waiting = self.workers.setdefault(solver, [])
             if worker.alive() and worker.answered < MAX_SOLVES_PER_WORKER and len(waiting) < MAX_IDLE_WORKERS:
@@ -93,7 +94,7 @@ class _IdleWorkers:
 
     def forget(self) -> None:
         """Empty the pool in a forked child without closing the workers, which belong to the parent process."""
-        # The parent's lock may be held by a thread that the child does not have.
+        # The old lock may be held by a thread that does not exist in the child.
         self.lock = threading.Lock()
         self.workers = {}
 
@@ -106,32 +107,33 @@ if hasattr(os, "register_at_fork"):
 
 
 def start_worker(solver: str, module: str) -> None:
-    """Start a worker for a solver, unless one is idle already.
+    """Start a worker for a solver, unless one is already idle.
 
-    The worker imports the solver's module in the background, while the caller compiles its model.
+    The worker imports the solver's module in the background while the caller compiles its model.
     """
     if not idle.has_worker(solver):
         idle.give_back(solver, Worker(quiet=True, module=module))
 
 
 def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
-    """Solve a problem in a worker process, and kill the process if it overruns its time limit.
+    """Solve a problem in a worker process, which is killed if it overruns its time limit.
 
     Args:
-        solver: The solver's name. Each solver has its own workers, so that two solvers never share a process.
+        solver: The solver's name. Each solver has its own workers, so two solvers never share a process.
         problem: The problem's arrays by name. The key ``solver`` names the module whose ``answer(problem)`` solves it.
             Only the worker imports this module. The module can report better points with
             :func:`privopt.execution.child.send_progress`.
-        limit: The solver's time limit in seconds; the worker is killed GRACE_SECONDS later. None for no limit.
+        limit: The solver's time limit in seconds, or None for no limit. The worker is killed GRACE_SECONDS after the
+            limit.
 
     Returns:
         The reply. Its answer is None if the worker was killed at the limit or because of an interrupt.
 
     Raises:
         SolverDiedError: The worker process died.
-        RejectedAnswerError: The solver aborted its process; another attempt with other settings can still succeed.
-        SolverError: The solver refused the problem.
-        KeyboardInterrupt: An interrupt came before the solver had reported anything.
+        RejectedAnswerError: The solver aborted its process. Another attempt with other settings may succeed.
+        SolverError: The solver rejected the problem.
+        KeyboardInterrupt: The solve was interrupted before the solver had reported anything.
     """
     worker = idle.take_worker(solver, problem["solver"])
     answer: Future[dict[str, Any]] = Future()
@@ -139,7 +141,7 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
     # The call runs in another thread, so that this one can watch the clock and receive interrupts.
     DaemonCall(partial(settle, answer, worker.call, solve_problem, (problem,)))
     latest_end = math.inf if limit is None else time.monotonic() + limit + GRACE_SECONDS
-    # The waits are short, because a signal may reach another thread first. The future is waited for and not the thread,
+    # The waits are short, because a signal may reach another thread first. They wait for the future, not the thread,
     # because a thread whose join was interrupted counts as ended.
     try:
         while not (answer.done() or is_late):
@@ -148,14 +150,14 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
     except KeyboardInterrupt:
         is_interrupted = True
     finally:
-        # No solver may outlive the call.
+        # The solver must not outlive this call.
         if not answer.done():
             worker.process.kill()
     error, latest = answer.exception(), worker.latest
     is_dead = isinstance(error, DeadWorkerError)
-    # Read before the worker is closed, which closes the file of its errors.
+    # This must be read before the worker is closed, because closing it also closes the file with its error output.
     death_text = worker.death() if is_dead and not (is_late or is_interrupted) else ""
-    # A worker that was killed may still look alive for a moment, so it is never given back.
+    # A worker that was killed may look alive for a moment, so it must not be given back.
     if is_dead or is_late:
         worker.close()
     else:
@@ -167,7 +169,7 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
         raise error
     if error is not None and not is_dead:
         raise SolverError(f"{solver} failed: {error!r}") from error
-    # If there is an answer or an earlier point, the reply has it, and its ``interrupted`` is set.
+    # If there is an answer or a progress report, it is returned, with ``interrupted`` set.
     if is_interrupted and error is not None and latest is None:
         raise KeyboardInterrupt
     return Reply(answer=None if error is not None else answer.result(), latest=latest, interrupted=is_interrupted)

@@ -1,13 +1,13 @@
 """Check privopt's release folders with the standard library alone. No code is shared with the rest of privopt.
 
 To audit a release, read this code in the following order: ``run`` (what is checked, exit codes), ``files`` and
-``arrays`` (how bytes are read), ``exact`` (numbers), ``compare`` (what result.json says). Then read the part for the
-kind of guarantee, which the plugin provides (``privopt_metric_dp.checkers.matrix``,
-``privopt_photo_censor.checkers.photos``). Each function names the formula that it checks; docs/reference/proof.md
-contains all of them, with their proofs.
+``arrays`` (how bytes are read), ``exact`` (numbers), ``compare`` (what result.json claims). Then read the part for the
+kind of guarantee, which a plugin provides (``privopt_metric_dp.checkers.matrix``,
+``privopt_photo_censor.checkers.photos``). Each function names the formula that it checks. All formulas are in
+docs/reference/proof.md, with their proofs.
 
-``privopt checker --out FILE.pyz`` writes the whole checker as one file, which ``python -I FILE.pyz DIR`` runs without
-an installed privopt.
+``privopt checker --out FILE.pyz`` writes the whole checker to one file, which ``python -I FILE.pyz DIR`` runs on a
+machine without privopt.
 """
 
 from privopt.checker.arrays import Array, read_npz

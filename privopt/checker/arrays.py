@@ -1,7 +1,7 @@
 """Read NumPy's ``.npy`` and ``.npz`` files with the standard library alone.
 
 The formats are those of NEP 1 (``.npy``) and of ZIP archives without encryption (``.npz``). The reader is stricter than
-NumPy: it refuses any file that two programs could read differently. Otherwise, the checker and a user might see
+NumPy and rejects any file that two programs could read differently. Otherwise, the checker and a user might see
 different releases in the same file.
 """
 
@@ -34,29 +34,31 @@ LETTERS = {
     "u4": "I",
     "u8": "Q",
 }
-"""The format characters of ``struct``, by NumPy's name for a type of values."""
+"""The format character of ``struct`` for each type of values, by NumPy's name for the type."""
 
 STORED, DEFLATED = 0, 8
 """The compression methods that an archive may use, as ZIP numbers them."""
 
 MAX_UNPACKED_RATIO = 8
-"""The largest ratio between the sizes of the arrays and of their archive, without the extra bytes a caller permits.
+"""The largest accepted ratio of the arrays' total size to the size of their archive, if the caller permits extra bytes.
 
-Larger archives are refused before they are unpacked. If the caller permits no extra bytes, the factor is 1."""
+The extra bytes are allowed on top of it. If the caller permits none, the ratio is 1. Archives with larger arrays are
+rejected before they are unpacked.
+"""
 
 
 class Array:
     """The array in an ``.npy`` file.
 
     Attributes:
-        kind: The type of the values as NumPy writes it, without ``"<"``; ``"U"`` for strings.
+        kind: The type of the values as NumPy writes it, without ``"<"``, or ``"U"`` for strings.
         shape: The length along each axis.
         flat: The values, row by row.
-        rows: The rows of the array; empty unless it has two axes.
+        rows: The rows of the array, if it has two axes. Otherwise, this is empty.
     """
 
     def __init__(self, raw: bytes, name: str) -> None:
-        """Read the bytes of a file.
+        """Read the array from the bytes of a file.
 
         Args:
             raw: The bytes of the file.
@@ -65,12 +67,12 @@ class Array:
         Raises:
             RefusedError: The bytes are not an ``.npy`` file, or the checker does not know the type of the values.
         """
-        # Only version 1.0 is accepted, whose header states its length in two bytes. NumPy writes later versions only
-        # for longer headers and special types.
+        # Only version 1.0 is accepted, in which the header's length takes two bytes. NumPy uses later versions only for
+        # longer headers and special types.
         size = 10 + int.from_bytes(raw[8:10], "little")
         need(raw[:8] == b"\x93NUMPY\1\0" and size <= len(raw), f"{name}: not a .npy file", 2)
-        # literal_eval, because the header is a Python literal. It runs no code. ``descr`` is the type of the values:
-        # byte order, a letter and the size of a value, such as "<u8".
+        # The header is a Python literal, which literal_eval reads without running any code. ``descr`` is the type of
+        # the values: byte order, a letter and the size of a value, such as "<u8".
         header = ast.literal_eval(raw[10:size].decode("latin-1"))
         descr, is_fortran = str(header["descr"]), header["fortran_order"]
         self.shape: tuple[int, ...] = header["shape"]
@@ -84,7 +86,7 @@ class Array:
         self.flat: Sequence[Any] = _decode_texts(body, unit) if is_text else _unpack_numbers(body, descr, unit)
         has_right_length = math.prod(self.shape) == len(self.flat)
         need(has_right_length, f"{name}: its length is not that in its header", 2)
-        # A matrix that is stored column by column is put in the order of rows. Vectors have the same order in both.
+        # A matrix stored column by column is rearranged row by row. For vectors, the two orders are the same.
         if is_fortran and len(self.shape) == 2:
             rows = self.shape[0]
             self.flat = [value for i in range(rows) for value in self.flat[i::rows]]
@@ -96,7 +98,7 @@ class Array:
 
 
 def _decode_texts(body: bytes, unit: int) -> list[str]:
-    """Decode the strings in an array's bytes. Each has ``unit`` 4-byte characters, padded with zero characters."""
+    """Decode an array of strings, each of which has ``unit`` 4-byte characters and is padded with zero characters."""
     letters = body.decode("utf-32-le")
     return [letters[start : start + unit].rstrip("\0") for start in range(0, len(letters), unit)]
 
@@ -105,11 +107,11 @@ def _unpack_numbers(body: bytes, descr: str, unit: int) -> tuple[Any, ...]:
     """Decode the numbers in an array's bytes.
 
     Args:
-        body: The bytes that follow the header.
+        body: The bytes after the header.
         descr: The byte order and type of a number, such as ``"<u8"``.
-        unit: The number of bytes of one number.
+        unit: The number of bytes in a number.
     """
-    # "|" stands for types of one byte, which have no order. LETTERS contains struct's letter for each type.
+    # "|" means that the type takes one byte, so that the byte order does not matter.
     order = ">" if descr[0] == ">" else "<"
     return struct.unpack(f"{order}{len(body) // unit}{LETTERS[descr[1:]]}", body)
 
@@ -121,9 +123,9 @@ def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Ar
         path: The archive.
         wanted: Regular expressions separated by blanks, one for each required array. Each must match the array's
             ``name:type:dimensions``.
-        maybe: The same for optional arrays. No other array may be in the archive.
-        more: If positive, the arrays may take eight times the size of the archive plus this number of bytes. If 0,
-            they may take at most the size of the archive.
+        maybe: The same for optional arrays. The archive must not contain any other arrays.
+        more: If positive, the arrays may take eight times the size of the archive plus this number of bytes. If 0, they
+            may take at most the size of the archive.
 
     Raises:
         RefusedError: The file is not an archive of intact arrays, has bytes outside its members, contains a name twice,
@@ -137,22 +139,23 @@ def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Ar
         raise RefusedError(f"{path.name}: not an archive of complete arrays, as np.savez writes it", 2) from None
     contents = " ".join(sorted(f"{name}:{array.kind}:{len(array.shape)}" for name, array in arrays_by_name.items()))
     parts = wanted.split() + [part for part in maybe.split() if part.split(":")[0] in arrays_by_name]
-    # Both sides are sorted, so that the order of the members in the archive does not matter.
+    # Both are sorted, so that the order of the members in the archive does not matter.
     pattern = " ".join(sorted(parts))
     need(re.fullmatch(pattern, contents), f"{path.name}: expected arrays {wanted}, got {contents!r}", 2)
     return [arrays_by_name[part.split(":")[0]] for part in parts]
 
 
 def _read_arrays(path: Path, more: int) -> dict[str, Array]:
-    """Return all arrays of an archive by name, after checking that no two programs could read it differently.
+    """Read all arrays of an archive by name, and check that no two programs could read it differently.
 
     Args:
         path: The archive.
-        more: If positive, the arrays may take eight times the size of the archive plus this number of bytes. If 0,
-            they may take at most the size of the archive.
+        more: If positive, the arrays may take eight times the size of the archive plus this number of bytes. If 0, they
+            may take at most the size of the archive.
 
     Raises:
-        RefusedError: A name occurs twice, a member uses an unknown compression method, or the arrays are too large.
+        RefusedError: The archive has bytes outside its members, a name occurs twice, a member uses an unknown
+            compression method, or the arrays are too large.
     """
     arrays_by_name: dict[str, Array] = {}
     remaining_bytes = (MAX_UNPACKED_RATIO if more else 1) * path.stat().st_size + more
@@ -166,8 +169,8 @@ def _read_arrays(path: Path, more: int) -> dict[str, Array]:
                 name not in arrays_by_name and info.compress_type in (STORED, DEFLATED) and remaining_bytes >= 0
             )
             need(is_acceptable, f"{path.name}: {name}: twice, or too large", 2)
-            # One byte more than stated: if the member were longer than its header says, the extra byte would be read,
-            # and the CRC of the member would not match.
+            # Ask for one byte more than stated. If the member were longer than its header says, the extra byte would be
+            # read and the member's CRC would not match.
             info.file_size += 1
             contents = archive.open(info).read(info.file_size)
             arrays_by_name[name] = Array(contents, f"{path.name}: {name}")
@@ -175,7 +178,7 @@ def _read_arrays(path: Path, more: int) -> dict[str, Array]:
 
 
 def _check_layout(path: Path, archive: zipfile.ZipFile) -> None:
-    """Refuse an archive in which other programs could find members that ``zipfile`` does not.
+    """Raise a RefusedError for an archive in which other programs could find members that ``zipfile`` does not.
 
     The members must follow one another from the first byte. Their directory and the end record must follow the last
     member. Archives above 2 GiB have 76 bytes of zip64 records before the end record.
@@ -187,7 +190,8 @@ def _check_layout(path: Path, archive: zipfile.ZipFile) -> None:
     Raises:
         RefusedError: The archive contains any other bytes.
     """
-    # The fixed sizes are those of the ZIP specification (APPNOTE 4.3): 30 bytes of local header, 46 of central header.
+    # The fixed sizes are those in the ZIP specification (APPNOTE 4.3): 30 bytes for a local header, 46 for a central
+    # one.
     offset, directory, members = 0, 0, archive.infolist()
     with path.open("rb") as file:
         for info in members:
@@ -207,7 +211,7 @@ def _check_layout(path: Path, archive: zipfile.ZipFile) -> None:
 
 
 def read_texts(path: Path, name: str) -> list[str]:
-    """Read one array of strings from an archive, without the checks of :func:`read_npz` on the rest of the archive.
+    """Read one array of strings from an archive, without checking the rest of the archive as :func:`read_npz` does.
 
     Raises:
         RefusedError: The array is missing, occurs twice, is too large, or is not a one-dimensional array of strings.

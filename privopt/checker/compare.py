@@ -1,6 +1,6 @@
 """Compare the claims in result.json with what the checker computed from the folder's files.
 
-Every value must be equal bit for bit. The only exceptions are values that were computed in doubles by the solver, as
+Every value must be equal bit for bit. The only exceptions are values that the solver computed in doubles. They are
 declared by the part of the checker (a plugin's code) for this kind of guarantee.
 """
 
@@ -15,7 +15,7 @@ from privopt.checker.exact import need
 __all__ = ["compare"]
 
 RELATIVE_TOLERANCE = 1e-9
-"""The relative difference that is allowed in values that were computed in doubles."""
+"""The relative difference allowed in values that were computed in doubles."""
 
 
 def compare(
@@ -33,24 +33,24 @@ def compare(
 
     Args:
         result: The contents of result.json.
-        promise: The required contents of ``guarantee``, except for the statement. If the guarantee has no epsilon,
-            ``epsilon`` and ``epsilon_text`` are None.
+        promise: The required contents of ``guarantee``, except for the statement. Its ``epsilon`` and ``epsilon_text``
+            are None if the guarantee has no epsilon.
         measured: The required contents of ``certificate``, except for kind, holds, evidence and arithmetic.
         value: The required ``objective.value``.
         unit: The required ``objective.unit``.
-        gap: The relative gap between the stated value and the stated bound; None if no bound is stated.
-        over: The required ``objective.bound_over``; None if the key must be absent.
-        close: Tables (such as ``objective``) whose values may differ by a relative 1e-9; all others must be equal.
+        gap: The relative gap between the stated value and the stated bound, or None if no bound is stated. over: The
+            required ``objective.bound_over``, or None if the key must be absent. close: The tables (such as
+            ``objective``) whose values may differ by a relative 1e-9. All other values must be equal.
 
     Returns:
         A short description of the guarantee.
 
     Raises:
-        RefusedError: A value differs, or ``status`` does not follow from the gap.
+        RefusedError: A value differs, a key is missing or unknown, or ``status`` does not follow from the gap.
     """
     # Free text cannot be computed, so the statement and the arithmetic are copied from result.json, where they must
-    # exist. The bound is copied as well, because the part for the guarantee has checked that the proof shows it, and
-    # has computed the gap from it.
+    # exist. The bound is copied as well, because the part for the guarantee has already checked it against the proof
+    # and computed the gap from it.
     bound, requested_gap = result["objective"]["lower_bound"], result["asked"]["gap"]
     guarantee = {**promise, "statement": str(result["guarantee"]["statement"])}
     if "seeded" in result["guarantee"]:
@@ -63,7 +63,7 @@ def compare(
     expected_parts = {"objective": objective, "guarantee": guarantee, "certificate": certificate}
     for part, expected in expected_parts.items():
         unmatched_keys = result[part].keys() ^ expected.keys()
-        # If keys are only missing, a claim fails (code 1). A key that is unknown here cannot be checked (code 2).
+        # A missing key means that a claim fails (code 1). An unknown key cannot be checked (code 2).
         need(
             not unmatched_keys,
             f"{part}: missing or unknown keys {sorted(unmatched_keys)}",
@@ -71,7 +71,7 @@ def compare(
         )
         for key, expected_value in expected.items():
             _compare_figure(f"{part}.{key}", result[part][key], expected_value, loose=part in close)
-    # A bound that covers only the chosen outputs says nothing about others, so it does not show optimality.
+    # A bound for only the chosen outputs does not cover other outputs, so it does not prove optimality.
     meets_gap = gap is not None and gap <= requested_gap and over != "chosen"
     status = "optimal" if meets_gap else "feasible"
     # True and False are integers in Python, and could pass as gaps.
@@ -81,11 +81,12 @@ def compare(
 
 
 def _compare_figure(name: str, stated: object, expected: object, *, loose: bool) -> None:
-    """Refuse a value in result.json that differs from the expected one or has another type.
+    """Raise a RefusedError if a value in result.json differs from the expected one or has another type.
 
     Args:
         name: The value's name in messages.
-        stated: The value in result.json. An integer is accepted for a double, because JSON may write 1.0 as 1.
+        stated: The value in result.json. It may be an integer where a double is expected, because JSON may write 1.0 as
+            1.
         expected: The value as the checker computed it.
         loose: Whether the value may differ by :data:`RELATIVE_TOLERANCE`.
 

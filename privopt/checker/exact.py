@@ -1,8 +1,9 @@
-"""The checker's arithmetic, in which rounding errors can only cause a claim to be refused.
+"""The checker's arithmetic, in which rounding errors may cause a true claim to be rejected, but never a false one
+accepted.
 
-Real numbers are stored as integers in units of 2**-256; ``ONE`` is the real 1. Functions named ``..._down`` return
-at most the exact value, and functions named ``..._up`` return at least the exact value. Decimals in the problem's files
-are read as exact rationals (:func:`rational`).
+Real numbers are stored as integers in units of 2**-256, so ``ONE`` is the real number 1. Functions named ``..._down``
+return at most the exact value, and functions named ``..._up`` return at least the exact value. Decimals in the
+problem's files are read as exact rationals (:func:`rational`).
 """
 
 from __future__ import annotations
@@ -35,46 +36,47 @@ __all__ = [
 ]
 
 BITS = 256
-"""The number of binary places of a real."""
+"""The number of binary places with which real numbers are stored."""
 ONE = 1 << BITS
-"""The real 1."""
+"""The real number 1."""
 
 RADIUS_KM = 6371
-"""The radius of the sphere on which positions in degrees lie, in km."""
+"""The radius in km of the sphere used for positions in degrees."""
 
 FLAT = 45 * ONE
-"""The cap on log ratios, which loses nothing: exp(45) exceeds 2**64, and therefore any ratio between two weights."""
+"""The cap on log ratios. It loses nothing, because exp(45) exceeds 2**64 and therefore any ratio between two weights.
+"""
 
 CONTEXT = decimal.Context(prec=120)
-"""Decimal arithmetic to 120 digits, whose exponential and logarithm are correctly rounded."""
+"""Decimal arithmetic with 120 digits, whose exponential and logarithm are correctly rounded."""
 
 FLOOR_CONTEXT = decimal.Context(prec=120, rounding=decimal.ROUND_FLOOR)
-"""Decimal arithmetic to 120 digits that rounds down, for quotients that must not exceed the exact value."""
+"""Decimal arithmetic with 120 digits that rounds down, for quotients that must not exceed the exact value."""
 
 TINY = Fraction(1, 10**110)
 """A bound, with a large margin, on the relative error of a result with 120 digits."""
 
 
 class RefusedError(Exception):
-    """Raised if a claim does not hold, or cannot be checked because its form is unknown to the checker.
+    """Raised if a claim does not hold, or cannot be checked because the checker does not know its form.
 
     Attributes:
-        code: The exit code: 1 if a claim does not hold, 2 if it cannot be checked.
+        code: The exit code, which is 1 if a claim does not hold and 2 if it cannot be checked.
     """
 
     def __init__(self, why: str, code: int) -> None:
-        """Create the error; ``why`` is the reason that the user reads."""
+        """Create the error with ``why``, the reason that is shown to the user, and an exit code."""
         super().__init__(why)
         self.code = code
 
 
 def need(holds: object, why: str, code: int = 1) -> None:
-    """Refuse a claim unless a condition holds.
+    """Raise a RefusedError unless a condition holds.
 
     Args:
         holds: The condition, true or false.
-        why: The reason for a refusal, as the user reads it.
-        code: The exit code for a refusal: 1 if the claim is false, 2 if it cannot be checked.
+        why: The reason to show to the user if the condition does not hold.
+        code: The exit code in that case: 1 if a claim is false, 2 if it cannot be checked.
 
     Raises:
         RefusedError: The condition does not hold.
@@ -84,25 +86,25 @@ def need(holds: object, why: str, code: int = 1) -> None:
 
 
 def low(value: Fraction) -> int:
-    """Return a rational as an integer in units of 2**-256, rounded down."""
+    """Convert a rational to an integer in units of 2**-256, rounded down."""
     return (value.numerator << BITS) // value.denominator
 
 
 def down(value: Fraction) -> float:
     """Round a rational down to a double."""
     nearest = float(value)
-    # A conversion to double rounds to the nearest one, which may be above the value.
+    # float() rounds to the nearest double, which may be above the value.
     return nearest if nearest <= value else math.nextafter(nearest, -math.inf)
 
 
 def rational(value: object) -> Fraction:
-    """Convert a string with a decimal to an exact rational number.
+    """Convert a string that contains a decimal to an exact rational number.
 
     Raises:
-        RefusedError: The string is not a decimal, has more than 999 digits, or has an exponent of more than three
-            digits.
+        RefusedError: The string is not a decimal, has more than 999 digits before or after the point, or has an
+            exponent of more than three digits.
     """
-    # The limits keep Fraction from computing a number of millions of digits ("1e999999999").
+    # The limits keep Fraction from computing a number with millions of digits ("1e999999999").
     digits = r"(\d{1,999}\.?\d{0,999}|\.\d{1,999})"
     is_decimal = re.fullmatch(rf"[+-]?{digits}([eE][+-]?\d{{1,3}})?", str(value), re.ASCII)
     need(is_decimal, f"expected a number, got {str(value)[:40]!r}", 2)
@@ -115,8 +117,8 @@ def number(value: object) -> Fraction:
     Raises:
         RefusedError: The value is not a number.
     """
-    # TOML decimals arrive as Decimal. repr of a double is the shortest decimal that reads back as the same double, and
-    # repr of a text or a Boolean is refused by rational().
+    # TOML decimals arrive as Decimal. The repr of a double is the shortest decimal that reads back as the same double.
+    # The repr of a text or a Boolean is rejected by rational().
     return rational(value if type(value) in (int, decimal.Decimal) else repr(value))
 
 
@@ -142,24 +144,25 @@ def _exp(x: int) -> Fraction:
     Raises:
         decimal.Overflow: exp(x) has more than a million digits.
     """
-    # The quotient is rounded by a relative 5e-120. It is below 2.4e6, or exp would overflow, so its error is below
-    # 2e-113. That is also the relative error of exp, whose own rounding adds another 5e-120.
+    # The quotient has a relative rounding error of 5e-120. It is below 2.4e6, because exp would overflow otherwise, so
+    # its error is below 2e-113. This is also the relative error that it causes in exp, whose own rounding adds 5e-120.
     return Fraction(CONTEXT.exp(CONTEXT.divide(x, ONE)))
 
 
 def log_down(x: Fraction) -> Fraction:
     """Return a lower bound on ln(x) for x >= 1, with an error of at most 2e-110 ln(x) + 1e-119."""
-    # The quotient q must be rounded down: near 1, an error of 5e-120 in q can exceed ln(x) itself, so that no factor
-    # below 1 would undo it. Since 1 <= q <= x < q (1 + 1e-119), ln(q) is at most ln(x), and below it by at most 1e-119.
-    # ln rounds to the nearest decimal, a relative error of at most 5e-120, for which the factor 1 - TINY makes up.
+    # The quotient q must be rounded down: near 1, an error of 5e-120 in q can exceed ln(x) itself, and then no factor
+    # below 1 would make up for it. Since 1 <= q <= x < q (1 + 1e-119), ln(q) is at most ln(x), and below it by at most
+    # 1e-119. ln rounds to the nearest decimal, with a relative error of at most 5e-120, which the factor 1 - TINY
+    # covers.
     quotient = FLOOR_CONTEXT.divide(x.numerator, x.denominator)
     return Fraction(CONTEXT.ln(quotient)) * (1 - TINY)
 
 
 def _arctangent_of_inverse(n: int, times: int) -> int:
     """Return ``times * arctan(1 / n)`` in units of 2**-320."""
-    # Gregory's series arctan(1/n) = 1/n - 1/(3 n^3) + 1/(5 n^5) - ..., in which 2 - m % 4 is the sign of the term of
-    # odd m. The first omitted term is below 1 / n**281.
+    # Gregory's series is arctan(1/n) = 1/n - 1/(3 n^3) + 1/(5 n^5) - .... The term with n^m, for odd m, has the sign 2
+    # - m % 4. The first omitted term is below 1 / n**281.
     return sum((2 - m % 4) * (times << 320) // (n**m * m) for m in range(1, 280, 2))
 
 
@@ -181,9 +184,9 @@ def cosine(x: int) -> int:
         RefusedError: The absolute value of x is 12 or more.
     """
     need(abs(x) < 12 * ONE, "problem: a place more than once around the earth", 2)
-    # In 1 - x^2/2! + x^4/4! - ..., each term follows from the one before. The first omitted term is below 2**-370. A
-    # term is rounded by at most 2 units of 2**-256, which later terms multiply by less than cosh(12) < 2**17 in total.
-    # The 79 terms together are therefore wrong by less than 2**25 units.
+    # In 1 - x^2/2! + x^4/4! - ..., each term is computed from the one before. The first omitted term is below 2**-370.
+    # A term has a rounding error of at most 2 units of 2**-256, which is multiplied in later terms by less than
+    # cosh(12) < 2**17 in total. The error of all 79 terms together is therefore below 2**25 units.
     term = total = ONE
     for n in range(2, 160, 2):
         term = -(term * x * x >> 2 * BITS) // (n * (n - 1))
@@ -196,16 +199,16 @@ def arcsine_of_root(h: int) -> int:
 
     ``h`` and the result are in units of 2**-256.
 
-    The angle is halved 8 times by the formula sin(t / 2)^2 = sin(t)^2 / (2 (1 + cos t)), so that the power series
-    converges fast. An error in h has the largest effect at h = 0 and h = 1, where the angle's error is the square root
+    The angle is halved 8 times with the formula sin(t / 2)^2 = sin(t)^2 / (2 (1 + cos t)), so that the power series
+    converges fast. An error in h has its largest effect at h = 0 and h = 1, where the angle's error is the square root
     of the error in h.
     """
-    # ``square`` is sin(t)^2 in 2**-512ths, which leaves digits for the roots. h may lie slightly outside [0, 1] by
-    # rounding.
+    # ``square`` is sin(t)^2 in units of 2**-512, which leaves enough digits for the roots. Because of rounding, h may
+    # lie slightly outside [0, 1].
     square = min(max(h, 0), ONE) << BITS
     for _ in range(8):
         square = (square << BITS) // (2 * (ONE + math.isqrt(ONE * ONE - square)))
-    # asin(y) = y + y^3 / (2 * 3) + 3 y^5 / (2 * 4 * 5) + .... The factor 2^8 then undoes the 8 halvings.
+    # asin(y) = y + y^3 / (2 * 3) + 3 y^5 / (2 * 4 * 5) + .... Multiplying by 2^8 then undoes the 8 halvings.
     term = total = math.isqrt(square)
     for n in range(1, 19, 2):
         term = (term * square >> 2 * BITS) * n * n // ((n + 1) * (n + 2))

@@ -1,8 +1,8 @@
 """Check a folder's checksums, and read the problem in it (docs/reference/proof.md: Programs that check).
 
 A part of the checker (the code that checks one kind of guarantee) reads the problem's files only through
-:class:`Problem`, which records their names. Once all claims are checked, any file that the part did not read is
-refused, because readers could take it for part of the claim.
+:class:`Problem`, which records their names. After all claims have been checked, a file that the part did not read
+causes an error, because readers could take it for part of the claim.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from privopt.checker.exact import need
 __all__ = ["Problem", "check_sums", "describe_sums", "is_line"]
 
 UNLISTED = {"SHA256SUMS", "SHA256SUMS.sig", "report.html"}
-"""Files that SHA256SUMS does not list, in addition to those in ``private/``."""
+"""Files that SHA256SUMS does not list, apart from those in ``private/``."""
 
 PRIVATE = "private/"
-"""The folder that the publisher keeps, with secrets and a SHA256SUMS of its own. Recipients do not have it."""
+"""The folder with secrets that the publisher keeps, which has a SHA256SUMS of its own. Recipients do not have it."""
 
 PRIVATE_UNLISTED = {"SHA256SUMS", "report.html"}
 """Files in ``private/`` that its SHA256SUMS does not list."""
@@ -40,15 +40,16 @@ def check_sums(folder: Path) -> list[str]:
     Links, pipes and devices are never opened.
 
     Returns:
-        The names of all files, relative to the folder, including files without a checksum (:func:`describe_sums`).
+        The names of all files relative to the folder, including files without a checksum (:func:`describe_sums`).
 
     Raises:
-        RefusedError: A file is missing, unlisted or different, or a name contains line breaks or backslashes.
+        RefusedError: A file is missing, unlisted or different, an entry is neither a regular file nor a folder with
+            contents, or a name contains a line break or a backslash.
     """
     need(folder.is_dir(), f"{folder}: not a folder", 2)
     names: list[str] = []
     for path in folder.rglob("*"):
-        # lstat does not follow links. They are refused, because a link could point out of the folder, or to a device.
+        # lstat does not follow links. Links are rejected because they could lead out of the folder or to a device.
         name, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
         is_file, is_folder = stat.S_ISREG(mode), stat.S_ISDIR(mode)
         is_filled_folder = is_folder and any(path.iterdir())
@@ -65,7 +66,7 @@ def check_sums(folder: Path) -> list[str]:
 
 
 def describe_sums(names: list[str]) -> str:
-    """Return a phrase that counts the files compared by :func:`check_sums` and names those that are never listed.
+    """Return a phrase that says how many files :func:`check_sums` compared, and which files it did not compare.
 
     >>> describe_sums(["SHA256SUMS", "result.json", "report.html"])
     '1 as SHA256SUMS lists it; not compared, because never listed: report.html'
@@ -82,7 +83,8 @@ def describe_sums(names: list[str]) -> str:
 
 
 def _listed_names(names: list[str]) -> tuple[list[str], list[str]]:
-    """Return the files that a folder's SHA256SUMS must list, and those that ``private/SHA256SUMS`` must list."""
+    """Return the files that the folder's SHA256SUMS must list, and those that ``private/SHA256SUMS`` must list, both
+    sorted."""
     private_names = {name for name in names if name.startswith(PRIVATE)}
     unlisted = {PRIVATE + name for name in PRIVATE_UNLISTED}
     return sorted({*names} - private_names - UNLISTED), sorted(private_names - unlisted)
@@ -93,8 +95,8 @@ def _compare_sums(folder: Path, prefix: str, listed: list[str]) -> None:
 
     Args:
         folder: The release's folder.
-        prefix: "" for the folder's own SHA256SUMS, and :data:`PRIVATE` for the one in ``private/``.
-        listed: Names of the files that must be listed, relative to the release's folder, in order.
+        prefix: "" for the folder's own SHA256SUMS, or :data:`PRIVATE` for the one in ``private/``.
+        listed: The sorted names of the files that must be listed, relative to the release's folder.
 
     Raises:
         RefusedError: A file is missing, is not listed or differs.
@@ -103,14 +105,15 @@ def _compare_sums(folder: Path, prefix: str, listed: list[str]) -> None:
     need(file.exists(), f"{folder}: no {prefix}SHA256SUMS, so not a folder that privopt wrote", 2)
     sums = [f"{_sha256((folder / name).read_bytes())}  {name.removeprefix(prefix)}\n" for name in listed]
     sums_text = file.read_bytes().decode("utf-8", "surrogateescape")
-    # Lines that only one of the two texts has. A line has 64 digits, two blanks and a name. At most 5 names are shown.
+    # The lines that occur in only one of the two texts. A line has 64 digits, two blanks and a name. At most 5 names
+    # are shown.
     differing = set(sums_text.splitlines(keepends=True)) ^ set(sums)
     differing_names = sorted({prefix + line[66:].strip() for line in differing})[:5]
     need(sums_text == "".join(sums), f"not as {prefix}SHA256SUMS lists them: {differing_names}")
 
 
 def _sha256(contents: bytes) -> str:
-    """Return the SHA-256 of the contents as hexadecimal digits."""
+    """Return the SHA-256 of the contents in hexadecimal digits."""
     return hashlib.sha256(contents).hexdigest()
 
 
@@ -119,9 +122,9 @@ class Problem:
 
     Attributes:
         folder: The folder ``problem/``.
-        names: Names of all files in the release's folder.
+        names: The names of all files in the release's folder.
         tables: The contents of the problem file, with decimals as :class:`~decimal.Decimal`.
-        used: Names of the files that were read. Any other file in ``problem/`` is refused.
+        used: The names of the files that were read. Any other file in ``problem/`` causes an error in the end.
         most_weights: The largest number of weights that the release's mechanism.npz can contain, given its size. Sizes
             stated in the problem are compared with this number before any array of that size is allocated.
     """
@@ -132,7 +135,7 @@ class Problem:
         Args:
             folder: The release's folder.
             stated: The table ``problem`` in result.json.
-            names: Names of all files in the folder.
+            names: The names of all files in the folder.
 
         Raises:
             RefusedError: The file is missing, or its checksum is not the stated one.
@@ -146,10 +149,10 @@ class Problem:
         self.tables: dict[str, Any] = tomllib.loads(contents.decode("utf-8-sig"), parse_float=Decimal)
 
     def allow(self, tables: set[str]) -> None:
-        """Refuse a problem that contains tables other than the given ones.
+        """Raise a RefusedError if the problem contains tables other than the given ones.
 
-        A table that the checker does not know could change the meaning of the claim. A title and a purpose of one line
-        each are always allowed.
+        A table that the checker does not know could change the meaning of the claim. A title and a purpose are always
+        allowed if they are one line each.
 
         Raises:
             RefusedError: The problem contains another table.
@@ -159,13 +162,13 @@ class Problem:
         need(not unknown_tables, f"problem: {unknown_tables}: unknown here", 2)
 
     def set_aside(self, tables: Set[str]) -> None:
-        """Accept tables on which no claim depends, and the files that they name.
+        """Accept tables that do not affect any claim, and the files that they name.
 
         Such a table belongs to one mechanism and records how the release was found, for example from which matrix the
         search started. No check uses its contents. Any string in it may be the name of a file.
 
         Args:
-            tables: Names of tables in the problem. They may include ``title`` and ``purpose``, which are strings.
+            tables: The names of tables in the problem. They may include ``title`` and ``purpose``, which are strings.
 
         Raises:
             RefusedError: The title or the purpose is not one line of text, or another value is not a table.
@@ -185,7 +188,7 @@ class Problem:
                 self.used.add(f"problem/{value}")
 
     def table(self, name: str, keys: str) -> dict[str, Any]:
-        """Return a table from the problem file, which must have no keys other than the given ones.
+        """Return a table from the problem file, which must not have keys other than the given ones.
 
         Args:
             name: The table's name, such as ``"privacy"``.
@@ -210,32 +213,32 @@ class Problem:
         return (self.folder / str(name)).read_bytes()
 
     def array(self, name: object, *shape: int) -> Array:
-        """Return a matrix of numbers that doubles represent exactly. NaN and plus infinity are refused.
+        """Read a matrix of numbers that can be represented exactly as doubles. NaN and plus infinity are not accepted.
 
         Args:
-            name: Name of the ``.npy`` file.
+            name: The name of the ``.npy`` file.
             shape: The shape that the matrix must have. By default, any shape is accepted.
 
         Raises:
-            RefusedError: The file is missing, or contains no such matrix.
+            RefusedError: The file is missing, or does not contain such a matrix.
         """
         matrix = Array(self.read(name), f"problem/{name}")
-        # If no shape is given, the matrix is compared with its own shape, so that any shape passes.
+        # If no shape is given, the matrix is compared with its own shape, so any shape passes.
         has_shape = len(matrix.shape) == 2 and matrix.shape == (shape or matrix.shape)
         has_shape = has_shape and matrix.kind.lstrip(">")[0] in "fiu"
-        # The comparison fails for integers that no double equals, for NaN (which differs from itself) and for plus
-        # infinity.
+        # The comparison fails for integers that doubles cannot represent, for NaN (which differs from itself) and for
+        # plus infinity.
         holds_doubles = has_shape and all(float(x) == x < math.inf for x in matrix.flat)
         need(holds_doubles, f"problem/{name}: expected doubles {shape}, got {matrix.shape}", 2)
         return matrix
 
     def columns(self, file: object) -> dict[Any, list[str]]:
-        """Return the columns of a CSV file by the names in its header.
+        """Return the columns of a CSV file, keyed by the names in its header.
 
         A name that occurs twice is ambiguous, so each of its columns is stored under (name, position from 0).
 
         Raises:
-            RefusedError: The file has no row, or a row that is not as long as the header.
+            RefusedError: The file has no rows below the header, or a row that is not as long as the header.
         """
         text = io.StringIO(self.read(file).decode("utf-8-sig"), newline="\n")
         header, *rows = [list(map(_strip_blanks, line)) for line in csv.reader(text, strict=True)]
@@ -249,11 +252,12 @@ class Problem:
 
 
 def is_line(text: object) -> bool:
-    """Return whether a value is one line of at most 200 printable characters, as titles must be."""
+    """Return whether a value is one line of at most 200 printable characters that are not all blank, as titles must be.
+    """
     return isinstance(text, str) and bool(text.strip()) and text.isprintable() and len(text) <= 200
 
 
 def _strip_blanks(cell: str) -> str:
-    """Strip surrounding blanks from a cell of a CSV file, as privopt does. The characters 0x1C to 0x1F are kept."""
-    # str.strip would remove these separators too, because Python counts them as blanks.
+    """Strip surrounding blanks from a cell of a CSV file, as privopt does, except for the characters 0x1C to 0x1F."""
+    # str.strip would also remove these separators, which Python counts as blanks.
     return re.sub(r"^[^\S\x1c-\x1f]+|[^\S\x1c-\x1f]+\Z", "", cell)
