@@ -100,8 +100,7 @@ def no_doubles(numbers: NDArray[Any]) -> Bools:
 
 
 def sum_products(left: Floats, right: Floats) -> float:
-    """Return the inner product of two vectors, with a rounding error that grows only with the logarithm of their
-    length.
+    """Return the inner product of two vectors, with a rounding error that grows with the logarithm of their length.
 
     For vectors of tens of thousands of numbers, this is faster than ``left @ right``, for which starting BLAS threads
     takes longer than the product itself.

@@ -100,8 +100,10 @@ class OpenRelease:
 
     @property
     def promise(self) -> str:
-        """The guarantee in one plain sentence. If the release was drawn with a seed, the sentence says that it is not
-        private."""
+        """The guarantee in one plain sentence.
+
+        If the release was drawn with a seed, the sentence says that it is not private.
+        """
         return claim(self.result)
 
     @property
@@ -358,8 +360,7 @@ class OpenRelease:
         gap: float = 1e-6,
         resolution: float | None = None,
     ) -> Flows:
-        """Estimate what share of trips leads from each group of records to each other, from two reports about each
-        trip.
+        """Estimate the share of trips from each group of records to each other group, from two reports about each trip.
 
         Both reports must have been drawn from this release, independently of one another, so together they cost twice
         its epsilon (:attr:`Flows.pair_guarantee`). Intervals come from a parametric bootstrap. A
@@ -397,8 +398,7 @@ class OpenRelease:
         return [f"this release: {self.result.mark}"] if self.result.mark else []
 
     def audit(self, *, over_time: int | None = None) -> Mapping[str, Any]:
-        """Measure what an attacker learns from the release, and return the metrics that ``privopt audit --json``
-        prints.
+        """Measure what an attacker learns from the release, and return the metrics of ``privopt audit --json``.
 
         Args:
             over_time: The maximum number of reports about one place that an attacker collects over time. By default,
@@ -410,7 +410,7 @@ class OpenRelease:
         """Verify the release's checksums and claims again from its files, as ``privopt verify`` does.
 
         Returns:
-            The verdict. Its ``holds`` says whether everything holds, and its ``complaints`` list what does not.
+            The verdict, in which ``holds`` says whether everything holds, and ``complaints`` lists what does not.
         """
         return verify_folder(self.opened.folder)
 

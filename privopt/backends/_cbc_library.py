@@ -204,8 +204,7 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
 
 
 def _second_opinion(problem: dict[str, Any]) -> str:
-    """Decide whether a problem that CBC reports as infeasible is "INFEASIBLE" or "UNBOUNDED", by solving it without
-    costs.
+    """Solve a problem that CBC reports as infeasible without costs, to tell whether it is "INFEASIBLE" or "UNBOUNDED".
 
     Without costs, the problem cannot be unbounded. If it then has a feasible point, the original problem is unbounded.
     """

@@ -91,8 +91,7 @@ def create_solver() -> Highs:
 
 
 def check_status(status: HighsStatus, action: str) -> None:
-    """Raise a SolverError if a call to HiGHS returned an error. The message is "highs refused to" followed by
-    ``action``."""
+    """Raise a SolverError, "highs refused to" followed by ``action``, if a call to HiGHS returned an error."""
     if status == highspy_module().HighsStatus.kError:
         raise SolverError(f"highs refused to {action}")
 

@@ -76,7 +76,7 @@ class Backend(ABC):
         name: The name under which the solver is registered.
         capabilities: What the solver supports.
         attempts: The maximum number of attempts, each with different settings, to get an answer that passes its checks.
-            substitute: The name of the solver to try if all attempts fail, or None.
+        substitute: The name of the solver to try if all attempts fail, or None.
     """
 
     name: str
@@ -85,10 +85,12 @@ class Backend(ABC):
     substitute: str | None = None
 
     def solve(self, form: StandardForm, **options: Unpack[BackendOptions]) -> Result:
-        """Solve a form and return a checked answer. Every answer is checked in the units of the form
-        (:mod:`privopt.backends.checks`). If an answer fails, the solver is tried again with other settings and another
-        cost scale, and then its substitute is tried. The time limit applies to all attempts together. If all of them
-        fail, the best feasible point is returned with the outcome "feasible" and the best proved bound.
+        """Solve a form and return a checked answer.
+
+        Every answer is checked in the units of the form (:mod:`privopt.backends.checks`). If an answer fails, the
+        solver is tried again with other settings and another cost scale, and then its substitute is tried. The time
+        limit applies to all attempts together. If all of them fail, the best feasible point is returned with the
+        outcome "feasible" and the best proved bound.
 
         Args:
             form: The model. The bounds of its integer columns are rounded inwards first.

@@ -168,8 +168,7 @@ def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) 
 
 
 def start_buffers(start: Floats | None) -> tuple[bytes, bytes] | None:
-    """Return the indices and values of a starting point's finite entries as buffers, or None if there is no starting
-    point."""
+    """Return the indices and values of a starting point's finite entries as buffers, or None if ``start`` is None."""
     if start is None:
         return None
     columns = np.flatnonzero(np.isfinite(start))

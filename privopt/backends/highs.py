@@ -217,8 +217,7 @@ class HighsSession(Session):
             check_status(self._solver.changeColsCost(len(index), index, np.ascontiguousarray(costs)), "change costs")
 
     def change_column_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
-        """Change the bounds of some columns. ``lower`` and ``upper`` contain one number per column, or one number for
-        all."""
+        """Change the bounds of some columns. ``lower`` and ``upper`` are one number per column or one for all."""
         index, low, high = _bound_arrays(columns, lower, upper)
         if len(index):
             check_status(self._solver.changeColsBounds(len(index), index, low, high), "change column bounds")
@@ -250,9 +249,11 @@ class HighsSession(Session):
         """Append columns.
 
         Args:
-            costs: Objective coefficients of the new columns in the form's sense, one for each column or one for all.
-                lower, upper: Bounds of the new columns, one for each column or one for all. matrix: Entries of the new
-                columns in the units of the unscaled rows, as a sparse matrix of shape (all rows, new columns).
+            costs: The objective coefficients of the new columns in the form's sense, one for each column or one for
+                all.
+            lower, upper: The bounds of the new columns, one for each column or one for all.
+            matrix: The entries of the new columns in the units of the unscaled rows, as a sparse matrix of shape (all
+                rows, new columns).
         """
         columns = matrix.tocsc(copy=True)
         count = columns.shape[1]

@@ -389,8 +389,7 @@ class Search:
         return evolve(best, bound=bound, seconds=seconds)
 
     def _is_beyond(self, bound: float | None, objective: float | None) -> bool:
-        """Return whether a bound contradicts an objective: it is above the objective, or below it if the form
-        maximises.
+        """Return whether a bound contradicts an objective, by being above it or, if the form maximises, below it.
 
         If either is None, the result is False.
         """

@@ -50,8 +50,8 @@ class _IdleWorkers:
     """The pool of idle workers in this process, grouped by solver.
 
     Attributes:
-        lock: A lock that is held while the pool is read or changed. workers: The idle workers for each solver, keyed by
-            the solver's name.
+        lock: A lock that is held while the pool is read or changed.
+        workers: The idle workers for each solver, keyed by the solver's name.
     """
 
     def __init__(self) -> None:

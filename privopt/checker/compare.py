@@ -38,9 +38,9 @@ def compare(
         measured: The required contents of ``certificate``, except for kind, holds, evidence and arithmetic.
         value: The required ``objective.value``.
         unit: The required ``objective.unit``.
-        gap: The relative gap between the stated value and the stated bound, or None if no bound is stated. over: The
-            required ``objective.bound_over``, or None if the key must be absent. close: The tables (such as
-            ``objective``) whose values may differ by a relative 1e-9. All other values must be equal.
+        gap: The relative gap between the stated value and the stated bound, or None if no bound is stated.
+        over: The required ``objective.bound_over``, or None if the key must be absent.
+        close: The tables (such as ``objective``) whose values may differ by a relative 1e-9. All others must be equal.
 
     Returns:
         A short description of the guarantee.

@@ -1,5 +1,4 @@
-"""The checker's arithmetic, in which rounding errors may cause a true claim to be rejected, but never a false one
-accepted.
+"""The checker's arithmetic, in which rounding errors can only cause a claim to be rejected.
 
 Real numbers are stored as integers in units of 2**-256, so ``ONE`` is the real number 1. Functions named ``..._down``
 return at most the exact value, and functions named ``..._up`` return at least the exact value. Decimals in the

@@ -83,8 +83,7 @@ def describe_sums(names: list[str]) -> str:
 
 
 def _listed_names(names: list[str]) -> tuple[list[str], list[str]]:
-    """Return the files that the folder's SHA256SUMS must list, and those that ``private/SHA256SUMS`` must list, both
-    sorted."""
+    """Return the sorted names that SHA256SUMS must list, and the sorted names that ``private/SHA256SUMS`` must list."""
     private_names = {name for name in names if name.startswith(PRIVATE)}
     unlisted = {PRIVATE + name for name in PRIVATE_UNLISTED}
     return sorted({*names} - private_names - UNLISTED), sorted(private_names - unlisted)

@@ -2,11 +2,11 @@
 
 A part is the code that a plugin supplies to check releases with one kind of guarantee. The plugin's distribution (its
 installed package) registers the part with an entry point. The entry point's name is a kind of guarantee, or
-``KIND.MECHANISM`` for a mechanism that has a part of its own. Its value is ``module:Part``.
+``KIND.MECHANISM`` for a mechanism that has its own part. Its value is ``module:Part``.
 
-If two entry points have the same name, neither is chosen. Otherwise, installing another distribution could replace a
-part. A mechanism's own part takes precedence over the part for the kind, but only if the mechanism and its part are
-from the same distribution.
+If two entry points have the same name, neither is chosen. Otherwise, a part could be replaced by installing another
+distribution. A mechanism's own part takes precedence over the part for the kind, but only if the mechanism and its part
+come from the same distribution.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from privopt.checker.exact import need
 __all__ = ["GROUP", "choose_part", "find_parts", "part_name"]
 
 GROUP = "privopt.checkers"
-"""The group of the entry points that register parts."""
+"""The group of entry points that register parts."""
 
 TARGET = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
-"""Matches the module and the attribute of a part, ``module:Part``."""
+"""Matches the value of a part's entry point, ``module:Part``."""
 
 Claims = Mapping[str, tuple[EntryPoint, ...]]
-"""The entry points, by the kind of guarantee that they claim."""
+"""The entry points, keyed by the kind of guarantee that they claim to check."""
 
 
 def find_parts(points: Iterable[EntryPoint] | None = None) -> Claims:
-    """Return the entry points that register the checker's parts, by the kind of guarantee that they check.
+    """Group the entry points that register parts of the checker by the kind of guarantee that they check.
 
     Args:
-        points: The entry points to group; None for the installed ones.
+        points: The entry points to group. If None, all installed ones are used.
     """
-    # Sorted, so that messages about several claims to one kind do not depend on the order of installation.
+    # The entry points are sorted so that messages about conflicting ones do not depend on the order of installation.
     claims: dict[str, tuple[EntryPoint, ...]] = {}
     for point in sorted(entry_points(group=GROUP) if points is None else points, key=describe):
         claims[point.name] = (*claims.get(point.name, ()), point)
@@ -43,22 +43,22 @@ def find_parts(points: Iterable[EntryPoint] | None = None) -> Claims:
 
 
 def describe(point: EntryPoint) -> str:
-    """Describe an entry point, for messages and sorting: its distribution's name and version, then its target."""
+    """Describe an entry point by its distribution's name and version and its value, for messages and sorting."""
     dist = point.dist
     owner = "an unknown distribution" if dist is None else f"{dist.name} {dist.version}"
     return f"{owner} ({point.value})"
 
 
 def normal_name(distribution: object) -> str:
-    """Normalise a distribution's name (PEP 503), so that it can be compared with other names."""
+    """Normalise a distribution's name (PEP 503) so that it can be compared with other names."""
     return re.sub(r"[-_.]+", "-", str(distribution)).lower()
 
 
 def part_name(parts: Mapping[str, object], kind: str, mechanism: object) -> str:
     """Return the name under which the part for a release is registered.
 
-    The name of the mechanism comes from result.json and may be wrong. Each part must therefore prove all claims from
-    the folder's files regardless of this name, and refuse a folder in which these files are missing.
+    The mechanism's name comes from result.json and may be wrong. Every part must therefore prove all claims from the
+    folder's files regardless of this name, and reject a folder in which these files are missing.
     """
     mechanism_part = f"{kind}.{mechanism}"
     return mechanism_part if mechanism_part in parts else kind
@@ -71,7 +71,7 @@ def choose_part(claims: Claims, kind: str, mechanism: str = "", plugin: object =
         claims: The installed parts (:func:`find_parts`).
         kind: The kind of guarantee.
         mechanism: The name of the release's mechanism.
-        plugin: The distribution that supplies this mechanism, as result.json names it.
+        plugin: The name, in result.json, of the distribution that supplies this mechanism.
 
     Raises:
         RefusedError: No distribution claims the kind, several do, the entry point is malformed, or the mechanism's own

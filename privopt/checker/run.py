@@ -1,7 +1,7 @@
 """Check a folder with the part for its kind of guarantee, and print whether each claim holds.
 
 This module is the checker's entry point. A part is the code that a plugin supplies to check one kind of guarantee. The
-result depends only on the folder and the installed parts.
+result depends only on the folder and on the installed parts.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ __all__ = ["Part", "Release", "check", "main"]
 
 
 class Release(Protocol):
-    """A release as read by a part of the checker."""
+    """A release, as read by a part of the checker."""
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the claims to check by name, in order. Each function returns a finding or raises RefusedError."""
+        """Return a function for each claim to check, by name and in order. It returns a finding or raises RefusedError.
+        """
 
 
 Part = Callable[[Path, Problem, dict[str, Any]], Release]
-"""A function that reads a release with one kind of guarantee from the folder, its problem and the contents of
-result.json."""
+"""A function that reads a release with one kind of guarantee. Its arguments are the folder, the problem in it and the
+contents of result.json."""
 
 
 def check(
@@ -40,17 +41,18 @@ def check(
     """Check each claim that a release makes, and write a line about each.
 
     Args:
-        folder: The folder that ``privopt solve`` wrote.
-        write_line: The function that is called with a line for each claim.
-        parts: ``module:Part`` by kind of guarantee, or by ``KIND.MECHANISM``, where ``Part`` is code that a plugin
-            supplies to check its releases; None for all installed parts.
+        folder: A folder that ``privopt solve`` wrote.
+        write_line: The function to call with the line about each claim.
+        parts: The ``module:Part`` for each kind of guarantee or ``KIND.MECHANISM``, where ``Part`` is code that a
+            plugin supplies to check its releases. If None, all installed parts are used.
 
     Returns:
         The exit code: 0 if all claims hold and the release is private, 1 if a claim does not hold, 2 if the folder
-        cannot be read or its kind of guarantee is unknown, and 6 if all claims hold but the noise was seeded, so that
-        no privacy is claimed.
+            cannot
+        be read or its kind of guarantee is unknown, and 6 if all claims hold but the noise was seeded, so that no
+        privacy is claimed.
     """
-    # The name of the claim that is being checked, for the message if it fails.
+    # The name of the claim that is currently being checked, for the message in case it fails.
     claim = "files"
     try:
         names = check_sums(folder)
@@ -70,10 +72,10 @@ def check(
         problem = Problem(folder, result["problem"], names)
         release: Release = part(folder, problem, result)
         write_line(f"holds: files: {describe_sums(names)}")
-        # Each call of holds() checks a claim. It returns a finding in words, or raises RefusedError.
+        # holds() checks the claim and returns a finding in words, or raises RefusedError.
         for claim, holds in release.claims().items():
             write_line(f"holds: {claim}: {holds()}")
-        # Parts record the files that they read, so this test comes after all claims.
+        # A part may read files until its last claim has been checked, so unused files are known only now.
         unused_files = [n for n in names if n.startswith("problem/") and n not in problem.used]
         need(not unused_files, f"{unused_files}: files that no claim uses")
     except RefusedError as refused:
@@ -91,7 +93,8 @@ def main(arguments: list[str], parts: Mapping[str, str] | None = None) -> int:
 
     Args:
         arguments: A single argument, the folder to check.
-        parts: ``module:Part`` by kind of guarantee, for a checker written as one file; None for all installed parts.
+        parts: The ``module:Part`` for each kind of guarantee, given by a checker that was written as one file. If None,
+            all installed parts are used.
     """
     if len(arguments) != 1:
         print("usage: give one folder that privopt wrote", file=sys.stderr)
@@ -100,27 +103,27 @@ def main(arguments: list[str], parts: Mapping[str, str] | None = None) -> int:
 
 
 def _plugin_name(result: dict[str, Any]) -> object:
-    """Return the name of the mechanism's distribution from result.json, or None if result.json has none."""
+    """Return the name of the mechanism's distribution as stated in result.json, or None if it is not stated."""
     plugin = result.get("plugin")
     return plugin.get("name") if isinstance(plugin, dict) else None
 
 
 def _read_result(file: Path) -> dict[str, Any]:
-    """Read result.json. No object may contain a name twice, and all numbers must be finite.
+    """Read result.json, in which no object may contain a name twice and all numbers must be finite.
 
     Raises:
         RefusedError: A name occurs twice, or a number is not finite.
     """
-    # Of two equal names, json keeps the last one and some readers keep the first, so the claim would depend on its
-    # reader. parse_constant is called for NaN and Infinity, which rational() refuses.
+    # If a name occurs twice, json keeps the last value and other readers keep the first, so they would see different
+    # claims. parse_constant is called for NaN and Infinity, which rational() rejects.
 
     def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """Build the dictionary for a JSON object from its names and values, and refuse a repeated name."""
+        """Build the dictionary for a JSON object, or raise RefusedError if one of its names is repeated."""
         need(len(dict(pairs)) == len(pairs), "result.json: a name twice in one object", 2)
         return dict(pairs)
 
     def parse_finite(text: str) -> float:
-        """Convert a JSON number with a decimal point or an exponent, and refuse exponents of four digits or more."""
+        """Convert a JSON number with a point or exponent, and reject exponents of four digits or more."""
         return float(rational(text))
 
     result: dict[str, Any] = json.loads(

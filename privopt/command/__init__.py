@@ -1,1 +1,1 @@
-"""The command line and its output on a terminal."""
+"""The command line, and its output on a terminal."""

@@ -95,11 +95,12 @@ def budget(
     as_json: bool,
 ) -> None:
     """Show what subjects have spent, exactly; the ledger's open period is checked."""
-    # The docstring is the text of --help. A subject is a person (or device) whose privacy budget the ledger counts;
-    # ``subject``, ``forget`` and ``erase`` are ids of subjects. Amounts are texts, which are parsed exactly: ``limit``
-    # is the new limit of each subject, ``window`` its length in hours, ``per`` and ``zone`` a calendar period and its
-    # time zone instead, and ``unit`` the account ("epsilon", "rho" or both of "(epsilon, delta)"). ``key`` is the file
-    # with the key under which the ledger hashes subjects, and ``head`` an earlier "number:hash" of the last entry.
+    # The docstring is the text of --help. A subject is a person (or device) whose privacy budget the ledger counts.
+    # ``subject``, ``forget`` and ``erase`` are ids of subjects. Amounts are given as texts, so that they can be parsed
+    # exactly: ``limit`` is each subject's new limit, and ``window`` is its length in hours. Instead of a window,
+    # ``per`` and ``zone`` give a calendar period and its time zone. ``unit`` is the account ("epsilon", "rho" or
+    # "(epsilon, delta)"). ``key`` is the file with the key under which the ledger hashes subjects, and ``head`` is an
+    # earlier "number:hash" of the last entry.
     if per is not None and limit is None:
         raise UsageError("--per must be used with --set AMOUNT, got it alone")
     if zone is not None and per is None:
@@ -121,11 +122,12 @@ def budget(
         raise UsageError(f"{refused[0]} must be omitted with --rotate: rotate first, or afterwards")
     new_limit = None if limit is None else parse_limit(limit, window)
     exact_delta = parse_delta(delta)
-    # Only --set may create a ledger: to show a ledger that does not exist must fail, not write an empty file.
+    # Only --set may create a ledger. Showing a ledger that does not exist must fail instead of writing an empty file.
     with Ledger(ledger, key=key, make=new_limit is not None) as book:
         with progress_display(quiet=False) as progress:
-            # Check the ledger before anything is changed or shown. For one subject a partial check suffices, whose time
-            # does not grow with the number of entries in the open period. Conversion at a delta reads every charge.
+            # Check the ledger before anything is changed or shown. For one subject, a partial check is enough, which
+            # takes no longer if the open period has more entries. Conversion at a delta reads every charge, so it needs
+            # a full check.
             is_full = subject is None or history or delta is not None
             archive = book.check(head=head, full=is_full, progress=progress)
             if archive is not None:
@@ -148,16 +150,16 @@ def budget(
         if erase is not None:
             _erase_subject(book, erase, as_json=as_json)
             return
-        # With --set, --window is the limit's window; alone, it selects the charges that are shown.
+        # With --set, --window is the limit's window. Without it, --window selects the charges to show.
         hours = window if new_limit is None else None
-        # A calendar limit renews at fixed times, so the amount spent in the last HOURS could not be compared with it.
+        # A calendar limit is renewed at fixed times, so it cannot be compared with the amount spent in the last HOURS.
         for account_unit in book.units if hours is not None else ():
             current_limit = book.limit_of(account_unit)
             if current_limit is not None and current_limit.calendar is not None:
                 raise UsageError(
                     f"--window must be omitted: {ledger} counts {account_unit} by {current_limit.calendar}"
                 )
-        # The accounts of all subjects, or of one subject, by unit: epsilon, rho, or (epsilon, delta).
+        # The accounts of all subjects, or of one subject, keyed by unit: epsilon, rho, or (epsilon, delta).
         units = {
             account_unit: book.accounts(hours=hours, unit=account_unit)
             if subject is None
@@ -170,12 +172,12 @@ def budget(
 def _list_accounts(book: Ledger, subject: str, hours: str | None, unit: str) -> list[Account]:
     """Return a subject's accounts in a unit.
 
-    If the limit is per calendar period, there is one account for each charged period. Otherwise there is one account.
+    If the limit is per calendar period, there is one account per charged period. Otherwise, there is a single account.
 
     Args:
         book: The ledger.
         subject: The subject's id.
-        hours: The length in hours, as a string, of the window whose charges count as spent. None means all time.
+        hours: The length in hours, as a string, of the window whose charges count as spent. If None, all charges count.
         unit: The unit of the accounts, one of :data:`privopt.interfaces.cost.UNITS`.
     """
     account = book.account(subject, hours=hours, unit=unit)
@@ -188,11 +190,11 @@ def _list_accounts(book: Ledger, subject: str, hours: str | None, unit: str) -> 
 def _forget_subject(book: Ledger, subject: str) -> None:
     """Remove a subject's stored reports (``--forget``), which ``apply --sticky`` would otherwise repeat.
 
-    Charges stay, because a report that has been published has used up its part of the budget.
+    Charges are kept, because a report that has been published has used up its part of the budget.
     """
     from privopt.ledger.kept_reports import KeptReports
 
-    book.account(subject)  # raises an error if the key is not the ledger's: its hashes would match no stored report
+    book.account(subject)  # raises an error for a wrong key, whose hashes would match no stored report
     with KeptReports(book, make=False) as stored_reports:
         removed_count = stored_reports.forget(book.name_of(subject))
     complain(f"{book.path}: {number_of(removed_count, 'kept report')} of {subject} removed; what was spent stays spent")
@@ -201,7 +203,7 @@ def _forget_subject(book: Ledger, subject: str) -> None:
 def _erase_subject(book: Ledger, subject: str, *, as_json: bool) -> None:
     """Erase a subject's data as far as possible (``--erase``), and print what was erased, what was kept and why.
 
-    The output is text, or a JSON document if ``as_json`` is set.
+    If ``as_json`` is set, the output is a JSON document instead of text.
     """
     from privopt.ledger.erasure import erase_subject
 
@@ -217,7 +219,7 @@ def _erase_subject(book: Ledger, subject: str, *, as_json: bool) -> None:
 
 
 def _say_rotation(book: Ledger, rotation: Rotation, *, as_json: bool) -> None:
-    """Print the outcome of ``--rotate``, which archived one of the ledger's periods.
+    """Print the outcome of ``--rotate``, which archived the ledger's open period.
 
     Args:
         book: The ledger, which now begins with the charges that still count.
@@ -247,9 +249,9 @@ def _say_rotation(book: Ledger, rotation: Rotation, *, as_json: bool) -> None:
 
 
 def _forget_batch(book: Ledger, name: str) -> None:
-    """Delete the key of an unfinished batch (``--forget-batch``), so that it can no longer be continued.
+    """Delete the key of an unfinished batch (``--forget-batch``), so that the batch can no longer be continued.
 
-    A batch is one named run of ``apply``. While its key exists, an interrupted batch can be run again and gives the
+    A batch is a named run of ``apply``. As long as its key exists, an interrupted batch can be run again and gives the
     same reports.
     """
     from privopt.ledger.batches import Batch

@@ -1,4 +1,4 @@
-"""Parse the limits given to ``privopt budget``, and print accounts as text and JSON. All amounts are exact."""
+"""Parse the limits given to ``privopt budget``, and print accounts as text or JSON. All amounts are exact."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from privopt.ledger.total_epsilon import total_epsilon
 from privopt.numbers.distances import amount_text
 
 ADD_UP_WITH_DELTA: Final = frozenset({"", "pure-dp", "local-dp", "zcdp", "approx-dp"})
-"""The notions whose amounts can be converted to (epsilon, delta). "" is for charges made by hand, without a notion."""
+"""The notions whose amounts can be converted to (epsilon, delta). "" stands for charges made by hand, without a notion.
+"""
 
 MAX_AMOUNT_DIGITS: Final = 40
-"""The largest number of digits that an amount can have before its decimal point, and after it (``cost.amount_of``)."""
+"""The largest number of digits that an amount can have on either side of its decimal point (``cost.amount_of``)."""
 
 SPENT_AT_DELTA: Final = (
     "an epsilon at a delta always holds for a limit; for what was spent, it holds only if amounts were fixed "
     "beforehand and not chosen from results"
 )
-"""A caution printed with conversions at a delta: sums over amounts that were chosen from earlier results need not hold.
-"""
+"""A caution printed with conversions at a delta, which may be wrong if amounts were chosen based on earlier results."""
 
 
 def parse_delta(text: str | None) -> Fraction | None:
-    """Return the value of ``--delta`` as an exact rational; None if the option is omitted.
+    """Parse ``--delta`` as an exact rational, or return None if the option is omitted.
 
     Raises:
         UsageError: The string is not a number above 0.
@@ -48,7 +48,7 @@ def parse_limit(amount: str, window: str | None) -> dict[str, Any]:
         The keyword arguments for :meth:`privopt.ledger.ledger.Ledger.set_limit`.
 
     Raises:
-        UsageError: A string is not an amount.
+        UsageError: One of the strings is not an amount.
     """
     epsilon_text, *further_parts = amount.split(",")
     if len(further_parts) > 1:
@@ -61,9 +61,9 @@ def parse_limit(amount: str, window: str | None) -> dict[str, Any]:
 
 
 def _to_plain_decimal(text: str) -> str:
-    """Convert a number in exponent notation, as deltas are often written, to a plain decimal.
+    """Convert a number in exponent notation, in which deltas are often written, to a plain decimal.
 
-    A number with more digits than an amount can have is returned unchanged, so that :func:`amount_of` refuses it.
+    A number with more digits than an amount can have is returned unchanged, so that :func:`amount_of` rejects it.
     """
     from decimal import Decimal, InvalidOperation
 
@@ -71,20 +71,20 @@ def _to_plain_decimal(text: str) -> str:
         value = Decimal(text.strip()) if "e" in text.lower() and len(text) < 20 else None
     except InvalidOperation:
         return text
-    # Without the limit on the exponent (``adjusted()``), 1e-9999999999 would be written out in ten billion digits.
+    # Without the limit on the exponent (``adjusted()``), 1e-9999999999 would be written out with ten billion digits.
     return text if value is None or not value.is_finite() or abs(value.adjusted()) > MAX_AMOUNT_DIGITS else f"{value:f}"
 
 
 def show_accounts(
     book: Ledger, units: Mapping[str, Sequence[Account]], hours: str | None, delta: Fraction | None, *, as_json: bool
 ) -> None:
-    """Print accounts to stdout and the ledger's head to stderr, so that users can store the head elsewhere.
+    """Print accounts to stdout, and the ledger's head to stderr so that users can keep a copy of it elsewhere.
 
     Args:
         book: The ledger. Its head is the number and hash of the last entry.
         units: The accounts to print, by unit (:data:`privopt.interfaces.cost.UNITS`).
-        hours: The length in hours, as a string, of the window whose charges count as spent. None means all time.
-        delta: The delta at which all accounts of a subject are converted to one epsilon. None means no conversion.
+        hours: The length in hours, as a string, of the window whose charges count as spent. If None, all charges count.
+        delta: The delta at which all accounts of a subject are converted to one epsilon, or None for no conversion.
         as_json: Whether to print a JSON document instead of text.
 
     Raises:
@@ -104,7 +104,8 @@ def show_accounts(
     if delta is not None and (refused_notions := sorted(filter(None, map(_by_distance, book.charges())))):
         cure = "epsilon per unit of distance grows with the distance, and delta with it: leave --delta out"
         raise UsageError(f"--delta must be asked of differential privacy, got charges of {refused_notions[0]}; {cure}")
-    # Charges by distance have been refused by now: their delta would depend on a distance that no ledger knows.
+    # Charges per unit of distance have raised an error above, because the ledger does not know the distance on which
+    # their delta would depend.
     totals = {} if delta is None else _add_up_totals(book, units, delta)
     if delta is not None:
         complain(f"{book.path}: {SPENT_AT_DELTA}")
@@ -126,9 +127,9 @@ def show_accounts(
 
 
 def _by_distance(charge: Charge) -> str:
-    """Return the notion and unit of a charge if it cannot be converted to (epsilon, delta), or else an empty string.
+    """Return a charge's notion and unit if it cannot be converted to (epsilon, delta), or else an empty string.
 
-    Charges per unit of distance cannot be converted. If a charge names no notion, its unit determines the result.
+    Charges per unit of distance cannot be converted. If a charge names no notion, its unit decides.
     """
     notion, unit = charge.cost.notion, charge.cost.unit
     if notion in ADD_UP_WITH_DELTA and (notion or not unit.startswith(("per km", "per unit"))):
@@ -146,18 +147,19 @@ def _say_unit(
     *,
     is_only_unit: bool,
 ) -> None:
-    """Print the accounts in one unit as text: one line about the limit, then one for each account.
+    """Print the accounts in one unit as text, with one line about the limit and then one line per account.
 
     Args:
         book: The ledger.
         unit: The unit of the accounts.
         accounts: The accounts.
-        hours: The length in hours, as a string, of the window whose charges count as spent. None means all time.
-        totals: For each subject, the epsilon at ``delta`` over all accounts.
-        delta: The delta at which amounts are converted to an epsilon. None means no conversion.
+        hours: The length in hours, as a string, of the window whose charges count as spent. If None, all charges count.
+        totals: Each subject's epsilon at ``delta`` over all accounts.
+        delta: The delta at which amounts are converted to an epsilon, or None for no conversion.
         is_only_unit: Whether the ledger has no other unit, so that the unit need not be named.
     """
-    # ``book.unit`` is the neighbouring relation of the amounts, such as "per km"; empty before the first charge.
+    # ``book.unit`` is the neighbouring relation to which the amounts refer, such as "per km". It is empty before the
+    # first charge.
     limit, relation = book.limit_of(unit), book.unit or ""
     limit_words = "no limit: it only counts" if limit is None else limit_text(limit, relation)
     if delta is not None and limit is not None:
@@ -195,12 +197,12 @@ def _in_json(
         book: The ledger.
         unit: The unit of the accounts, one of :data:`privopt.interfaces.cost.UNITS`.
         accounts: The accounts.
-        totals: For each subject, the epsilon at ``delta`` over all accounts.
-        delta: The delta at which amounts are converted to an epsilon. None means no conversion.
+        totals: Each subject's epsilon at ``delta`` over all accounts.
+        delta: The delta at which amounts are converted to an epsilon, or None for no conversion.
         is_only_unit: Whether the ledger has no other unit.
     """
     limit = book.limit_of(unit)
-    # The usual ledger, which counts epsilon alone, has a document without a separate member for the relation.
+    # A ledger usually counts only epsilon. The document then has no separate member for the relation.
     is_plain = is_only_unit and unit == EPSILON
     members: dict[str, Any] = {
         "unit": book.unit if is_plain else unit,
@@ -218,9 +220,9 @@ def _in_json(
 
 
 def _limits_together(book: Ledger, units: Iterable[str], delta: Fraction) -> dict[str, Any]:
-    """Return the JSON members for the limits of all units combined: one epsilon at ``delta``, and the common period.
+    """Return the JSON members for the combined limits of all units: one epsilon at ``delta``, and the common period.
 
-    The epsilon is null if a unit has no limit, or if the limits have different periods.
+    The epsilon is null if a unit has no limit or if the limits have different periods.
     """
     limits = {unit: book.limit_of(unit) for unit in units}
     limits_by_unit = {unit: limit for unit, limit in limits.items() if limit is not None}
@@ -234,13 +236,14 @@ def _limits_together(book: Ledger, units: Iterable[str], delta: Fraction) -> dic
 
 
 def _period_of(limit: Limit | None) -> dict[str, Any]:
-    """Return the JSON members that state the period to which a limit applies."""
+    """Return the JSON members that say to which period a limit applies."""
     if limit is not None and limit.calendar is not None:
         return {"per": limit.calendar.per, "zone": limit.calendar.zone}
     hours = None if limit is None else limit.hours
     if hours is None:
         return {"window_hours": None}
-    # Return an integer if the hours are whole, else a double if one equals them, else text, so that nothing is rounded.
+    # Hours are an integer if they are whole, a double if a double equals them, and otherwise a string, so that nothing
+    # is rounded.
     return {"window_hours": next((n for n in (int(hours), float(hours)) if n == hours), exact_text(hours))}
 
 
@@ -253,15 +256,15 @@ def _add_up_totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: 
         delta: The delta at which amounts are converted to an epsilon.
 
     Returns:
-        The epsilon by subject; None if the subject's charges use up all of the delta.
+        The epsilon of each subject, or None if the subject's charges use up all of the delta.
     """
     sums: dict[str, dict[str, Sum]] = {}
     for unit, accounts in units.items():
         for account in accounts:
             sums_by_unit = sums.setdefault(account.subject, {})
             sums_by_unit[unit] = add_sums(sums_by_unit.get(unit, zero_sum(unit)), account.spent_sum)
-    # An epsilon-DP charge is also rho-zCDP with rho = epsilon^2 / 2, and many small charges add up to less in rho. So
-    # sum the squares of each subject's epsilons.
+    # An epsilon-DP charge is also rho-zCDP with rho = epsilon^2 / 2, and many small charges add up to less in rho. The
+    # squares of each subject's epsilons are therefore summed, too.
     squares: dict[str, Fraction] = {}
     for charge in book.charges():
         if charge.cost.account == EPSILON and charge.cost.epsilon is not None:

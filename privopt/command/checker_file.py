@@ -1,8 +1,8 @@
-"""Build the file that ``privopt checker`` writes: a zip that checks release folders where privopt is not installed.
+"""Build the file that ``privopt checker`` writes: a zip that checks release folders without an installed privopt.
 
 The archive contains the sources of the checker and of every installed part. A part is a plugin's code that checks one
 kind of guarantee (``privopt/checker/parts.py``). It is registered as ``package.module:Part``, and its whole package is
-copied. A module without a package is copied alone.
+copied. If the module does not belong to a package, it is copied alone.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ CORE: Final = "privopt.checker"
 """The package that contains the checker."""
 
 GROUP: Final = "privopt.checkers"
-"""The entry-point group for parts. ``privopt.checker.parts`` repeats it: neither core nor checker imports the other."""
+"""The entry-point group for parts. ``privopt.checker.parts`` repeats it because core and checker do not import each
+other."""
 
 TARGET: Final = re.compile(r"(?P<module>\w+(\.\w+)*)\s*:\s*(?P<attribute>\w+(\.\w+)*)\s*(\[.*\])?")
-"""The pattern of an entry point's value: ``module:attribute``, and perhaps extras in brackets."""
+"""The pattern of an entry point's value: ``module:attribute``, optionally followed by extras in brackets."""
 
 MEMBER_TIME: Final = (1980, 1, 1, 0, 0, 0)
-"""The time stored for each member (the earliest that zip allows), fixed so that equal sources give equal archives."""
+"""The time stored for each member. It is fixed so that equal sources give equal archives, at the earliest that zip
+allows."""
 
 MAIN: Final = '''"""Checks a folder of privopt: ``python -I {name} DIR``; its sources are in this archive."""
 
@@ -46,26 +48,28 @@ PARTS = {parts!r}
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:], PARTS))
 '''
-"""The template of the archive's ``__main__.py``: ``name`` is the archive's name, and ``parts`` a dictionary by kind."""
+"""The template of the archive's ``__main__.py``. ``name`` is the archive's name, and ``parts`` a dictionary keyed by
+kind."""
 
 
 def checker_file(name: str) -> tuple[bytes, Mapping[str, str]]:
-    """Build the executable zip archive with the sources of the checker and of all installed parts.
+    """Build an executable zip archive with the sources of the checker and of all installed parts.
 
     Args:
-        name: The file's name, which the program's help shows.
+        name: The file's name, which the help text in the archive mentions.
 
     Returns:
-        The file's bytes, which are reproducible, and the parts by the kind of guarantee that they check.
+        The file's bytes, which are reproducible, and each part's ``module:attribute`` by the kind of guarantee that it
+        checks.
 
     Raises:
-        RegistryError: Two entry points claim the same kind of guarantee, a part belongs to a mechanism or notion of
-            another distribution, or a part has no readable source.
+        RegistryError: Two entry points claim the same kind of guarantee, an entry point is malformed, a part checks a
+            mechanism or notion of another distribution, or a part has no readable source.
     """
     points = choose_points(entry_points(group=GROUP))
     for point in points.values():
         _check_owner(point)
-    # ``module:attribute`` for each part, by kind of guarantee, without extras and blanks.
+    # Each part's ``module:attribute`` without extras and blanks, by kind of guarantee.
     targets = {
         kind: f"{_match_target(point)['module']}:{_match_target(point)['attribute']}" for kind, point in points.items()
     }
@@ -78,14 +82,15 @@ def checker_file(name: str) -> tuple[bytes, Mapping[str, str]]:
             reason = f"{type(error).__name__}: {error}"
             raise RegistryError(f"{_describe_point(point)}: the part's sources cannot be read: {reason}") from error
     folders = {folder for member in members for folder in _folders_above(member)}
-    # Python 3.11 finds a package in a zip only if it has an __init__.py, so add empty ones. An __init__.py among the
-    # sources takes precedence.
+    # Python 3.11 finds a package in a zip only if it has an __init__.py, so empty ones are added where the sources have
+    # none.
     members = {f"{folder}/__init__.py": b"" for folder in folders} | members
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for member, source in sorted(members.items()):
             info = zipfile.ZipInfo(member, MEMBER_TIME)
-            # Unix permissions are in the upper half of the attributes; without them unzip makes files unreadable.
+            # The upper half of the attributes contains Unix permissions, without which unzip would make the files
+            # unreadable.
             info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
             archive.writestr(info, source)
     return stream.getvalue(), targets
@@ -98,7 +103,7 @@ def choose_points(points: Iterable[EntryPoint]) -> dict[str, EntryPoint]:
         RegistryError: Two entry points claim the same kind, or an entry point does not have the form ``module:Part``.
     """
     points_by_kind: dict[str, EntryPoint] = {}
-    # Sorted, since the order of installed distributions depends on the machine, and the archive must not.
+    # The order of installed distributions depends on the machine. The archive must not, so the entry points are sorted.
     for point in sorted(points, key=lambda point: (point.name, point.value)):
         if point.name in points_by_kind:
             owners = f"{_describe_point(points_by_kind[point.name])} and {_describe_point(point)}"
@@ -110,14 +115,14 @@ def choose_points(points: Iterable[EntryPoint]) -> dict[str, EntryPoint]:
 
 
 def _check_owner(point: EntryPoint) -> None:
-    """Refuse a part for a notion or a mechanism that another distribution registers.
+    """Check that no other distribution registers the notion or the mechanism that a part is for.
 
     Raises:
-        RegistryError: Another distribution registers the notion or the mechanism. The message names both distributions.
+        RegistryError: Another distribution registers it. The message names both distributions.
     """
     kind, _, mechanism = point.name.partition(".")
     entry: Entry[Any] | None = registry().mechanisms.get(mechanism) if mechanism else registry().of("notion").get(kind)
-    # Any distribution may provide the part for a notion of the core, or for a name that is not registered here.
+    # Any distribution may provide the part for one of the core's notions, or for a name that is not registered.
     if entry is None or entry.plugin == CORE_PLUGIN or point.dist is None:
         return
     if normalize_name(point.dist.name) != normalize_name(entry.plugin):
@@ -128,14 +133,14 @@ def _check_owner(point: EntryPoint) -> None:
 
 
 def _match_target(point: EntryPoint) -> re.Match[str]:
-    """Parse an entry point's value, and return a match with the groups ``module`` and ``attribute``."""
+    """Parse an entry point's value and return a match with the groups ``module`` and ``attribute``."""
     match = TARGET.fullmatch(point.value)
-    assert match is not None  # choose_points has refused any other
+    assert match is not None  # choose_points has raised an error for any other value
     return match
 
 
 def _describe_point(point: EntryPoint) -> str:
-    """Describe an entry point for messages: its distribution's name and version, then its target in parentheses."""
+    """Describe an entry point by its distribution's name and version and its value, for use in messages."""
     owner = "an unknown distribution" if point.dist is None else f"{point.dist.name} {point.dist.version}"
     return f"{owner} ({point.value})"
 
@@ -143,7 +148,8 @@ def _describe_point(point: EntryPoint) -> str:
 def _iter_sources(module: str) -> Iterator[tuple[str, bytes]]:
     """Yield the path in the archive and the source of each file that a module needs.
 
-    These are all Python files in the module's package, or the module alone if it has no package.
+    These are all Python files in the module's package, or only the module's own file if it does not belong to a
+    package.
 
     Raises:
         ImportError: The module does not exist, or has no Python source.
@@ -151,7 +157,7 @@ def _iter_sources(module: str) -> Iterator[tuple[str, bytes]]:
     spec = find_spec(module)
     if spec is None:
         raise ModuleNotFoundError(f"no module named {module}")
-    # A part may be a package itself, a module in a package, or a module on its own.
+    # The part's module may be a package, a module in a package, or a top-level module.
     is_package = spec.submodule_search_locations is not None
     package = module if is_package else module.rpartition(".")[0]
     if package:
@@ -163,20 +169,20 @@ def _iter_sources(module: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _iter_folder(path: str, folder: Traversable) -> Iterator[tuple[str, bytes]]:
-    """Yield the path and source of each Python file in a package's folder, recursively.
+    """Yield the path and source of each Python file in a package's folder, including its subfolders.
 
     Args:
         path: The folder's path in the archive.
-        folder: The folder, which may itself lie in a zip file.
+        folder: The folder, which may itself be inside a zip file.
     """
     for entry in folder.iterdir():
         if entry.is_dir() and entry.name != "__pycache__":
             yield from _iter_folder(f"{path}/{entry.name}", entry)
-        elif entry.name.endswith(".py"):  # compiled files are omitted, because they fit only one version of Python
+        elif entry.name.endswith(".py"):  # compiled files are omitted because they work with only one version of Python
             yield f"{path}/{entry.name}", entry.read_bytes()
 
 
 def _folders_above(member: str) -> Iterator[str]:
-    """Yield all folders that contain a member of the archive, such as ``a`` and ``a/b`` for ``a/b/c.py``."""
+    """Yield all folders that contain a member of the archive. For ``a/b/c.py``, these are ``a`` and ``a/b``."""
     parts = member.split("/")[:-1]
     return ("/".join(parts[: count + 1]) for count in range(len(parts)))

@@ -1,6 +1,6 @@
-"""The command line. docs/reference/command-line.md describes its commands, options and exit codes.
+"""The command line, whose commands, options and exit codes are described in docs/reference/command-line.md.
 
-Nothing heavy is imported here: each command imports what it needs, so ``privopt list`` stays fast.
+No large module is imported here. Each command imports what it needs, so that ``privopt list`` stays fast.
 """
 
 from __future__ import annotations
@@ -52,28 +52,29 @@ __all__ = ["cli", "main"]
 
 
 WIDE_COLUMNS: Final = 120
-"""The smallest width of a terminal, in characters, at which ``list`` has a column for distributions."""
+"""The width of a terminal, in characters, from which on ``list`` has a separate column for distributions."""
 
 
 class _Commands(click.Group):
-    """The commands of the core and of plugins. A plugin's command is imported only when it is called."""
+    """The core's and the plugins' commands. A plugin's command is imported only when it is called or its help is shown.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all core and plugin commands, for click's help and shell completion."""
+        """Return the names of all commands of the core and of plugins, for click's help and shell completion."""
         from privopt.registry import registry
 
         with divert_prints():
             return sorted({*super().list_commands(ctx), *registry().of("command")})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command called ``cmd_name``, with the example from its spec as the epilog of its help.
+        """Return the command called ``cmd_name``, with the example and page from its spec as the epilog of its help.
 
-        If there is no such command, returns None. If plugins are broken or missing, raises click's usage error instead,
-        whose message names these plugins, because one of them may provide the command.
+        If there is no such command, the result is None. If plugins are broken or missing, a usage error is raised
+        instead, whose message names them, because one of them may provide the command.
         """
         from privopt.registry import registry
 
-        # The core's own commands come first, so that no plugin can replace ``verify`` or ``solve``.
+        # The core's own commands are looked up first, so that no plugin can replace ``verify`` or ``solve``.
         command = super().get_command(ctx, cmd_name)
         with divert_prints():
             entry = registry().of("command").get(cmd_name)
@@ -91,7 +92,7 @@ class _Commands(click.Group):
         return command
 
     def _load_command(self, name: str) -> click.Command:
-        """Import the command called ``name``, which a plugin registered, and return it.
+        """Import the command that a plugin registered under ``name``.
 
         Raises:
             RegistryError: The command cannot be imported, or is not a :class:`click.Command`.
@@ -105,7 +106,7 @@ class _Commands(click.Group):
         return loaded
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands into the text of ``--help``, under the headings of their groups.
+        """Write the commands into the text of ``--help``, grouped under headings.
 
         Names and summaries come from the specs, so that plugins' commands need not be imported.
         """
@@ -113,7 +114,7 @@ class _Commands(click.Group):
 
         with divert_prints():
             specs = [entry.spec for entry in registry().of("command").values()]
-        # The core's groups in their own order, then those of plugins by name.
+        # The core's groups come first in their own order, then the plugins' groups by name.
         headings = [*COMMAND_GROUPS, *sorted({spec.group for spec in specs} - set(COMMAND_GROUPS))]
         width = max(len(spec.name) for spec in specs)
         for heading in headings:
@@ -124,7 +125,7 @@ class _Commands(click.Group):
 
 
 def _epilog(spec: CommandSpec) -> str:
-    """Return the text below a command's help: an example, and the page that explains it."""
+    """Return the text that follows a command's help: an example, and the page that explains the command."""
     lines = [f"Example:  {spec.example}"] if spec.example else []
     lines += [f"Read more: {spec.page}"] if spec.page else []
     return "\n\n".join(lines)
@@ -162,17 +163,17 @@ def list_(as_json: bool) -> int:
     say_result(rows, align_columns([_list_cells(row) for row in rows]), as_json=as_json)
     if not rows:
         complain(f"no mechanism is installed; {INSTALL_ALL!r} brings those of the project")
-    # On standard error, so that standard output stays a list of mechanisms.
+    # These lines go to standard error, so that standard output contains only mechanisms.
     for broken in installed.broken:
         complain(f"broken: {broken.plugin} {broken.version}: {broken.reason}")
-    # A damaged distribution is only reported; a plugin that breaks its contract makes the list fail.
+    # A damaged distribution is only reported, but a plugin that violates its contract makes the command fail.
     return BAD_USAGE if any(broken.fatal for broken in installed.broken) else DONE
 
 
 def _list_cells(row: dict[str, str]) -> tuple[str, ...]:
-    """Return the cells of a mechanism's row for ``privopt list``.
+    """Return the cells of a mechanism's row in ``privopt list``.
 
-    On a narrow terminal the distribution is appended to the summary instead of having its own column.
+    On a narrow terminal, the distribution is appended to the summary instead of having a column of its own.
     """
     origin, width = f"{row['plugin']} {row['version']}", line_width()
     if width is not None and width < WIDE_COLUMNS:
@@ -196,7 +197,7 @@ def describe(mechanism: str, as_json: bool) -> None:
     entry = registry().get(mechanism)
     spec = entry.spec
     loaded: Mechanism[Any, Any] = entry.load()
-    # Kinds of distances, losses and so on that the mechanism does not take are left out of the keys.
+    # The keys omit kinds of distances, losses and so on that the mechanism does not accept.
     takes: dict[str, Any] = {"takes": loaded.takes} if isinstance(loaded, TakesKinds) else {}
     # The keys that every problem file can have (title and purpose) come before the mechanism's own.
     rows = [*describe_keys(ProblemHeading), *describe_keys(loaded.problem_class, **takes)]
@@ -206,7 +207,7 @@ def describe(mechanism: str, as_json: bool) -> None:
         if not spec.promises(method):
             notes.append(f"guarantee none{': needs --allow-unsafe' * spec.asks(method)}")
         methods.append({"name": method.name, "summary": method.summary, "notes": notes})
-    # The same facts are put together twice: here as a document for --json, and below as text for people.
+    # The same facts are collected twice, here as a document for --json, and below as text.
     document = {
         "name": spec.name,
         "plugin": entry.plugin,
@@ -291,7 +292,7 @@ def solve(
     from privopt.run.solve import solve as run
     from privopt.run.task import Options
 
-    # A key that cannot sign is refused before the solve, which may take hours.
+    # A key that cannot sign raises an error before the solve, which may take hours.
     if signer is not None:
         check_key(signer)
     if ledger is None and (subject is not None or key is not None):
@@ -340,15 +341,15 @@ def verify(
     from privopt.run.verify import verify as run
 
     if kernel:
-        find_kernel()  # raises an error if there is no kernel, before a long verification
-    # Damaged distributions are named, because the folder may need the mechanism of one of them.
+        find_kernel()  # if there is no kernel, raises an error before the verification, which may take long
+    # Damaged distributions are named because the folder may need a mechanism from one of them.
     for broken in registry().broken:
         if broken.is_damaged:
             complain(f"broken: {broken.plugin} {broken.version}: {broken.reason}")
 
     with progress_display(quiet=quiet) as progress:
         outcome = run(folder, jobs=jobs, progress=progress)
-    # A signature shows who answers for the folder, which matters only if the folder's claims hold.
+    # A signature shows who vouches for the folder, which matters only if the folder's claims hold.
     if signers is not None and outcome.holds:
         outcome = with_signature(outcome, folder, signers)
     for line in outcome.complaints:
@@ -356,7 +357,7 @@ def verify(
     word = f"{outcome.verdict} " if outcome.holds else ""
     for line in outcome.notes:
         remark(f"{folder}: note: {line}")
-    # The kernel is a checker that was itself proved correct; ``by_kernel`` says in words what it proved.
+    # The kernel is a checker that has itself been proved correct. ``by_kernel`` says in words what it proved.
     by_kernel = None
     if kernel and outcome.holds:
         with progress_display(quiet=quiet) as progress:
@@ -370,7 +371,7 @@ def verify(
         return DONE
     if quiet and not as_json:
         complain(text)
-    # If the claims hold, the release gives no privacy, or has weaker evidence than --require asks for.
+    # If the claims hold, the release gives no privacy or has weaker evidence than --require demands.
     return NO_PRIVACY if outcome.holds else DOES_NOT_HOLD
 
 
@@ -383,8 +384,8 @@ def verify(
 @handle_errors
 def plan(mechanism: str, problem: Path, method: str | None, as_json: bool, quiet: bool) -> None:
     """Predict errors before epsilon is chosen; secret files are not opened."""
-    # The docstring is the text of --help. ``mechanism`` and ``method`` are names, None for the default method;
-    # ``problem`` is the TOML file.
+    # The docstring is the text of --help. ``mechanism`` and ``method`` are names, where None stands for the default
+    # method. ``problem`` is the TOML file.
     from privopt.declare.schema import File
     from privopt.errors import faults_in
     from privopt.interfaces import Mechanism, SolveContext
@@ -394,14 +395,14 @@ def plan(mechanism: str, problem: Path, method: str | None, as_json: bool, quiet
 
     entry = registry().get(mechanism)
     chosen_method = entry.method(method)
-    # Without a guarantee there is no epsilon to choose.
+    # If a method gives no guarantee, there is no epsilon to choose.
     if not entry.spec.promises(chosen_method):
         raise UsageError(f"plan: method must be one that gives privacy, got {chosen_method.name}")
     loaded: Mechanism[Any, Any] = entry.load()
     if not isinstance(loaded, Plans):
         advice = "curve compares epsilons of mechanisms over places"
         raise UsageError(f"plan: {mechanism} cannot predict its errors before it is solved; {advice}")
-    # closed=True: secret files are not opened, so a choice of the budget by the plan costs no privacy.
+    # With closed=True, secret files are not opened, so that choosing a budget by means of the plan costs no privacy.
     declared = read_problem(loaded, File.read(problem, expectation="a problem file in TOML"), closed=True)
     with progress_display(quiet=quiet) as progress, faults_in(problem.name):
         error_plan = loaded.plan(declared, problem.name, SolveContext(method=chosen_method.name, progress=progress))
@@ -504,5 +505,5 @@ for _command in (sample, audit, report, sign):
 
 
 def main() -> None:
-    """Run the command line, for ``privopt`` and ``python -m privopt``."""
+    """Run the command line. This is what ``privopt`` and ``python -m privopt`` call."""
     run_program(cli, "privopt")

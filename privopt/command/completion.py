@@ -1,8 +1,8 @@
-"""Arguments that the shell completes: names of mechanisms and methods, and folders.
+"""Arguments that the shell can complete: names of mechanisms and methods, and folders.
 
-The shell asks for completions with ``_PRIVOPT_COMPLETE=bash_source privopt`` (or ``zsh_source``, ``fish_source``), as
-docs/reference/command-line.md says. Values are not checked here: an unknown name is refused where it is used, with a
-message that suggests similar names.
+The shell requests completions with ``_PRIVOPT_COMPLETE=bash_source privopt`` (or ``zsh_source``, ``fish_source``), as
+described in docs/reference/command-line.md. Values are not checked here. An unknown name raises an error where it is
+used, with a message that suggests similar names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _MechanismName(click.ParamType[str]):
     name = "mechanism"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the installed mechanisms whose names begin with the typed text ``incomplete``."""
+        """Return the installed mechanisms whose names begin with ``incomplete``, the text typed so far."""
         from privopt.registry import registry
 
         mechanisms = registry().mechanisms
@@ -39,9 +39,10 @@ class _MethodName(click.ParamType[str]):
     name = "method"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the methods whose names begin with the typed text ``incomplete``.
+        """Return the methods whose names begin with ``incomplete``, the text typed so far.
 
-        If a mechanism was typed earlier, only its methods are considered. Otherwise, those of all mechanisms are.
+        If a mechanism was given earlier on the command line, only its methods are considered. Otherwise, the methods of
+        all mechanisms are.
         """
         from privopt.registry import registry
 
@@ -56,18 +57,18 @@ class _MethodName(click.ParamType[str]):
 
 
 class _FolderPath(click.Path):
-    """A path for which the shell suggests only folders. The path of a file is refused later, when it is opened."""
+    """A path for which the shell suggests only folders. The path of a file raises an error later, when it is opened."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return an item that tells the shell to complete the typed text with folder names."""
+        """Return an item that tells the shell to complete the typed text with names of folders."""
         return [CompletionItem(incomplete, type="dir")]
 
 
 MECHANISM: Final = _MechanismName()
-"""The type of arguments that are names of mechanisms."""
+"""The type of an argument that is the name of a mechanism."""
 
 METHOD: Final = _MethodName()
-"""The type of arguments that are names of methods."""
+"""The type of an argument that is the name of a method."""
 
 FOLDER: Final = _FolderPath(path_type=Path)
-"""The type of arguments that are paths of folders."""
+"""The type of an argument that is the path of a folder."""

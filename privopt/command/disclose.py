@@ -48,9 +48,9 @@ def disclose(
     force: bool,
 ) -> None:
     """Write a disclosure about a verified release, in which each sentence is marked with its evidence."""
-    # The docstring is the text of --help. ``form`` is the kind of document, written to ``out``. ``facts`` is a TOML
-    # file with the owner's answers to read, and ``ask`` one to write, with all questions. Questions without an answer
-    # do not fail the command: the document names them.
+    # The docstring is the text of --help. ``form`` is the kind of document to write to ``out``. ``facts`` is a TOML
+    # file with the owner's answers, and ``ask`` is the TOML file to which all questions are written. The command does
+    # not fail if questions have no answer, because the document names them.
     from privopt.report.disclose.write import write_disclosure
 
     with progress_display(quiet=quiet) as progress:

@@ -18,7 +18,7 @@ from privopt.errors import UsageError, number_of
 if TYPE_CHECKING:
     from privopt.estimate.flows import Flows
     from privopt.estimate.shares import Estimate
-else:  # loaded late
+else:  # loaded only when the command runs
     Estimate = Flows = Any
 
 __all__ = ["estimate"]
@@ -97,16 +97,16 @@ def estimate(
     force: bool,
 ) -> None:
     """Estimate shares of the records from reports, with intervals; or flows, with --from, --to and --by."""
-    # The docstring is the text of --help. A record is a possible secret, such as a place; its share is the part of the
+    # The docstring is the text of --help. A record is a possible secret, such as a place. Its share is the fraction of
     # people whose secret it is. ``reports`` is a table, in which ``column``, ``start``, ``end`` and ``subject`` name
-    # columns; ``also`` has further folders with their tables. ``groups``, ``page`` and ``geo`` are files: a group for
-    # each record to read, and a report page and a map to write. ``resolution`` is in the unit of distance, and ``gap``
-    # is the gap between the log-likelihood per report and its maximum.
+    # columns. ``also`` contains further folders with their tables. ``groups`` is the file that assigns records to
+    # groups, and ``page`` and ``geo`` are a report page and a map to write. ``resolution`` is in the unit of distance,
+    # and ``gap`` is the gap between the log-likelihood per report and its maximum.
     from privopt.declare.name_forms import check_distinct_columns
     from privopt.estimate.estimate_tables import write_estimate
     from privopt.estimate.shares import EstimateOptions
 
-    # The options are created first, because this refuses invalid ones before the folder is verified.
+    # The options are created first, so that invalid ones raise an error before the folder is verified.
     options = EstimateOptions(
         resolution=resolution, confidence=confidence, intervals=intervals or "finite-sample", gap=gap
     )
@@ -115,7 +115,7 @@ def estimate(
         from privopt.estimate.estimate_flow_tables import write_flows
 
         start, end, groups = _check_flow_options(start, end, groups, column, also, geo, intervals)
-        # A trip from a column to itself would count one report as two independent ones.
+        # If both columns were the same, a single report would count as two independent ones.
         check_distinct_columns({"--from": start, "--to": end, "--subject": subject})
         columns = TripColumns(start=start, end=end, subject=subject)
         targets = {"--out": out, "--report": page}
@@ -156,16 +156,16 @@ def estimate(
 
 
 def _print_notes(folder: Path, reports: Path, result: Estimate | Flows, required: str, line: str | None) -> None:
-    """Print an estimate's notes to standard error, and then a line that says what was written.
+    """Print an estimate's notes to standard error, followed by a line that says what was written.
 
-    Call this after the table has been written.
+    This should be called after the table has been written.
 
     Args:
         folder: The release's folder.
         reports: The table of reports.
         result: The estimate.
-        required: The values missing from skipped rows, in words: "a report" or "both reports".
-        line: The line that says what was written. If None, no such line is printed.
+        required: What the skipped rows lacked, in words: "a report" or "both reports".
+        line: The line that says what was written, or None to print no such line.
     """
     warn_of_no_privacy(folder)
     for note in result.notes:
@@ -188,7 +188,8 @@ def _check_flow_options(
     """Check the options for flows, and return the required ones: ``start``, ``end`` and ``groups``.
 
     Args:
-        start, end, groups: The options ``--from``, ``--to`` and ``--by``, which are required; None if omitted.
+        start, end, groups: The options ``--from``, ``--to`` and ``--by``, which are required, or None if they are
+            omitted.
         column, also, geo, intervals: The options with these names, which must be omitted.
 
     Raises:

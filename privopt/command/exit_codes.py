@@ -1,6 +1,6 @@
 """Exit codes, the conversion of errors to messages and exit codes, and options that several commands share.
 
-docs/reference/files.md lists the codes. The code 1 is reserved for a claim that does not hold.
+The codes are listed in docs/reference/files.md. Code 1 is reserved for a claim that does not hold.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ __all__ = [
 P = ParamSpec("P")
 """The parameters of a command's function."""
 
-# The exit codes. 3, for infeasible and unbounded problems, is only in privopt.errors.
+# The exit codes. Code 3, for infeasible and unbounded problems, is defined only in privopt.errors.
 DONE: Final = 0
-DOES_NOT_HOLD: Final = 1  # a claim, or a check of the conformance kit
+DOES_NOT_HOLD: Final = 1  # a claim does not hold, or a check of the conformance kit failed
 BAD_USAGE: Final = 2
 STOPPED_FEASIBLE: Final = 4  # stopped early, with a certified release
 STOPPED_EMPTY: Final = 5  # stopped without a result
-NO_PRIVACY: Final = 6  # the claims hold, but give no privacy or have less evidence than was asked for
+NO_PRIVACY: Final = 6  # the claims hold, but give no privacy or have weaker evidence than was required
 
 # Types of arguments, and options that several commands share.
 PATH: Final = click.Path(path_type=Path)
@@ -75,7 +75,7 @@ SOLVER: Final = click.option(
 
 
 def _keep_quiet(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
-    """Record ``--quiet`` in the command's context, where :func:`privopt.command.terminal.remark` looks it up."""
+    """Record ``--quiet`` in the command's context, where :func:`privopt.command.terminal.remark` looks for it."""
     context.meta[QUIET_KEY] = value
     return value
 
@@ -86,20 +86,21 @@ QUIET: Final = click.option(
 
 
 def positive(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Return an option's value unchanged, or refuse it if it is not a finite number above 0.
+    """Click callback that rejects a value other than a finite number above 0.
 
-    This is a click callback. The value is None if the option is omitted.
+    Other values are returned unchanged, including None, which means that the option is omitted.
     """
-    # NaN is refused too, because it fails both comparisons.
+    # NaN fails both comparisons and is therefore rejected, too.
     if value is not None and not (0 < value < float("inf")):
         raise click.BadParameter(f"{value:g} is not a finite number above 0")
     return value
 
 
 def check_fraction(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Return an option's value unchanged, or refuse it if it is not between 0 and 1.
+    """Click callback that rejects a value that is not between 0 and 1, for the option ``--gap``.
 
-    This callback checks ``--gap``. A gap of 1 is refused, because every release would then count as optimal.
+    Other values are returned unchanged, including None. A gap of 1 is rejected because every release would then count
+    as optimal.
     """
     if value is not None and not 0 < value < 1:
         raise click.BadParameter(f"{value:g} is not a number above 0 and below 1")
@@ -123,16 +124,16 @@ TIME_LIMIT: Final = click.option(
 
 
 def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
-    """Decorate a command so that it ends the process with an exit code, and prints errors to standard error.
+    """Decorate a command so that errors are printed to standard error and the process ends with an exit code.
 
     privopt's errors have their own codes. Interrupts and nearly all other exceptions have code 5, so that code 1 always
-    means that a claim does not hold. Standard output receives only text that the command prints through
-    :mod:`privopt.command.terminal`.
+    means that a claim does not hold. Only text that the command prints through :mod:`privopt.command.terminal` goes to
+    standard output.
     """
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        """Run the command, and end the process with the exit code of the command or of its error."""
+        """Run the command and end the process with the command's exit code or that of its error."""
         try:
             with divert_prints(), interrupts_on_end():
                 code = command(*args, **kwargs)
@@ -141,21 +142,21 @@ def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
         except KeyboardInterrupt as error:
             _end("\n".join(("interrupted", *_read_notes(error))), STOPPED_EMPTY)
         except BrokenPipeError:
-            # The reader of the output, such as ``head``, closed the pipe, which is no error. Standard error is closed,
-            # so that the interpreter cannot complain about the pipe while it ends.
+            # The program that reads the output, such as ``head``, has closed the pipe, which is not an error. Standard
+            # error is closed so that the interpreter cannot complain about the pipe when it exits.
             sys.stderr.close()
             sys.exit(DONE)
         except OSError as error:
             message = f"{error.filename or 'input or output'}: {error.strerror or error or type(error).__name__}"
-            # No system stores a name that is too long, so the user has to choose another.
+            # A name that is too long counts as bad usage, because the user has to choose another.
             is_too_long = error.errno == errno.ENAMETOOLONG
             if is_too_long and isinstance(error.filename, (str, bytes)):
                 message += f", {len(os.fsencode(error.filename)):,} bytes"
             _end("\n".join((message, *_read_notes(error))), BAD_USAGE if is_too_long else STOPPED_EMPTY)
-        except MemoryError:  # without a traceback: formatting it would take memory
+        except MemoryError:  # no traceback, because formatting it would take memory
             _end("out of memory", STOPPED_EMPTY)
         except Exception as error:
-            # Python's own exit code for an exception is 1, which here says that a claim does not hold.
+            # Python's own exit code for an exception is 1, which is reserved for a claim that does not hold.
             if isinstance(error, (click.ClickException, click.exceptions.Exit, click.Abort)):
                 raise
             if isinstance(error, ModuleNotFoundError) and (advice := describe_missing_library(error)):
@@ -168,24 +169,24 @@ def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
 
 
 def _end(message: str, code: int) -> NoReturn:
-    """Print a message to standard error if possible, and end the process with an exit code in any case."""
+    """Print a message to standard error if possible, and in any case end the process with an exit code."""
     try:
         complain(message)
     except OSError:
-        # The terminal is gone. Python's own exit codes for an exception and for a stream that cannot be flushed would
-        # say something else, so the stream is closed.
+        # The terminal is gone. The stream is closed, because Python would otherwise exit with a code of its own when it
+        # fails to flush the stream.
         with suppress(OSError):
             sys.stderr.close()
     sys.exit(code)
 
 
 def _read_notes(error: BaseException) -> list[str]:
-    """Return the notes attached to an error, such as a note about what has already been charged to a ledger."""
+    """Return the notes attached to an error, which may say, for example, what has already been charged to a ledger."""
     return getattr(error, "__notes__", [])
 
 
 def utf8(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Decode an argument as UTF-8 regardless of the locale, because ids and column names in files are UTF-8.
+    """Click callback that decodes an argument as UTF-8 whatever the locale, because ids and columns in files are UTF-8.
 
     Python decodes arguments with the locale's encoding, and maps bytes that it cannot decode to lone surrogates. An
     argument with such surrogates is converted back to bytes and decoded again.
@@ -200,23 +201,23 @@ def utf8(context: click.Context, parameter: click.Parameter, value: str | None) 
 
 
 def pair(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[float, float] | None:
-    """Return the two numbers in an option such as ``--at 41.9,12.5``; None if the option is omitted.
+    """Click callback that parses two numbers, as in ``--at 41.9,12.5``, or returns None if the option is omitted.
 
     Raises:
-        click.BadParameter: The string is not two numbers separated by a comma.
+        click.BadParameter: The string does not consist of two numbers separated by a comma.
     """
     if value is None:
         return None
     try:
         first, second = (float(part) for part in value.split(","))
     except ValueError:
-        # The message does not quote the text, which is a secret position, because logs keep messages.
+        # The text is a secret position. Messages may be kept in logs, so this one does not quote it.
         raise click.BadParameter("expected two numbers with a comma between, such as 41.9,12.5") from None
     return first, second
 
 
 def warn_of_no_privacy(folder: Path) -> None:
-    """Print a warning if a release gives no privacy although its claims hold."""
+    """Print a warning if a release's claims hold but it gives no privacy."""
     from privopt.run.build_result import read_result
 
     mark = read_result(folder).mark

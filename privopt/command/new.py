@@ -1,4 +1,4 @@
-"""The ``privopt new`` command, which writes a plugin project from a template. The project's tests pass as generated."""
+"""The ``privopt new`` command, which writes a plugin project from a template. The generated tests pass."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from privopt.version import VERSION
 __all__ = ["new_plugin"]
 
 COMMON: Final = resources(__package__) / "templates" / "common"
-"""The folder with the templates for files that every kind of project contains."""
+"""The folder with the templates of the files that every kind of project contains."""
 
 
 def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
     """Write a plugin project called ``name`` into the folder ``into``/``name``.
 
     Args:
-        name: The name of the distribution and mechanism, from which the package's name is derived.
+        name: The name of the distribution and of its mechanism. The package's name is derived from it.
         into: An existing folder.
         kind: The name of a registered template. Templates are named after what their mechanisms release.
 
@@ -36,7 +36,7 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
         The project's folder.
 
     Raises:
-        UsageError: The kind or the ``into`` folder does not exist, ``into``/``name`` exists already, or the name is in
+        UsageError: The kind or the folder ``into`` does not exist, ``into``/``name`` already exists, or the name is in
             use or is invalid for a distribution, mechanism or package.
     """
     templates = registry().of("template")
@@ -64,7 +64,8 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
         "does": template_spec.does,
         "needs": "".join(f', "{name}"' for name in template_spec.needs),
     }
-    # The template of each file, by the file's path in the project: those for every project, then those for this kind.
+    # The template of each file, keyed by the file's path in the project. Files of every project come before those of
+    # this kind.
     code, folder = f"src/{package}/", resources(template_spec.package) / "templates" / kind
     files = {
         "pyproject.toml": COMMON / "pyproject.toml.txt",
@@ -78,13 +79,14 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
             for file_name in template_spec.files
         },
     }
-    # Written under a hidden name and then renamed, so that a project appears whole or not at all.
+    # The files are written under a hidden name, which is changed in the end, so that the project appears whole or not
+    # at all.
     work = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=into))
     try:
         for path, template in files.items():
             (work / path).parent.mkdir(parents=True, exist_ok=True)
             (work / path).write_text(Template(template.read_text("utf-8")).substitute(words), "utf-8")
-        work.chmod(0o755)  # mkdtemp makes folders for the owner alone
+        work.chmod(0o755)  # mkdtemp creates folders that only the owner can access
         work.rename(target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -95,16 +97,16 @@ def _choose_package(name: str) -> str:
     """Return the name of the Python package for a new distribution and mechanism called ``name``.
 
     Raises:
-        UsageError: The name is invalid for a mechanism or a package, or is in use.
+        UsageError: The name is invalid for a mechanism or a package, or is already in use.
     """
     try:
-        # The rules for names of mechanisms are those for names of methods.
+        # Names of mechanisms and methods obey the same rules.
         MethodSpec(name=name, summary="")
     except ValueError as error:
         raise UsageError(f"new: {error}") from None
     package = name.replace("-", "_")
     reserved_names = {*sys.stdlib_module_names, "privopt", "test", "tests"}
-    # A mere folder of that name on the import path is found too, but it has no origin, because it has no __init__.py.
+    # A mere folder of that name on the import path is also found. It has no __init__.py and therefore no origin.
     installed = PathFinder.find_spec(package)
     if (
         keyword.iskeyword(package)

@@ -19,28 +19,28 @@ HELP: Final = {"help_option_names": ["-h", "--help"]}
 """The click settings that give commands ``-h`` in addition to ``--help``."""
 
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
-"""An option for commands that have a result; see :func:`say_result`."""
+"""An option for commands that print a result. See :func:`say_result`."""
 
 
 class SecretCommand(click.Command):
-    """A command whose arguments are secrets. Its error messages never repeat an argument.
+    """A command with secret arguments, whose error messages never repeat an argument.
 
     Messages can end up in the logs of terminals and jobs. Unexpected arguments may be secrets too: a secret that
-    contains a space, or follows a misspelt option, is parsed as an extra argument.
+    contains a space or follows a misspelt option is parsed as an extra argument.
     """
 
-    allow_extra_args = True  # parse_args() refuses them itself, because click would quote them
+    allow_extra_args = True  # parse_args() rejects them itself, because click would quote them
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse arguments as :meth:`click.Command.parse_args` does, but quote none of them in errors.
+        """Parse arguments as :meth:`click.Command.parse_args` does, but without quoting them in error messages.
 
         Returns:
-            The remaining arguments, always empty.
+            The remaining arguments, which are always empty.
         """
         try:
             remaining_arguments = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if error.possibilities:  # similar to the name of an option, so it is a misspelling and not the secret
+            if error.possibilities:  # it resembles an option's name, so it is not the secret
                 raise
             raise click.UsageError(
                 "No such option: it is not repeated here, because it may be the secret.", ctx
@@ -56,7 +56,7 @@ class SecretCommand(click.Command):
 
 
 def _describe_type(kind: click.ParamType[Any]) -> str:
-    """Describe the values that a parameter type accepts, for an error message that does not quote the value."""
+    """Describe the values that a parameter type accepts, for error messages that must not quote the value."""
     if isinstance(kind, click.Choice):
         return f"one of {', '.join(map(str, kind.choices))}"
     minimum = kind.min if isinstance(kind, click.IntRange) else None
@@ -66,9 +66,10 @@ def _describe_type(kind: click.ParamType[Any]) -> str:
 class Program(click.Group):
     """The command group of a plugin's program, in which errors are handled as in ``privopt``.
 
-    A command returns its exit code, or None for 0. privopt's own errors become messages and exit codes: 2 for faults in
-    the input, 3 for infeasible problems, 5 if the run stopped without a result. Interrupts have code 5. All other
-    exceptions print a traceback and also have code 5. Code 1 always means that a claim does not hold.
+    A command returns its exit code, or None for 0. privopt's own errors are turned into messages and exit codes, such
+    as 2 for faults in the input, 3 for infeasible problems, and 5 if the run stopped without a result. Interrupts have
+    code 5. All other exceptions also have code 5, and most of them print a traceback. Code 1 always means that a claim
+    does not hold.
     """
 
     def command(self, *args: str, **options: object) -> Callable[[Callable[..., int | None]], click.Command]:  # type: ignore[override]
@@ -77,7 +78,7 @@ class Program(click.Group):
         return lambda function: add(handle_errors(function))
 
     def main_program(self) -> None:
-        """Run the program. Use this method as the entry point in ``[project.scripts]``."""
+        """Run the program. This is the entry point to use in ``[project.scripts]``."""
         run_program(self, str(self.name))
 
 
@@ -104,10 +105,10 @@ def program(name: str, about: str) -> Program:
 
 
 def say_result(document: object, text: str, *, as_json: bool) -> None:
-    """Print the result of a command to standard output: the JSON ``document`` if ``as_json``, else ``text``.
+    """Print a command's result to standard output, as the JSON ``document`` if ``as_json`` is set, or else as ``text``.
 
-    Empty text is never printed, and ``--quiet`` suppresses all text. A document is always printed, because the user
-    requested it.
+    Text is not printed if it is empty or if ``--quiet`` was given. A document is always printed, because the user asked
+    for it.
     """
     from privopt.files.release_folder import dump_json
 
@@ -124,14 +125,14 @@ def run_program(group: click.Group, name: str) -> None:
         group: The commands, which must be decorated with :func:`~privopt.command.exit_codes.handle_errors`.
         name: The name of the program.
     """
-    # This comes before any library is loaded, because libraries might print to descriptor 1 (standard output).
+    # Libraries might print to descriptor 1 (standard output) as soon as they are loaded, so this comes first.
     reserve_standard_output()
     from privopt.registry.distributions import skip_damaged_distributions
 
     with divert_prints():
         skip_damaged_distributions()
     try:
-        # In standalone mode click would print errors itself, without escaping control characters in arguments.
+        # In standalone mode, click would print errors itself, without escaping control characters in arguments.
         sys.exit(group.main(prog_name=name, standalone_mode=False) or DONE)
     except click.ClickException as error:
         text = io.StringIO()
@@ -142,4 +143,4 @@ def run_program(group: click.Group, name: str) -> None:
         complain("interrupted")
         sys.exit(STOPPED_EMPTY)
     finally:
-        sys.stdout = sys.stderr  # exit handlers of libraries may print, which must not mix with the results
+        sys.stdout = sys.stderr  # libraries' exit handlers may print, which must not get mixed up with results

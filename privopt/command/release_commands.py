@@ -1,6 +1,6 @@
 """The commands that use a release: sample, audit, report, sign.
 
-As in :mod:`privopt.command.cli`, each command imports the code it needs when it is called.
+As in :mod:`privopt.command.cli`, each command imports what it needs when it is called.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def sample(
     key: Path | None,
 ) -> None:
     """Draw outputs for one secret, one per line, from the operating system's entropy."""
-    # The docstring is the text of --help. The secret is the id of a record, a position ``at`` in degrees, or ``xy`` in
-    # km; ``key`` is the file with the key under which the ledger hashes subjects. The secret must not show in any
-    # message, and nothing may be drawn before it is charged.
+    # The docstring is the text of --help. The secret is the id of a record, a position ``at`` in degrees, or a position
+    # ``xy`` in km. ``key`` is the file with the key under which the ledger hashes subjects. No message may reveal the
+    # secret, and nothing may be drawn before it is charged.
     from privopt.api.draws import draw_of, in_blocks
     from privopt.api.released import handle_of
     from privopt.ledger.charge import Charge
@@ -86,7 +86,7 @@ def sample(
     position = at or xy
     opened: OpenedFolder | None = None
     with progress_display(quiet=False) as progress:
-        # Draws for an id need only the release; a position or a charge needs the problem too.
+        # Draws for an id need only the release. A position or a charge also needs the problem.
         if position is None and charge is None:
             name, release = open_to_sample(folder, progress=progress)
         else:
@@ -104,20 +104,20 @@ def sample(
 
 
 def _charge_draws(draw: Draw, count: int, charge: Charge, opened: OpenedFolder) -> Iterator[list[str]]:
-    """Charge as many draws as the ledger's limit allows, and return an iterator over their outputs in blocks.
+    """Charge as many draws as the ledger's limit allows, and return an iterator over their reports in blocks.
 
-    Notes and refusals go to standard error.
+    Notes, and a message if the limit does not allow all draws, are printed to standard error.
 
     Args:
         draw: A function that draws a given number of reports.
         count: The number of draws that the user requested.
         charge: The ledger and the subject to charge.
-        opened: The verified release, whose guarantee says what a draw costs.
+        opened: The verified release, whose guarantee determines what a draw costs.
     """
     from privopt.api.draws import in_blocks
 
     with progress_display(quiet=False) as progress:
-        # All charges are on disk when this returns; by then at most the first block of reports has been drawn.
+        # When this returns, all charges are on disk, and at most the first block of reports has been drawn.
         charged_draws = charge.charge_draws(
             partial(in_blocks, draw),
             count,
@@ -126,7 +126,7 @@ def _charge_draws(draw: Draw, count: int, charge: Charge, opened: OpenedFolder) 
             relation=opened.relation,
             progress=progress,
         )
-    # A sentence on the joint guarantee for all of the subject's reports.
+    # `sequence` is a sentence on the joint guarantee for all of the subject's reports.
     remark(f"note: {charged_draws.sequence}")
     if charged_draws.refused is not None:
         complain(f"{charge.path}: {charged_draws.refused}")
@@ -148,7 +148,8 @@ def _charge_draws(draw: Draw, count: int, charge: Charge, opened: OpenedFolder) 
 @handle_errors
 def audit(folder: Path, over_time: int | None, as_json: bool, quiet: bool) -> None:
     """Measure what an attacker learns from a release."""
-    # The docstring is the text of --help. Up to ``over_time`` reports about one place are attacked together.
+    # The docstring is the text of --help. ``over_time`` is the largest number of reports about one place that are
+    # attacked together.
     from privopt.run.audit import audit as run
     from privopt.run.audit import table
 
@@ -168,11 +169,11 @@ def audit(folder: Path, over_time: int | None, as_json: bool, quiet: bool) -> No
 @handle_errors
 def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool, as_json: bool, quiet: bool) -> None:
     """Write DIR/report.html, one file that works offline."""
-    # The docstring is the text of --help. ``figures`` is a folder and ``geo`` a file, both to be written.
+    # The docstring is the text of --help. ``figures`` is a folder to write to, and ``geo`` a file to write.
     from privopt.files.new_folder import check_files, check_files_folder
     from privopt.report.write_report import write_figures, write_geo, write_report
 
-    # Checked first, so that nothing is written if one of the targets cannot be.
+    # All targets are checked first, so that nothing is written if one of them cannot be.
     if figures is not None:
         check_files_folder(figures, "--figures")
     check_files({"--geo": geo}, force=True, folders=[folder])
@@ -195,7 +196,8 @@ def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool, as
 @handle_errors
 def sign(folder: Path, key: Path, force: bool, quiet: bool) -> None:
     """Sign a verified folder with an OpenSSH key, writing the signature to DIR/SHA256SUMS.sig."""
-    # The docstring is the text of --help. ``key`` is the file of the private key, or of a public one in the agent.
+    # The docstring is the text of --help. ``key`` is the file of a private key, or of a public key whose private key is
+    # in the agent.
     from privopt.run.signatures import sign as run
 
     with progress_display(quiet=quiet) as progress:

@@ -1,4 +1,4 @@
-"""Terminal output: messages, progress, and the summary table after a solve. No other module prints.
+"""Terminal output: messages, progress, and the summary table after a solve. Other modules do not print.
 
 Control characters in ids, file names and messages are escaped before they reach a terminal. Results go to standard
 output and everything else to standard error, so that a pipe receives only results.
@@ -53,32 +53,32 @@ __all__ = [
 ]
 
 SECONDS_BEFORE_PROGRESS: Final = 2.0
-"""The number of seconds of work before any progress is shown."""
+"""How long work must take, in seconds, before any progress is shown."""
 
 MOST_NAMED_FILES: Final = 6
 """The largest number of published files that a summary names."""
 
 MIN_BYTES_NAMED: Final = 20_000_000
-"""The smallest size, in bytes, of a file whose size a summary states."""
+"""The size in bytes from which on a summary states the size of a file."""
 
 ATOMIC_PIPE_BYTES: Final = 4_096
-"""The largest number of bytes that Linux writes to a pipe without dividing them (PIPE_BUF)."""
+"""The largest number of bytes that Linux writes to a pipe in one piece (PIPE_BUF)."""
 
 SECONDS_BETWEEN_LINES: Final = 5.0
-"""The number of seconds between lines of progress if standard error is not a terminal."""
+"""The number of seconds between lines of progress when standard error is not a terminal."""
 
 MIN_TEXT_COLUMNS: Final = 24
 """The smallest width, in characters, to which the last column of a table is wrapped."""
 
 QUIET_KEY: Final = "privopt.quiet"
-"""The key in the ``meta`` of a command's click context whose value says whether ``--quiet`` was given."""
+"""The key in the ``meta`` of a command's click context under which ``--quiet`` is recorded."""
 
 
 def reserve_standard_output() -> None:
     """Reserve standard output for Python, and discard what native libraries such as solvers print there.
 
     After the call, descriptor 1 points to the null device in every thread, and ``sys.stdout`` writes to a copy of the
-    original descriptor. Call this once, when a program begins.
+    original descriptor. Call this once, when a program starts.
     """
     original_stdout = sys.stdout
     if isinstance(original_stdout, io.TextIOWrapper):  # it is None if standard output is closed
@@ -94,7 +94,8 @@ def reserve_standard_output() -> None:
 
 
 _result_streams: Final[list[IO[str]]] = []
-"""The real standard output while ``sys.stdout`` leads to standard error (:func:`divert_prints`); else empty."""
+"""The real standard output while ``sys.stdout`` leads to standard error (:func:`divert_prints`), and otherwise empty.
+"""
 
 
 @contextmanager
@@ -104,12 +105,12 @@ def divert_prints() -> Iterator[None]:
     This applies to all threads. Only :func:`print_result`, :func:`say_json` and :func:`say_ids` still write to standard
     output.
     """
-    # A nested block changes nothing: its sys.stdout is already standard error.
+    # In a nested block, nothing changes, because sys.stdout already is standard error.
     if _result_streams or sys.stdout is None:  # None if standard output is closed
         yield
         return
     if isinstance(sys.stdout, io.TextIOWrapper) and codecs.lookup(sys.stdout.encoding).name == "ascii":
-        sys.stdout.reconfigure(encoding="utf-8")  # the locale has ASCII only, but ids are Unicode
+        sys.stdout.reconfigure(encoding="utf-8")  # the locale allows only ASCII, but ids are Unicode
     _result_streams.append(sys.stdout)
     try:
         with redirect_stdout(sys.stderr):
@@ -119,7 +120,7 @@ def divert_prints() -> Iterator[None]:
 
 
 def _result_stream() -> IO[str]:
-    """Return the stream for results: the real standard output, even inside a :func:`divert_prints` block."""
+    """Return the stream for results, which is the real standard output even inside a :func:`divert_prints` block."""
     return _result_streams[-1] if _result_streams else sys.stdout
 
 
@@ -129,15 +130,15 @@ def print_result(text: object) -> None:
 
 
 def complain(text: object) -> None:
-    """Print an error, or another message that ``--quiet`` must not hide, to standard error."""
+    """Print an error, or another message that ``--quiet`` must not suppress, to standard error."""
     click.echo(printable(str(text)), err=True)
 
 
 def remark(text: object) -> None:
     """Print a note or a warning to standard error, unless ``--quiet`` was given.
 
-    A quiet command that succeeds prints nothing, so that cron sends no mail. Everything important about a release is
-    also in its result.json and its report.
+    With ``--quiet``, a command that succeeds prints nothing, so that cron sends no mail. Everything important about a
+    release is also in its result.json and its report.
     """
     if not is_quiet():
         complain(text)
@@ -150,9 +151,9 @@ def is_quiet() -> bool:
 
 
 def line_width() -> int | None:
-    """Return the width in characters at which text is wrapped: COLUMNS if set, otherwise the terminal's width.
+    """Return the width in characters to which text is wrapped: COLUMNS if it is set, otherwise the terminal's width.
 
-    Return None if COLUMNS is not set and the output does not go to a terminal. The text is not wrapped then.
+    If COLUMNS is not set and the output does not go to a terminal, the result is None and text is not wrapped.
     """
     if "COLUMNS" in os.environ or _result_stream().isatty():
         return shutil.get_terminal_size().columns
@@ -160,15 +161,15 @@ def line_width() -> int | None:
 
 
 def align_columns(rows: Sequence[Sequence[str]], *, indent: int = 0) -> str:
-    """Return rows as text in aligned columns.
+    """Format rows as text in aligned columns.
 
-    On a terminal, the last column is wrapped between words, and the wrapped lines start at the column's left edge.
+    On a terminal, the last column is wrapped between words, and the wrapped lines are aligned with the column.
 
     Args:
         rows: The cells of each row. All rows must have the same number of cells.
         indent: The number of spaces before each line.
     """
-    # All columns but the last are as wide as their widest cell, with two spaces between columns.
+    # Every column except the last is as wide as its widest cell. Columns are separated by two spaces.
     widths = [max((len(row[number]) for row in rows), default=0) for number in range(len(rows[0]) - 1)] if rows else []
     columns = line_width()
     margin = indent + sum(width + 2 for width in widths)
@@ -185,10 +186,10 @@ def align_columns(rows: Sequence[Sequence[str]], *, indent: int = 0) -> str:
 
 
 def say_json(document: str) -> None:
-    """Print the text of a JSON document to standard output.
+    """Print a JSON document to standard output.
 
-    Control and formatting characters become JSON escapes, so that a terminal does not act on them. Parsing the output
-    still gives the original values.
+    Control and formatting characters are written as JSON escapes, so that a terminal does not act on them. Parsing the
+    output still gives the original values.
     """
     is_printable = printable(document) == document
     escaped = (c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document.rstrip("\n"))
@@ -199,50 +200,52 @@ def say_ids(ids: Sequence[str]) -> None:
     """Print ids to standard output, one per line. Control characters are escaped only on a terminal.
 
     A line break inside an id is always escaped, so that one id never looks like two. Lines are written in batches that
-    are small enough not to be cut off in the middle of a line by an interrupt.
+    are small enough for an interrupt not to cut them off in the middle of a line.
     """
     stream = _result_stream()
-    # Lines per write: as many as fit into one atomic write to a pipe even if all were as long as the longest.
+    # As many lines are written at a time as fit into one atomic write to a pipe, assuming that all are as long as the
+    # longest.
     step = max(1, ATOMIC_PIPE_BYTES // (1 + max((len(name.encode()) for name in ids), default=1)))
     for start in range(0, len(ids), step):
         text = "\n".join(name.replace("\n", "\\n") for name in ids[start : start + step])
-        # color=True: click would otherwise remove escape sequences, which can be part of an id.
+        # Without color=True, click would remove escape sequences, which can be part of an id.
         click.echo(printable(text) if stream.isatty() else text, file=stream, color=True)
 
 
 def _format_clock(seconds: float) -> str:
-    """Format a duration in seconds, minutes or hours, depending on its length."""
-    # A unit is used from 1.5 of it on, which is 90 s for minutes and 5,400 s for hours.
+    """Format a duration in seconds, minutes or hours, whichever suits its length."""
+    # Minutes are used from 1.5 minutes (90 s) on, and hours from 1.5 hours (5,400 s) on.
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 Report = tuple[str, int, float | None, float | None]
-"""The phase, iteration, lower bound and upper bound, as in :data:`privopt.interfaces.Progress`."""
+"""A phase, iteration, lower bound and upper bound, as in :data:`privopt.interfaces.Progress`."""
 
 
 def _describe_step(report: Report, seconds: float, limit: float | None) -> str:
     """Return the first part of a progress message: the elapsed time, the current step and the time left.
 
     Args:
-        report: The latest report of the search.
+        report: The latest progress report of the search.
         seconds: The number of seconds since the start.
-        limit: The time limit in seconds. None means no limit.
+        limit: The time limit in seconds, or None for no limit.
     """
     phase, iteration, _, _ = report
     parts = [f"{seconds:6.1f} s", printable(phase)]
     if iteration:
         parts.append(f"round {iteration}")
     if limit is not None:
-        # Work may go on after the limit, which holds for the search only: repair, certificate and writing follow.
+        # Work may go on after the limit, which applies only to the search. Repair, certification and writing follow.
         is_over = seconds >= limit
         parts.append("time limit passed" if is_over else f"at most {_format_clock(limit - seconds)} left")
     return "  ".join(parts)
 
 
 def _describe_best(report: Report) -> str:
-    """Return the second part of a progress message: a description of the best release so far, or an empty string."""
+    """Return the second part of a progress message, which describes the best release so far, or "" if nothing is known.
+    """
     _, _, lower, upper = report
     parts = []
     if upper is not None:
@@ -251,7 +254,7 @@ def _describe_best(report: Report) -> str:
         parts.append(f"bound {lower:.6g}")
     if lower is not None and upper:  # a loss of 0 has no relative gap
         percent = 100 * max(0.0, upper - lower) / abs(upper)
-        # From 99.5 on, the format .2g would print 1e+02.
+        # For 99.5 and more, the format .2g would print 1e+02.
         parts.append(f"gap {percent:{'.2g' if percent < 99.5 else '.0f'}} %")
     if upper is not None:
         parts.append("Ctrl-C keeps the best so far")
@@ -259,37 +262,40 @@ def _describe_best(report: Report) -> str:
 
 
 class _Display:
-    """Draws the latest progress report from a separate thread, so that elapsed time is shown even without new reports.
+    """A display that draws the latest progress report from a separate thread.
+
+    With a thread of its own, it can show the elapsed time even if there are no new reports.
 
     Attributes:
         start: The time at which the display was created, in seconds on the monotonic clock.
-        limit: The time limit in seconds. None means no limit.
+        limit: The time limit in seconds, or None for no limit.
         last: The latest report.
         has_report: Whether any report has arrived. Until then, no line is printed to a log.
-        ended: Set when the work is over, which ends the thread.
+        ended: An event that is set when the work is over, which ends the thread.
         thread: The thread that draws.
     """
 
     def __init__(self, limit: float | None) -> None:
-        """Create the display; its thread is not started yet."""
+        """Create the display without starting its thread."""
         self.start, self.limit = time.monotonic(), limit
         self.last: Report = ("reading", 0, None, None)
         self.has_report = False
         self.ended = threading.Event()
-        # A daemon, so that the process can end without it.
+        # A daemon thread does not keep the process from exiting.
         self.thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
     def update(self, phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
-        """Store a search's latest progress, which the thread draws; see :data:`privopt.interfaces.Progress`."""
-        # A single assignment of a tuple needs no lock: the thread never sees parts of two reports.
+        """Store the latest progress report, which the thread then draws. See :data:`privopt.interfaces.Progress`."""
+        # Assigning a tuple needs no lock, because the thread can never see parts of two reports.
         self.last = phase, iteration, lower, upper
         self.has_report = True
 
     def _run(self) -> None:
-        """Show progress until :attr:`ended` is set: live on a terminal, elsewhere as a new line every few seconds."""
+        """Show progress until :attr:`ended` is set, live on a terminal and otherwise as a new line every few seconds.
+        """
         if self.ended.wait(SECONDS_BEFORE_PROGRESS):
             return
-        # Imported here: short commands never need it.
+        # Imported here because short commands never need it.
         from rich.console import Console
 
         console = Console(stderr=True, highlight=False)
@@ -299,18 +305,18 @@ class _Display:
         while True:
             if self.has_report:
                 print(self._text(), file=sys.stderr, flush=True)
-            # After an interrupt there are no lines but the one just printed, which says that the work is ending.
+            # After an interrupt, the line just printed, which says that the work is ending, is the last one.
             if asked_to_end():
                 return
-            # Until the first report arrives, look for it often, so that its line is printed soon.
+            # Until the first report arrives, check often, so that its line is printed promptly.
             if self.ended.wait(SECONDS_BETWEEN_LINES if self.has_report else 0.2):
                 return
 
     def _animate(self, console: Console) -> None:
         """Redraw the display on a terminal until :attr:`ended` is set.
 
-        It shows a spinner, the step and a bar. The best release so far is on a separate line, so that nothing is cut
-        off at 80 columns.
+        It shows a spinner, the step and a bar. The best release so far is shown on a separate line, so that nothing is
+        cut off at 80 columns.
         """
         from rich.console import Group
         from rich.live import Live
@@ -319,7 +325,8 @@ class _Display:
         from rich.progress import Progress as Bars
         from rich.text import Text
 
-        # The bar shows how much of the time limit has passed. Without a limit there is none, as no end can be foretold.
+        # The bar shows how much of the time limit has passed. Without a limit, the end cannot be predicted and there is
+        # no bar.
         bar = () if self.limit is None else (BarColumn(bar_width=10),)
         bars = Bars(SpinnerColumn(), TextColumn("{task.description}"), *bar, console=console)
         task = bars.add_task("", total=self.limit)
@@ -336,29 +343,29 @@ class _Display:
             self.ended.wait()
 
     def _step(self, report: Report, seconds: float) -> str:
-        """Return the first part of a progress message. After an interrupt, it says that the work is ending."""
+        """Return the first part of a progress message, which says after an interrupt that the work is ending."""
         if asked_to_end():
             return f"{seconds:6.1f} s  interrupted: ending with what was found"
         return _describe_step(report, seconds, self.limit)
 
     def _text(self) -> str:
-        """Return the line to print now if standard error is not a terminal."""
+        """Return the line to print if standard error is not a terminal."""
         report, seconds = self.last, time.monotonic() - self.start
         best = "" if asked_to_end() else _describe_best(report)
         return "  ".join(filter(None, [self._step(report, seconds), best]))
 
 
 def show_step(progress: Progress | None, step: str) -> None:
-    """Show which step a command has begun, unless ``progress`` is None."""
+    """Show which step a command has begun. If ``progress`` is None, nothing is shown."""
     if progress is not None:
         progress(step, 0, None, None)
 
 
 @contextmanager
 def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Progress | None]:
-    """Yield a callable that shows progress after two seconds of work; None if ``quiet``.
+    """Yield a function that shows progress once the work has taken two seconds, or None if ``quiet`` is set.
 
-    A terminal shows two lines, which are updated in place. Elsewhere, a line is printed every five seconds. If
+    On a terminal, up to two lines are shown and updated in place. Otherwise, a line is printed every five seconds. If
     ``limit`` (in seconds) is given, the remaining time is shown. While code is being compiled, a line says so and adds
     that later runs reuse the compiled code.
     """
@@ -368,7 +375,7 @@ def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Pro
     display = _Display(limit)
     display.thread.start()
     try:
-        # Prints a line if code has to be compiled, which can take some time.
+        # This prints a line if code has to be compiled, which can take some time.
         with when_compiling(complain):
             yield display.update
     finally:
@@ -377,7 +384,7 @@ def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Pro
 
 
 def _describe_published_files(solved: SolveOutcome, problem_folder: Path) -> tuple[str, str]:
-    """Return a row of the summary, as label and text, that says which of the problem's files are published.
+    """Return the summary's row, as label and text, that says which of the problem's files are published.
 
     Args:
         solved: The outcome of the solve.
@@ -385,18 +392,18 @@ def _describe_published_files(solved: SolveOutcome, problem_folder: Path) -> tup
     """
     if solved.is_private:
         return "private", "all of it is private to its owner: publish no file of this folder"
-    # The problem's public files lie in DIR too; the user should notice which of them are published.
+    # The problem's public files are in DIR too, and the user should know which of them are published.
     names = sorted(path.name for path in problem_folder.rglob("*") if path.is_file())
     shared = [name for name in names if name not in solved.secret_names]
     omission_note = f" and {len(shared) - MOST_NAMED_FILES} more" if len(shared) > MOST_NAMED_FILES else ""
-    # Naming the secret file itself would read as if it were published.
+    # Secret files are only counted, because naming them would read as if they were published.
     secret_count = len(names) - len(shared)
     noisy_note = f", and noisy results from {number_of(secret_count, 'secret file')}" if secret_count else ""
     return "published", f"with the release: {', '.join(shared[:MOST_NAMED_FILES])}{omission_note}{noisy_note}"
 
 
 def summary(solved: SolveOutcome) -> None:
-    """Print a short table to standard error that shows what a solve released and suggests the next commands."""
+    """Print a short table to standard error that shows what a solve has released, and suggest the next commands."""
     from rich import markup
     from rich.console import Console
     from rich.table import Table
@@ -404,12 +411,12 @@ def summary(solved: SolveOutcome) -> None:
     from privopt.files.release_folder import PROBLEM
 
     def escape(text: str) -> str:
-        """Escape control characters, and square brackets, which rich would interpret as markup."""
+        """Escape control characters and also square brackets, which rich would interpret as markup."""
         return markup.escape(printable(text))
 
     result = solved.result
     objective, guarantee, certificate = result.objective, result.guarantee, result.certificate
-    # Rows: loss and bound, guarantee and certificate, how the run went, and which files were written.
+    # The rows show the loss and bound, the guarantee and certificate, how the run went, and which files were written.
     table = Table(show_header=False, box=None, pad_edge=False)
 
     def amount(value: float) -> str:
@@ -437,7 +444,7 @@ def summary(solved: SolveOutcome) -> None:
     table.add_row("status", result.status_in_words + (" (stopped early)" if solved.stopped else ""))
     table.add_row("time", f"{result.time.total:.2f} s")
     sizes = {path.name: path.stat().st_size for path in sorted(solved.folder.iterdir()) if path.is_file()}
-    # Large files are named with their size, because they matter for an upload or a repository.
+    # Large files are listed with their sizes, which matter for uploads and repositories.
     large = [f"({name} {size / 1e6:,.0f} MB)" for name, size in sizes.items() if size >= MIN_BYTES_NAMED]
     table.add_row("written", escape(" ".join((str(solved.folder), *large))))
     table.add_row(*map(escape, _describe_published_files(solved, solved.folder / PROBLEM)))

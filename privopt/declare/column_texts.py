@@ -1,4 +1,4 @@
-"""Functions that convert table columns to strings and to subjects' names, and name the columns that ``apply`` adds.
+"""Convert table columns to strings and to subjects' names, and name the columns that ``apply`` adds.
 
 A subject is the person (or device) that a row is about.
 """
@@ -20,11 +20,11 @@ from privopt.declare.tables import plain_texts
 from privopt.errors import Fault, InputError
 
 STICKY: Final = "sticky"
-"""The name of the column that marks a table in which later rows repeat a subject's report instead of a new one."""
+"""The name of the column that marks a table in which later rows may repeat a subject's stored report."""
 
 
 REPORT: Final = "report"
-"""The name of the column that contains the reports, which is also the prefix for their coordinate columns."""
+"""The name of the column that contains the reports. It is also the prefix for the names of their coordinate columns."""
 
 
 KEPT: Final = "kept"
@@ -32,24 +32,24 @@ KEPT: Final = "kept"
 
 
 FIRST: Final = "report_first"
-"""The name of the column that marks each subject's earliest report. Estimates use only these reports: the earliest one
-is always drawn, whereas earlier reports decide whether a later one is drawn or repeated."""
+"""The name of the column that marks each subject's earliest report. Estimates use only these reports, because whether a
+later report is drawn or repeated depends on earlier ones, whereas the earliest is always drawn."""
 
 
 TABLE: Final = "table"
-"""The name that faults give to a table in memory, or to a table whose file is unknown."""
+"""The name used in faults for a table in memory, or for a table whose file is unknown."""
 
 
 def prefix_name(prefix: str | None, name: str) -> str:
-    """Return the name of an added column: ``<prefix>_<name>``, or ``name`` alone if the prefix is None."""
+    """Return the name of an added column: ``<prefix>_<name>``, or just ``name`` if the prefix is None."""
     return name if prefix is None else f"{prefix}_{name}"
 
 
 @contextmanager
 def naming(file: str) -> Iterator[None]:
-    """Put a file name into the faults of errors that are raised in a ``with`` block.
+    """Insert a file name into the faults of errors that are raised in a ``with`` block.
 
-    Faults about columns contain :data:`TABLE` instead of a file name if the code that finds them has only the columns.
+    Code that sees only a table's columns uses :data:`TABLE` instead of a file name in its faults. It is replaced here.
     """
     try:
         yield
@@ -62,7 +62,7 @@ def naming(file: str) -> Iterator[None]:
 def texts_of(column: nw.Series[Any]) -> Series:
     """Convert a column to strings in normal form, without surrounding blanks. Missing and blank cells become null.
 
-    Whole numbers have no decimal point.
+    Whole numbers are written without a decimal point.
 
     Raises:
         InputError: The column has values that cannot be names, such as lists or bytes.
@@ -72,13 +72,13 @@ def texts_of(column: nw.Series[Any]) -> Series:
     """
     import polars as pl
 
-    # Two cells with the same items could be written in different ways, so such values cannot be names.
+    # Such values cannot be names, because two cells with the same items could be written differently.
     if isinstance(column.dtype, (nw.List, nw.Array, nw.Struct, nw.Binary, nw.Duration)):
         actual = f"values of type {type_name(column.dtype)}"
         raise InputError([Fault(TABLE, f"column {column.name}", actual, "text or numbers")])
     native = column.to_native()
     if column.dtype.is_float():
-        # Numbers in single precision are not converted to doubles, because the text would change from 0.1 to
+        # Single-precision numbers are not converted to doubles, which would change the text from 0.1 to
         # 0.10000000149011612.
         double = np.float32 if column.dtype == nw.Float32 else np.float64
         doubles = native if isinstance(native, pl.Series) else pl.Series(column.to_numpy().astype(double))
@@ -94,7 +94,7 @@ def texts_of(column: nw.Series[Any]) -> Series:
 
 
 def number_ids(texts: Series, numbers: Mapping[str, int]) -> Ints:
-    """Return the index of each id in a column of strings, shape (B,), or -1 for strings that are not ids.
+    """Return the index of each of B strings among the ids, or -1 if it is not an id, as an array of shape (B,).
 
     ``numbers`` maps each id to its index.
 
@@ -116,17 +116,17 @@ def number_ids(texts: Series, numbers: Mapping[str, int]) -> Ints:
 
 
 def subjects_of(column: nw.Series[Any]) -> Series:
-    """Return the subjects' names in a column, in normal form (:func:`fold_subject_name`). Missing names are null.
+    """Convert a column to subjects' names in normal form (:func:`fold_subject_name`). Missing names become null.
 
     Raises:
-        InputError: Some names are too long or contain invisible characters. The message does not quote them.
+        InputError: Some names are too long or contain forbidden characters. The message does not quote them.
     """
     import polars as pl
 
     texts = texts_of(column)
-    # Only distinct texts are converted, because a table has far fewer subjects than rows.
+    # Each distinct text is converted only once, because a table usually has far fewer subjects than rows.
     forms = {text: fold_subject_name(text) or None for text in texts.drop_nulls().unique(maintain_order=True).to_list()}
-    # Only the kind of fault and the number of rows are stated, because a name may be a person's.
+    # The message gives only the kind of fault and the number of rows, because a name may be a person's.
     faults = {text: fault for text, name in forms.items() if name and (fault := fault_of(name))}
     if faults:
         actual = f"{next(iter(faults.values()))} ({texts.is_in(list(faults)).sum():,} such rows)"

@@ -1,4 +1,4 @@
-"""Functions that read and write a release's CSV tables, which have fixed columns in a fixed order."""
+"""Read and write a release's CSV tables, which have fixed columns in a fixed order."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
 
     Args:
         path: The path of the file to create.
-        columns: The values of each column, shape (rows,), by name: strings, whole numbers or doubles. None becomes an
-            empty cell.
+        columns: The values of each column by name, in arrays or lists of equal length. They may be strings, whole
+            numbers or doubles. None becomes an empty cell.
     """
     import polars as pl
 
@@ -35,14 +35,14 @@ def read_columns(path: Path, columns: Sequence[Column]) -> DataFrame:
 
     Args:
         path: The path of the table, which must be a regular file and not a link.
-        columns: The declarations of the table's columns; optional columns may be missing from the file.
+        columns: The declarations of the table's columns. Optional columns may be missing from the file.
 
     Returns:
         A frame with the columns that the file contains, in order, as strings, doubles or int64.
 
     Raises:
-        InputError: The file is missing, or is not a table with these columns. The error lists the first faults by row
-            and column.
+        InputError: The file is missing, or is not a table with these columns. The error gives the row and column of the
+            first faults.
     """
     import polars as pl
 
@@ -52,7 +52,7 @@ def read_columns(path: Path, columns: Sequence[Column]) -> DataFrame:
         expectation = f"a table {','.join(column.label for column in columns)}"
         raise InputError([Fault(str(path), "", error.actual, expectation)]) from None
     frame = table_of(File(name=str(path), path=path, kept=contents))
-    # Other columns are refused, because a column that is never checked could contain anything.
+    # Any other column is an error, because a column that is never checked could contain anything.
     present = [column for column in columns if not column.optional or column.label in frame.columns]
     header = ",".join(column.label for column in present)
     if ",".join(frame.columns) != header:

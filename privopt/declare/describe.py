@@ -1,4 +1,4 @@
-"""The rows that ``privopt describe`` shows, one for each key of a problem class."""
+"""The rows that ``privopt describe`` prints, one for each key of a problem class."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from privopt.registry import registry
 
 @frozen(kw_only=True)
 class KeyRow:
-    """One line of ``privopt describe``, as strings.
+    """A line of ``privopt describe``, as strings.
 
     Attributes:
         key: The key, preceded by the tables that contain it, such as ``privacy.epsilon``.
         type: The type of its value, such as ``number``.
-        unit: The unit of its value; empty if the value has no unit.
-        default: The key's default; "required" for a required key, or "left out" for one that may be absent.
+        unit: The unit of its value, or an empty string if the value has no unit.
+        default: The key's default, "required" for a required key, or "left out" for one that may be absent.
         help: A one-line explanation.
     """
 
@@ -36,7 +36,7 @@ class KeyRow:
 
 
 def _type_name(type_: Any) -> str:
-    """Return a field's type as ``privopt describe`` shows it, such as ``list of number`` or ``file``."""
+    """Return the name that ``privopt describe`` shows for a field's type, such as ``list of number`` or ``file``."""
     if get_origin(type_) in (Union, UnionType):
         return " | ".join(_type_name(member) for member in get_args(type_) if member is not NoneType)
     if get_origin(type_) is Literal:
@@ -48,7 +48,7 @@ def _type_name(type_: Any) -> str:
 
 
 def _is_composite(default: Any) -> bool:
-    """Return whether a default cannot be shown as one value, because a factory creates it or it is a table."""
+    """Return whether a default cannot be shown as a single value, because it is a table or created by a factory."""
     return isinstance(default, attrs.Factory) or attrs.has(type(default))  # type: ignore[arg-type]
 
 
@@ -63,20 +63,20 @@ Takes = Callable[[str, str], bool]
 
 
 def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, name: True) -> list[KeyRow]:
-    """Return one row for each key in a problem class, in order. The row of a table is followed by those of its keys.
+    """Return one row for each key in a problem class, in order. A table's row is followed by the rows of its keys.
 
     Args:
         cls: The problem class.
         prefix: The prefix of every key.
         takes: A function that returns whether the mechanism accepts a kind, given the role and the kind's name. (A kind
-            is a registered way to fill a role.) Other kinds are omitted, together with their keys.
+            is a registered way to fill a role.) Kinds that it does not accept are omitted, together with their keys.
 
     Raises:
         UsageError: The class is not an attrs class.
     """
     if not attrs.has(cls):
         raise UsageError(f"{cls.__name__} is not an attrs class, so it cannot be a problem class")
-    # Annotations are strings in modules that postpone their evaluation.
+    # In modules that postpone the evaluation of annotations, annotations are strings, which are resolved here.
     hints = get_type_hints(cls)
     rows: list[KeyRow] = []
     for attribute in attrs.fields(cls):
@@ -99,7 +99,7 @@ def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, na
         if declared.kinds:
             rows.extend(_kind_rows(declared, f"{name}.", takes))
         else:
-            # In a mapping the user names the tables, so "NAME" stands for such a name.
+            # The user chooses the names of tables in a mapping, for which "NAME" stands.
             is_mapping = get_origin(type_) is Mapping
             for table in _tables_in(get_args(type_)[1] if is_mapping else type_):
                 rows.extend(describe_keys(table, f"{name}.NAME." if is_mapping else f"{name}.", takes=takes))
@@ -107,9 +107,9 @@ def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, na
 
 
 def _kind_rows(declared: Key, prefix: str, takes: Takes) -> list[KeyRow]:
-    """Return the rows for a table whose ``kind`` key selects its class: ``kind`` first, then the keys of all kinds.
+    """Return the rows for a table whose ``kind`` key determines its class: ``kind`` first, then the keys of all kinds.
 
-    If only some kinds have a key, the key's help names these kinds.
+    If only some of the kinds have a key, the key's help names them.
 
     Args:
         declared: The declaration of the table.

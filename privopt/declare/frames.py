@@ -1,4 +1,5 @@
-"""Read CSV and Parquet files as polars frames, and write CSV. The two formats are told apart by their first bytes."""
+"""Read CSV and Parquet files as polars frames, and write CSV. The two formats are distinguished by their first bytes.
+"""
 
 from __future__ import annotations
 
@@ -18,31 +19,31 @@ from privopt.errors import Fault, InputError
 
 if TYPE_CHECKING:
     from polars import DataType, LazyFrame
-else:  # loaded late
+else:  # loaded only when a table is read
     DataType = LazyFrame = Any
 
 PARQUET: Final = b"PAR1"
 """The first bytes of a Parquet file."""
 
 MAX_NAME: Final = 100
-"""The longest column name, in characters, that messages quote. A header with a longer one may be a row of data."""
+"""The longest column name, in characters, that messages quote. A longer one may be data in a file without a header."""
 
 MAX_HEADER: Final = 1 << 20
-"""The largest number of bytes, from the start of a file, that are searched for the end of the header."""
+"""The largest number of bytes at the start of a file to search for the end of the header."""
 
 NO_HEADER: Final = "a first row that looks like data, not like a header"
-"""The text that replaces column names in messages if the names may be secret data."""
+"""Replaces column names in messages if the names may be secret data."""
 
 MAX_DAYS: Final = 70_000_000
 """The largest number of days (about 190,000 years) before or after 1970 for which dates can be written."""
 FAR_DATE: Final = "a date beyond all calendars"
-"""The text that replaces a date that polars cannot write."""
+"""Replaces a date that polars cannot write."""
 
 MAX_DECIMAL_DIGITS: Final = 38
 """The largest number of digits in a polars decimal."""
 
 MAX_SCANNED_TEXTS: Final = 256
-"""The largest number of texts that are examined one by one in Python."""
+"""The largest number of texts to examine one by one in Python."""
 MAX_KEPT: Final = 1 << 16
 """The largest size, in bytes, of a public CSV table whose parsed cells are cached. Solving, publishing and verifying a
 problem read the same cells, and polars needs 1.3 ms for the 49 rows of the embedded city (2 cores, mean of 400)."""
@@ -63,11 +64,11 @@ _BINARY_FORMATS: Final = {
     b"%PDF": "a PDF file",
     PARQUET: "a Parquet file",
 }
-"""Formats of files that users mistake for text tables, by their first bytes. The first match counts, so a longer prefix
-comes before a shorter one with which it begins."""
+"""The first bytes of file formats that users mistake for text tables. The first match is used, so a longer prefix comes
+before a shorter one that it begins with."""
 
 _OTHER_TEXT: Final = re.compile(rb"\s*(\{\s*\"|\[\s*[\[{]|<[!?a-zA-Z])")
-"""Matches the start of JSON, XML and HTML texts, with which no table header begins."""
+"""Matches the beginning of JSON, XML and HTML texts. No table header begins like this."""
 
 _QUOTED: Final = re.compile(rb'"[^"]*"')
 """Matches a name in quotes."""
@@ -77,9 +78,9 @@ _DATA: Final = re.compile(r'\d[.,]\d{2}|\d{6}|^\s*[\[{<#]|"')
 
 
 def describe_binary_format(head: bytes) -> str | None:
-    """Describe a file's binary format, judging from its first bytes, if users often mistake this format for text.
+    """Describe a file's format, judging from its first bytes, if it is a binary format that users mistake for text.
 
-    Return None for all other formats.
+    For any other format, the result is None.
 
     >>> describe_binary_format(b"PK\x03\x04..."), describe_binary_format(b"id,lat,lon")
     ("a ZIP archive, such as a spreadsheet's .xlsx or .ods", None)
@@ -90,7 +91,7 @@ def describe_binary_format(head: bytes) -> str | None:
 def find_header_fault(head: bytes, file: str) -> Fault | None:
     """Return a fault if the first line of a file cannot be the header of a CSV table, or else None.
 
-    The fault quotes no column name, because the line may be a row of secrets.
+    The fault does not quote column names, because the line may be a row of secrets.
 
     Args:
         head: The first bytes of the file, without a BOM. They must include the whole first line.
@@ -98,13 +99,13 @@ def find_header_fault(head: bytes, file: str) -> Fault | None:
     """
     if _OTHER_TEXT.match(head):
         return Fault(file, "", "JSON, XML or HTML", "comma-separated values, or a file name that states the format")
-    # A name in quotes may contain line ends, which are removed, so that the line ends where the header does.
+    # A name in quotes may contain line ends. They are removed here, so that the line ends where the header does.
     line = _QUOTED.sub(lambda name: name[0].translate(None, b"\r\n"), head[:MAX_HEADER]).partition(b"\n")[0]
     if line[:4].lower() == b"sep=":
         return Fault(file, "row 1", "the separator that a spreadsheet notes", "the header: delete this line")
     if b"\r" in line.removesuffix(b"\r"):
         return Fault(file, "", "lines that end in \\r", "lines that end in \\n or \\r\\n")
-    # In some countries, spreadsheets export semicolons between fields, and decimals with commas.
+    # In some countries, spreadsheets export fields separated by semicolons, and decimals with commas.
     for mark in (";", "\t", "|"):
         if mark.encode() in line and b"," not in line:
             expectation = "commas between fields, a point before decimals"
@@ -121,13 +122,13 @@ def text_of(file: File) -> bytes:
     """Return the bytes of a text file without a byte order mark, after checking that they are UTF-8.
 
     Raises:
-        InputError: The file has another format or encoding, or contains a zero byte.
+        InputError: The file has another format or encoding, a second byte order mark or a zero byte.
     """
     raw = file.contents
     if (other_format := describe_binary_format(raw[:16])) is not None:
         raise InputError([Fault(file.name, "", other_format, "text in UTF-8")])
     raw = raw.removeprefix(b"\xef\xbb\xbf")
-    # Some readers remove a second mark, and others take it for a part of the first name.
+    # Some readers remove a second mark, whereas others treat it as part of the first name.
     if raw.startswith(b"\xef\xbb\xbf"):
         raise InputError([Fault(file.name, "row 1", "a second byte order mark", "one byte order mark, or none")])
     try:
@@ -136,7 +137,7 @@ def text_of(file: File) -> bytes:
         row = raw[: error.start].count(b"\n") + 1
         actual = "text in another encoding" if file.secret else f"byte 0x{raw[error.start]:02x}"
         raise InputError([Fault(file.name, f"row {row}", actual, "text in UTF-8")]) from None
-    # Some readers end a text at a zero byte.
+    # Some readers stop at a zero byte.
     if b"\0" in raw:
         row = raw[: raw.index(b"\0")].count(b"\n") + 1
         raise InputError([Fault(file.name, f"row {row}", "a zero byte", "text")])
@@ -144,7 +145,7 @@ def text_of(file: File) -> bytes:
 
 
 def is_parquet(file: File) -> bool:
-    """Return whether a table's first bytes are those of a Parquet file. All other tables are taken to be CSV."""
+    """Return whether a table's first bytes are those of a Parquet file. Any other table is assumed to be CSV."""
     return file.contents.startswith(PARQUET)
 
 
@@ -152,13 +153,13 @@ def table_text(file: File) -> bytes:
     """Return a CSV file's text without a byte order mark, after checking its header and its end.
 
     Raises:
-        InputError: The file is not UTF-8 text, is empty, ends in empty lines, or has no valid header.
+        InputError: The file is not UTF-8 text, is empty, ends with an empty line, or has no valid header.
     """
     raw = text_of(file)
     body = raw.rstrip()
     if not body:
         raise InputError([Fault(file.name, "", "an empty file", "a header row and a row for each entry")])
-    # One line feed ends the last row; a second one is an empty line.
+    # The last row may end with a line feed, but a second one makes an empty line.
     if raw.count(b"\n", len(body)) > 1:
         row = body.count(b"\n") + 2
         raise InputError([Fault(file.name, f"row {row}", "an empty line", "a row, or the end of the file")])
@@ -168,26 +169,27 @@ def table_text(file: File) -> bytes:
 
 
 def table_of(file: File) -> DataFrame:
-    """Read a whole table. The cells of a CSV file are strings; those of a Parquet file keep their types.
+    """Read a whole table. The cells of a CSV file are strings, whereas those of a Parquet file keep their types.
 
-    Column names are stripped of surrounding blanks. Column names and text cells are in :func:`normal_form`.
+    Surrounding blanks are stripped from column names. Column names and text cells are in :func:`normal_form`.
 
     Raises:
         InputError: The file is not a table, or a row has more or fewer fields than the header.
     """
     import polars as pl
 
-    is_ascii = False  # if True, all texts are in normal form already, and no column need be examined
+    is_ascii = False  # if True, all texts are already in normal form, so that no column need be examined
     if is_parquet(file):
         frame = read_parquet(file)
     else:
         try:
             text = table_text(file)
             is_ascii = text.isascii()
-            # Secret cells are not cached: they would stay in memory after their use. The clone protects the cached
-            # frame from renamed columns.
+            # Secret cells are not cached, because they would stay in memory after their use. The clone keeps the
+            # columns of the cached frame from being renamed.
             frame = _read_cells(text) if file.secret or len(text) > MAX_KEPT else _cached_cells(text).clone()
-            # polars fills a row that is too short with empty cells, so such a row has an empty last cell.
+            # polars fills up a row that is too short with empty cells, so only rows with an empty last cell can be too
+            # short.
             if frame.width > 1 and (frame[:, -1] == "").any() and (fault := _uneven_row(file)) is not None:
                 raise InputError([fault])
         except pl.exceptions.PolarsError:
@@ -200,10 +202,10 @@ def table_of(file: File) -> DataFrame:
 def normalize_texts(texts: Series) -> Series:
     """Return a column of strings in :func:`normal_form`.
 
-    A column of ASCII text is already in normal form, and is returned unchanged. The test for ASCII is fast: it compares
-    the number of bytes with the number of characters.
+    A column of ASCII text is already in normal form and returned unchanged. It is recognised quickly, because its
+    number of bytes equals its number of characters.
     """
-    # A call of polars takes longer than looking at a few texts.
+    # Looking at a few texts is faster than calling polars.
     if texts.len() <= MAX_SCANNED_TEXTS and all(text is None or text.isascii() for text in texts.to_list()):
         return texts
     if not texts.len() or texts.str.len_bytes().sum() == texts.str.len_chars().sum():
@@ -212,7 +214,7 @@ def normalize_texts(texts: Series) -> Series:
 
 
 def _read_cells(text: bytes) -> DataFrame:
-    """Parse the text of a CSV file into a frame of text columns, in which empty cells are empty strings."""
+    """Parse a CSV file's text into a frame of text columns, in which empty cells are empty strings."""
     import polars as pl
 
     frame = pl.read_csv(text, infer_schema=False)
@@ -229,7 +231,7 @@ _cached_cells = lru_cache(maxsize=32)(_read_cells)
 
 
 def find_repeated_names(file: File) -> frozenset[str]:
-    """Return the names that occur more than once in a CSV header, in normal form.
+    """Return the names that occur more than once in a CSV header, in normal form. For a Parquet file, there are none.
 
     The header is parsed from the file's bytes, because polars renames duplicates.
 
@@ -250,14 +252,14 @@ def find_repeated_names(file: File) -> frozenset[str]:
 
 
 def read_parquet(file: File, expectation: str = "a table") -> DataFrame:
-    """Read a Parquet file. Columns of unreadable types are skipped, and their names are recorded in ``file.seen``.
+    """Read a Parquet file, skipping columns whose types cannot be read. Their names are recorded in ``file.seen``.
 
     Args:
         file: The file.
         expectation: A description of the expected kind of file, for the fault.
 
     Raises:
-        InputError: The file is not Parquet.
+        InputError: The file is not Parquet, or none of its columns can be read.
     """
     import polars as pl
 
@@ -271,7 +273,7 @@ def read_parquet(file: File, expectation: str = "a table") -> DataFrame:
 
 
 def find_unreadable_columns(lazy: LazyFrame) -> tuple[str, ...]:
-    """Return the columns of a Parquet file that have types polars cannot read, such as decimals of 76 digits.
+    """Return the columns of a Parquet file whose types polars cannot read, such as decimals of 76 digits.
 
     Raises:
         pl.exceptions.PolarsError: No column can be read, so the file itself is invalid.
@@ -279,7 +281,8 @@ def find_unreadable_columns(lazy: LazyFrame) -> tuple[str, ...]:
     import polars as pl
 
     schema = lazy.collect_schema()
-    # Wide decimals are recognised by their type. If there are none and a whole row can be read, all columns can.
+    # Decimals with too many digits are recognised by their type. If there are none and a whole row can be read, all
+    # columns can be read.
     wide_columns = {name for name, dtype in schema.items() if _has_wide_decimal(dtype)}
     other_columns = [name for name in schema if name not in wide_columns]
     if not wide_columns and (not other_columns or _is_readable(lazy)):
@@ -293,7 +296,7 @@ def find_unreadable_columns(lazy: LazyFrame) -> tuple[str, ...]:
 def _has_wide_decimal(dtype: DataType) -> bool:
     """Return whether a type is, or contains, a decimal with more digits than polars supports.
 
-    For a list of such decimals, polars panics only when the values are used. Reading a row would not detect the list.
+    A list of such decimals cannot be detected by reading a row, because polars panics only when the values are used.
     """
     import polars as pl
 
@@ -308,7 +311,7 @@ def _has_wide_decimal(dtype: DataType) -> bool:
 def _is_readable(lazy: LazyFrame) -> bool:
     """Return whether the first row of a lazy frame can be read.
 
-    Checking the schema is not enough, because it may contain types that polars cannot read.
+    It is not enough to look at the schema, which may contain types that polars cannot read.
     """
     import polars as pl
 
@@ -320,7 +323,7 @@ def _is_readable(lazy: LazyFrame) -> bool:
 
 
 def as_csv(file: File) -> bytes | None:
-    """Return the contents of a Parquet file as CSV text; None if the file is not Parquet.
+    """Return the contents of a Parquet file as CSV text, or None if the file is not Parquet.
 
     Columns that cannot be written as text (lists, bytes) are omitted.
     """
@@ -328,14 +331,14 @@ def as_csv(file: File) -> bytes | None:
 
 
 def csv_bytes(frame: DataFrame) -> bytes:
-    """Return a table as CSV text that all readers interpret alike and that survives a round trip unchanged.
+    """Write a table as CSV text that all readers interpret alike and that survives a round trip unchanged.
 
     Text is in normal form, and each number has the fewest digits from which its double can be recovered
     (:func:`plain_texts`). Columns that cannot be written as text are omitted.
     """
     import polars as pl
 
-    # Lists, structures and bytes have no text form that all readers interpret alike.
+    # There is no text form for lists, structures and bytes that all readers interpret alike.
     flat = [name for name, kind in frame.schema.items() if not (kind.is_nested() or kind in (pl.Binary, pl.Object))]
     columns = [plain_texts(frame[name]).alias(name) for name in flat]
     columns = [column.fill_null("") if column.null_count() else column for column in columns]
@@ -344,15 +347,15 @@ def csv_bytes(frame: DataFrame) -> bytes:
 
 
 def plain_texts(series: Series) -> Series:
-    """Return a column as strings in :func:`normal_form`, with whole numbers written without a decimal point.
+    """Convert a column to strings in :func:`normal_form`, with whole numbers written without a decimal point.
 
-    Whole doubles are included, because pandas stores whole numbers as doubles in a column with missing cells.
+    This includes whole doubles, because pandas stores whole numbers as doubles in a column with missing cells.
 
     >>> import polars as pl
     >>> plain_texts(pl.Series([7.0, None, 3.5, 1e17, float("nan")])).to_list()
     ['7', None, '3.5', '100000000000000000', 'NaN']
 
-    Dates too far in the past or future to be written become :data:`FAR_DATE`.
+    Dates that are too far in the past or future to be written become :data:`FAR_DATE`.
 
     Raises:
         PolarsError: The column contains lists, structures, bytes or durations.
@@ -366,19 +369,21 @@ def plain_texts(series: Series) -> Series:
     if not series.dtype.is_float():
         return normalize_texts(texts)
     number, text = pl.col("number"), pl.col("text")
-    # -0.0 keeps its sign, which no whole number has.
+    # -0.0 is not treated as a whole number, because it would lose its sign.
     is_whole = number.is_finite() & (number == number.round()) & (number.abs() < 2.0**63) & (text != "-0.0")
     plain_text = pl.when(is_whole).then(number.cast(pl.Int64, strict=False).cast(pl.String)).otherwise(text)
     return pl.DataFrame({"number": series, "text": texts}).select(plain_text).to_series().alias(series.name)
 
 
 def without_far_dates(series: Series) -> Series:
-    """Replace dates by null if they are too far in the past or future for polars to write."""
+    """Replace dates that are too far in the past or future for polars to write by null. Other columns stay unchanged.
+    """
     import polars as pl
 
     if series.dtype not in (pl.Date, pl.Datetime):
         return series
-    # The number of units in a second, by polars' name for the unit. A Date counts days from 1970 on, a Datetime units.
+    # The number of units in a second, by polars' name for the unit. A Date is a number of days since 1970, and a
+    # Datetime a number of units.
     units_by_name = {"ms": 10**3, "us": 10**6, "ns": 10**9}
     day = 86_400 * units_by_name[series.dtype.time_unit] if isinstance(series.dtype, pl.Datetime) else 1
     limit = min(MAX_DAYS * day, 2**63 - 1)
@@ -387,7 +392,7 @@ def without_far_dates(series: Series) -> Series:
 
 
 def _date_texts(series: Series) -> Series:
-    """Convert a column of dates or times to strings. Those that polars cannot write become :data:`FAR_DATE`."""
+    """Convert a column of dates or times to strings. Dates that polars cannot write become :data:`FAR_DATE`."""
     import polars as pl
 
     near_dates = without_far_dates(series)
@@ -397,8 +402,8 @@ def _date_texts(series: Series) -> Series:
 
 
 def _uneven_row(file: File) -> Fault | None:
-    """Return a fault for the first row of a CSV file that has too few or too many fields, or None if no row does."""
-    # Only a line feed ends a row, as for polars. A carriage return inside a name is part of the name.
+    """Return a fault for the first row of a CSV file that has too few or too many fields, or None if no row has."""
+    # As in polars, only a line feed ends a row. A carriage return inside a name is part of the name.
     rows = csv.reader(io.StringIO(table_text(file).decode("utf-8"), newline="\n"))
     with suppress(csv.Error):  # a cell that is too long, or a carriage return outside quotes
         width = len(next(rows))
@@ -409,18 +414,18 @@ def _uneven_row(file: File) -> Fault | None:
 
 
 def find_ragged_row(file: File) -> Fault:
-    """Return a fault for the first row that has too few or too many fields.
+    """Return a fault for the first row that has too few or too many fields, or for the file as a whole.
 
-    The fault quotes no cell, because cells may be secret.
+    The fault does not quote cells, because they may be secret.
     """
     return _uneven_row(file) or Fault(file.name, "", "text that is not a table", "comma-separated values")
 
 
 def list_columns(names: Sequence[str]) -> str:
-    """Return the first names in a header as a string for messages, unless one of the names looks like data.
+    """List the first names in a header for messages, unless one of the names looks like data.
 
-    A file without a header begins with a row of data, which may be secret. For such a row, :data:`NO_HEADER` is
-    returned.
+    If a file has no header, it begins with a row of data, which may be secret. :data:`NO_HEADER` is returned instead of
+    such a row.
 
     >>> list_columns(["id", "lat"]), list_columns(["ann", "45.01"])
     ('id, lat', 'a first row that looks like data, not like a header')

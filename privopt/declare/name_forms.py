@@ -25,22 +25,22 @@ _UNSEEN: Final = frozenset(
         ),
     )
 )
-"""Invisible characters that Unicode classifies as letters, marks or symbols, not as format characters (Cf).
+"""Invisible characters that Unicode classifies as letters, marks or symbols, rather than as format characters (Cf).
 
-All except the last one have the property Default_Ignorable_Code_Point."""
+All except the last one have the property Default_Ignorable_Code_Point.
+"""
 
 MAX_WARNINGS: Final = 5
-"""The largest number of groups of names that warnings quote."""
+"""The largest number of groups of names to quote in warnings."""
 
 _NUMBER: Final = re.compile(r"([+-]?\d+)(?:\.(\d*))?")
 """Matches a subject's name that is a number, with or without decimals."""
 _REFUSED: Final = {"Cc": "a control character", "Cs": "half a character", "Co": "private use", "Cn": "unassigned"}
-"""The Unicode categories of characters that are forbidden in subjects' names, with the words that messages use for
-them."""
+"""The Unicode categories of characters that are forbidden in subjects' names, and the words for them in messages."""
 
 
 def normal_form(text: str) -> str:
-    r"""Return a string in Normalization Form C, the form in which ids, regions, words and column names are compared.
+    r"""Convert a string to Normalization Form C, the form in which ids, regions, words and column names are compared.
 
     >>> normal_form("Zu\u0308rich") == "Z\u00fcrich"
     True
@@ -57,10 +57,10 @@ def normal_column(name: Any) -> Any:
 
 
 def check_distinct_columns(columns: Mapping[str, str | None]) -> None:
-    """Check that no two options name the same column. Each option needs a column of its own.
+    """Check that no two options name the same column.
 
     Args:
-        columns: The column that each option names; None for options that are not given.
+        columns: The column that each option names, or None for an option that is not given.
 
     Raises:
         UsageError: Two options name the same column.
@@ -75,12 +75,12 @@ def check_distinct_columns(columns: Mapping[str, str | None]) -> None:
 
 
 def fold_subject_name(name: str) -> str:
-    r"""Return the normal form of a subject's name, which is the same for all spellings of the name.
+    r"""Return the normal form of a subject's name, which is the same for all ways of writing the name.
 
-    Names that differ only invisibly, or only because a program rewrote them, get the same form, so that each person has
-    a single budget. The form is NFKC without invisible characters or surrounding blanks. Inner blanks are reduced to
-    single ones, and whole numbers to their digits. If two people's names have the same form, they share a budget, so
-    each is charged more, never less.
+    Names get the same form if they differ only invisibly, or only because a program rewrote them, so that each person
+    has a single budget. The form is NFKC without invisible characters or surrounding blanks. Runs of inner blanks
+    become single blanks, and whole numbers are reduced to their digits. If two people's names have the same form, they
+    share a budget, so they are charged more, never less.
 
     >>> [fold_subject_name(name) for name in ("Zoe\u0308 \ufb01eld\u200b", "007", "7.0", "7.5")]
     ['Zoë field', '7', '7', '7.5']
@@ -89,17 +89,17 @@ def fold_subject_name(name: str) -> str:
         Unicode Standard Annex 15 (NFKC). The reasons for the form are in ADR 15.
     """
     if not name.isascii():
-        # Invisible characters are removed from the NFKC form. Letters and marks that they separated are then composed.
+        # Removing invisible characters may bring letters and marks together, which the second normalisation composes.
         visible = (c for c in unicodedata.normalize("NFKC", name) if not _is_invisible(c))
         name = unicodedata.normalize("NFKC", "".join(visible))
     name = " ".join(name.split())
-    # Programs export whole numbers as 7, 7.0 or 007, all of which mean one subject.
+    # Programs export whole numbers as 7, 7.0 or 007, which all stand for the same subject.
     number = _NUMBER.fullmatch(name) if len(name) <= MAX_TEXT_CHARACTERS else None
     return str(int(number[1])) if number and not int(number[2] or 0) else name
 
 
 def fault_of(name: str) -> str | None:
-    """Return the reason why a name is not allowed as a subject's name, or None if it is allowed.
+    """Return the reason why a name is not allowed for a subject, or None if it is allowed.
 
     ``name`` must be in the form that :func:`fold_subject_name` returns.
     """
@@ -112,14 +112,14 @@ def fault_of(name: str) -> str | None:
 def find_look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
     r"""Return groups of names that differ only in invisible characters or blanks, each in the order of ``names``.
 
-    To a reader, such names look alike: zero-width characters, direction marks and soft hyphens are invisible, and
+    Such names look the same to a reader: zero-width characters, direction marks and soft hyphens are invisible, and
     different kinds and numbers of blanks are hard to tell apart.
 
     >>> find_look_alikes(["Bern", "Zug\u200b", "Zug", "St Gallen", "St\u00a0Gallen"])
     [('Zug\u200b', 'Zug'), ('St Gallen', 'St\xa0Gallen')]
     """
     distinct = list(dict.fromkeys(names))
-    # Most lists have no such character at all, which the set of all their characters shows quickly.
+    # Most lists contain no such character, which is quickly determined from the set of all their characters.
     characters = set().union(*distinct)
     has_blanks = any("  " in name for name in distinct)
     if not has_blanks and not any(_is_invisible(c) or (c.isspace() and c != " ") for c in characters):
@@ -140,7 +140,7 @@ def show_invisible(name: str) -> str:
 
 
 def warn_of_look_alikes(names: Iterable[str], noun: str) -> list[str]:
-    """Return one warning for each of the first few groups of names that look alike.
+    """Return a warning for each of the first few groups of names that look alike, and one that counts the other groups.
 
     Args:
         names: The names, which must be public, because the warnings quote them.
@@ -166,7 +166,7 @@ def _is_invisible(character: str) -> bool:
 
 
 def visible_text(name: str) -> str:
-    """Return a name without invisible characters, and with a single space in place of each run of blanks."""
+    """Return a name without invisible characters, in which each run of blanks is replaced by a single space."""
     if name.isascii():
         return " ".join(name.split())
     return normal_form(" ".join("".join(c for c in name if not _is_invisible(c)).split()))

@@ -1,4 +1,4 @@
-"""Small HTML tables for notebooks, in the notebook's own light or dark colours."""
+"""Small HTML tables for notebooks, which adopt the notebook's light or dark colours."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def format_text(value: object, digits: int = 9) -> str:
     """Format a value as plain text for readers.
 
     Args:
-        value: Any value. None becomes "none" and True becomes "yes"; the items of a list are separated by commas.
+        value: Any value. None becomes "none", True becomes "yes", and the items of a list are separated by commas.
         digits: The number of significant digits of a double. Thousands are separated by commas.
     """
     if value is None:
@@ -32,7 +32,7 @@ def format_text(value: object, digits: int = 9) -> str:
     if isinstance(value, Fraction):
         return str(value) if value.denominator < 1000 else f"{float(value):.9g}"
     if isinstance(value, float):
-        # Large doubles have thousands separated and at most two decimals; above 1e15 they are no longer exact.
+        # Large doubles get separated thousands and at most two decimals. From 1e15 on, decimals would not be exact.
         decimals = max(0, min(2, digits - 6))
         return f"{value:,.{decimals}f}" if 10.0 ** min(5, digits) <= abs(value) < 1e15 else f"{value:.{digits}g}"
     if isinstance(value, (list, tuple)):
@@ -41,9 +41,9 @@ def format_text(value: object, digits: int = 9) -> str:
 
 
 def format_digits(value: float, digits: int = 3) -> str:
-    """Format a number with ``digits`` significant digits and with commas between thousands.
+    """Format a number with ``digits`` significant digits and commas between thousands.
 
-    Only numbers below a millionth, or of at least 10^15, are written with an exponent.
+    Only numbers that are below a millionth, or at least 10^15, in magnitude are written with an exponent.
 
     >>> format_digits(68282.4), format_digits(0.274893), format_digits(3.0), format_digits(0.00002)
     ('68,300', '0.275', '3', '0.00002')
@@ -53,13 +53,13 @@ def format_digits(value: float, digits: int = 3) -> str:
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     rounded = Decimal(f"{value:.{digits - 1}e}")
-    # Beyond these limits, a number without an exponent would have too many zeros to be readable.
+    # Outside these limits, a number without an exponent would have too many zeros to be readable.
     has_few_zeros = Decimal("1e-6") <= abs(rounded) < 10**15
     return f"{rounded.normalize():,f}" if has_few_zeros else f"{value:.{digits}g}"
 
 
 def format_percent(share: float) -> str:
-    """Format a share as a percentage with three significant digits. A tiny nonzero share becomes "under 0.001 %".
+    """Format a share as a percentage with three significant digits. A tiny positive share becomes "under 0.001 %".
 
     >>> format_percent(0.98654), format_percent(0.0), format_percent(1e-9)
     ('98.7\\xa0%', '0\\xa0%', 'under 0.001\\xa0%')
@@ -69,7 +69,7 @@ def format_percent(share: float) -> str:
 
 
 def card(title: str, facts: Mapping[str, Any]) -> str:
-    """Return an HTML table with a title and a row for each fact.
+    """Return an HTML table with a title and one row per fact.
 
     >>> card("Release", {"records": 1200, "unit": "<km>"}).count("1,200"), "&lt;km&gt;" in card("R", {"u": "<km>"})
     (1, True)

@@ -1,4 +1,4 @@
-"""Problems in memory, in which tables and arrays replace the files that a problem file names.
+"""Problems in memory, in which tables and arrays take the place of the files that a problem file names.
 
 A problem consists of the text of a problem file and the bytes of the files that the text names. All later steps,
 including checks and messages, are the same for problems on disk and in memory.
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 NAME: Final = "problem.toml"
-"""The name of the problem file for a problem in memory, and for any problem that is written to a folder."""
+"""The name of the problem file of a problem in memory, and of any problem that is written to a folder."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -55,7 +55,7 @@ class Part:
 
 @frozen(kw_only=True, eq=False)
 class Problem:
-    """A problem: the text of a problem file, together with the files that the text names.
+    """A problem, which consists of the text of a problem file and the files that the text names.
 
     Attributes:
         source: The problem file, together with the contents of the files that it names.
@@ -89,7 +89,7 @@ class Problem:
                 f"{', '.join(outer_names)}"
             )
         contents = {NAME: self.source.contents, **self.source.in_memory}
-        # Nothing is written if one of the files exists, so that no half-written problem is left.
+        # If one of the files exists, nothing is written, so that no incomplete problem is left behind.
         existing = [name for name in contents if (folder / name).exists()]
         if existing:
             raise UsageError(f"{folder} must be a folder without {', '.join(existing)}, which would be overwritten")
@@ -99,7 +99,7 @@ class Problem:
         return folder / NAME
 
     def __repr__(self) -> str:
-        """Return one line with the problem's kinds, its epsilon and the files that it names."""
+        """Return a single line with the problem's kinds, its epsilon and the files that it names."""
         tables = tomllib.loads(self.toml)
         parts = [
             f"{name} {table['kind']}" for name, table in tables.items() if isinstance(table, dict) and "kind" in table
@@ -142,21 +142,21 @@ def _list_named_files(source: File) -> list[str]:
         values = tomllib.loads(source.contents.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise InputError([Fault(source.name, "", f"text that is not TOML: {reason_of(error)}", "TOML 1.0")]) from None
-    # Which keys name files depends on the mechanism, which is not known here. So any text that is the path of an
-    # existing file counts.
+    # Which keys name files depends on the mechanism, which is not known here. Any text that is the path of an existing
+    # file therefore counts.
     return sorted({text for text in _iter_texts(values) if _is_file(source.path.parent, text)})
 
 
 def _is_file(folder: Path, name: str) -> bool:
-    """Return whether a string, which need not be a valid file name, is the name of a file in a folder."""
+    """Return whether a string, which may not be a valid file name at all, names a file in a folder."""
     try:
         return (folder / name).is_file()
-    except (OSError, ValueError):  # a text too long for a name, or with a zero byte
+    except (OSError, ValueError):  # the text is too long for a name, or contains a zero byte
         return False
 
 
 def _iter_texts(value: object) -> Iterator[str]:
-    """Yield every string inside a TOML value, which may be a string, a number, or nested tables and lists."""
+    """Yield every string in a TOML value, which may be a string, a number, or nested tables and lists."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -189,11 +189,11 @@ def problem(*, title: str | None = None, purpose: str | None = None, **tables: o
     heading = {"title": title, "purpose": purpose}
     values: dict[str, object] = {name: text for name, text in heading.items() if text is not None}
     for name, table_values in tables.items():
-        # None stands for an omitted table, so that callers can pass on what they were given.
+        # None stands for an omitted table, so that callers can pass on optional arguments.
         if table_values is None:
             continue
         if not isinstance(table_values, Part | Mapping):
-            # A key outside any table keeps its underscores, as keys in tables do.
+            # Like keys in tables, keys outside tables keep their underscores.
             values[name] = _store_value(name, values_of(table_values), files)
             continue
         where = name.replace("_", "-")
@@ -201,7 +201,7 @@ def problem(*, title: str | None = None, purpose: str | None = None, **tables: o
         files |= part.files
         # Files are named after their keys, so that equal problems have equal files.
         values[where] = {key: _store_value(f"{where}-{key}", value, files) for key, value in part.values.items()}
-    # In TOML a key below a table's header belongs to that table, so top-level keys come first.
+    # In TOML, a key after a table's header belongs to that table, so top-level keys come first.
     top_level = {name: value for name, value in values.items() if not isinstance(value, Mapping)}
     contents = to_toml(top_level | values).encode()
     return Problem(source=File(name=NAME, path=None, kept=contents, in_memory=files))
@@ -210,7 +210,7 @@ def problem(*, title: str | None = None, purpose: str | None = None, **tables: o
 def _store_value(where: str, value: object, files: dict[str, bytes]) -> object:
     """Convert a value to one that a problem file can contain.
 
-    A table, an array or bytes become a new file in ``files``, and the result is the file's name.
+    A table, an array or bytes are added to ``files`` as a new file, and the file's name is returned.
 
     Args:
         where: The key, preceded by the names of the tables that contain it. File names are derived from it.
@@ -231,7 +231,7 @@ def _store_value(where: str, value: object, files: dict[str, bytes]) -> object:
     # pass_through returns values that are not tables unchanged.
     if isinstance(nw.from_native(value, eager_only=True, pass_through=True), nw.DataFrame):
         return keep(f"{where}.csv", csv_bytes(table(value)), files)
-    return value  # a value that a problem file cannot hold is refused when the file is written
+    return value  # if the problem file cannot hold the value, to_toml() raises an error
 
 
 def keep(name: str, raw: bytes, files: dict[str, bytes]) -> str:
@@ -244,11 +244,12 @@ def frame_of(data: object, what: str) -> nw.DataFrame[Any]:
     """Convert any kind of table, or a dict of columns, to a narwhals frame.
 
     Args:
-        data: A table from pandas, polars, pyarrow or narwhals, or a dict from names to lists or arrays.
+        data: A table from pandas, polars, pyarrow or narwhals, or a dict that maps names to lists or arrays.
         what: The name of the table in messages.
 
     Raises:
-        UsageError: ``data`` is not a table, its columns differ in length, or two columns have the same name.
+        UsageError: ``data`` is not a table, its columns differ in length, a name is not a string, or two columns have
+            the same name.
     """
     import polars as pl
 
@@ -256,7 +257,7 @@ def frame_of(data: object, what: str) -> nw.DataFrame[Any]:
         return data
     if isinstance(data, Mapping):
         for name, column in data.items():
-            # Text is iterable too, but a column of its characters would be a mistake.
+            # Text is also iterable, but using its characters as a column would be a mistake.
             if isinstance(column, (str, bytes)) or not isinstance(column, Iterable):
                 actual = f"{type(column).__name__} as column {name}"
                 raise UsageError(
@@ -290,7 +291,7 @@ def frame_of(data: object, what: str) -> nw.DataFrame[Any]:
 
 
 def values_of(data: object) -> object:
-    """Convert a single column, such as a pandas Series, to a list. Other values are returned unchanged."""
+    """Convert a single column, such as a pandas Series, to a list. Any other value is returned unchanged."""
     column = nw.from_native(data, series_only=True, pass_through=True)
     return column.to_list() if isinstance(column, nw.Series) else data
 
@@ -325,7 +326,10 @@ def _to_series(name: str, column: nw.Series[Any]) -> Series:
 
 
 def _make_column(name: str, values: list[Any]) -> Series:
-    """Convert values to a polars series. Mixed types, and integers that polars cannot store, become strings."""
+    """Convert values to a polars series.
+
+    If polars cannot store them, because they have mixed types or are integers that are too large, they become strings.
+    """
     import polars as pl
 
     try:

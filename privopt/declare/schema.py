@@ -1,4 +1,4 @@
-"""Tools to declare problem classes with attrs. Parsing, faults and ``describe`` are derived from the declarations.
+"""Tools to declare problem classes with attrs. Parsing, faults and ``describe`` are derived from them.
 
 A problem is a frozen attrs class whose fields are declared with :func:`key`. A table in the file is a field whose type
 is another such class::
@@ -12,9 +12,9 @@ is another such class::
     class AcmeProblem:
         privacy: Privacy = key(help="how much may leak")
 
-Field types: ``float``, ``int``, ``bool``, ``str``, ``Fraction`` (a decimal, read exactly), ``File``,
-``Folder``, ``Literal[...]``, ``tuple[T, ...]``, ``Mapping[str, T]`` (a table whose keys the user names), attrs classes,
-and any of them ``| None``.
+Field types: ``float``, ``int``, ``bool``, ``str``, ``Fraction`` (a decimal, read exactly), ``File``, ``Folder``,
+``Literal[...]``, ``tuple[T, ...]``, ``Mapping[str, T]`` (a table whose keys the user names), attrs classes, and any of
+them ``| None``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KEY: Final = "privopt.key"
 
 
 class RefusedValueError(ValueError):
-    """Raised if the value of a key is invalid. The reader of the table converts it to a fault with file and key.
+    """Raised if the value of a key is invalid. The reader of the table turns it into a fault with file and key.
 
     Attributes:
         actual: The value, in words.
@@ -47,7 +47,7 @@ class RefusedValueError(ValueError):
     """
 
     def __init__(self, value: object, expectation: str, *, words: str = "") -> None:
-        """Create the error. ``words``, if given, describe the value; otherwise it is shown as it was written."""
+        """Create the error. The value is described by ``words`` if given, and otherwise shown as it was written."""
         self.actual = words or show(value)
         self.expectation = expectation
         super().__init__(f"expected {expectation}, got {self.actual}")
@@ -55,7 +55,7 @@ class RefusedValueError(ValueError):
 
 @frozen(kw_only=True)
 class Key:
-    """The declaration of a key in a problem class. Its attributes are the arguments of :func:`key`."""
+    """The declaration of a key in a problem class. The attributes are the arguments of :func:`key`."""
 
     help: str
     unit: str
@@ -74,10 +74,10 @@ class FileUse:
     """The parts of a file that have been read so far. ``solve`` publishes only these parts of a public file.
 
     Attributes:
-        columns: The columns that were read from a table, as named in its header; empty for files of other kinds.
+        columns: The columns that were read from a table, as named in its header. Empty for files of other kinds.
         instead: The contents to publish in place of the file, for example because the reader converted the file. If
             None, the file itself is published or, for a table, the columns that were read.
-        unreadable: The columns in a Parquet file whose types cannot be read, such as decimals of 76 digits.
+        unreadable: The columns of a Parquet file whose types cannot be read, such as decimals of 76 digits.
     """
 
     columns: set[str] = field(factory=set)
@@ -91,11 +91,11 @@ class File:
 
     Attributes:
         name: The name in the problem file.
-        path: The path of the file; None if the file was never on disk, or is a secret file that was not published.
+        path: The path of the file, or None if the file was never on disk or is a secret file that was not published.
         secret: Whether the file is secret. A secret file is written only to ``private/``.
-        kept: The bytes of the file at the time when the problem was read; None if they were not read. All later steps
-            use these bytes, even if the file is edited in the meantime.
-        in_memory: Contents, by name, of files that this file may name. These files take precedence over files on disk.
+        kept: The bytes of the file when the problem was read, or None if they were not read. All later steps use these
+            bytes, even if the file is edited in the meantime.
+        in_memory: The contents of files that this file may name, by name. They take precedence over files on disk.
         seen: The parts of the file that have been read so far.
     """
 
@@ -112,7 +112,7 @@ class File:
 
         Args:
             path: The path of the file.
-            name: The name of the file in faults; by default the last part of the path.
+            name: The name of the file in faults. By default, it is the last part of the path.
             expectation: A description of the expected kind of file, for faults.
 
         Raises:
@@ -160,7 +160,7 @@ class Folder:
 
     Attributes:
         name: The name in the problem file.
-        path: The path of the folder; None in a published copy, where the folder is never opened.
+        path: The path of the folder, or None in a published copy, where the folder is never opened.
     """
 
     name: str
@@ -170,7 +170,7 @@ class Folder:
 def key(
     default: Any = NOTHING,
     *,
-    help: str,  # hides Python's help(), but describe and click call such a text "help" too
+    help: str,  # hides Python's help(), but describe and click also call such a text "help"
     unit: str = "",
     secret: bool = False,
     name: str | None = None,
@@ -189,13 +189,13 @@ def key(
         help: A one-line explanation for ``describe``.
         unit: The unit of the value, shown by ``describe`` and in faults.
         secret: Whether the file that the key names is secret. A secret file is written only to ``private/``.
-        name: The key as it is written in files, if it is not a valid Python name (``"lr-geo"``).
-        check: A further condition; see :func:`positive` and the functions after it.
-        factory: A function that creates the default, called anew each time.
+        name: The key as written in files, if it is not a valid Python name (``"lr-geo"``).
+        check: A further condition. See :func:`positive` and the functions after it.
+        factory: A function that creates the default. It is called anew each time.
         kinds: For a table with a ``kind`` key, the role (:class:`privopt.specs.RoleSpec`) under which the possible
             kinds are registered. The kind determines the table's other keys.
-        kind: The default for the ``kind`` key. None means that the ``kind`` key is required.
-        rest: Whether the field is a mapping that collects all keys of the table that belong to no other field.
+        kind: The default for the ``kind`` key. If None, the ``kind`` key is required.
+        rest: Whether the field is a mapping that collects all keys of the table that do not belong to another field.
         infinite: Whether the strings ``"inf"`` and ``"-inf"``, which stand for infinite numbers in JSON, are accepted.
         omit: Whether :func:`document` omits the key if its value is the default.
     """
@@ -212,9 +212,9 @@ def key(
         omit=omit,
     )
 
-    # A validator, because it also checks instances that Python code creates without reading a file.
+    # As a validator, the check also applies to instances that Python code creates without reading a file.
     def validate(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-        """Apply the key's check as an attrs validator. None, which stands for an omitted key, is not checked."""
+        """attrs validator that applies the key's check, unless the value is None, which stands for an omitted key."""
         expectation = check(value) if check is not None and value is not None else None
         if expectation:
             raise InputError([Fault("problem", name or attribute.name, show(value), expectation)])
@@ -228,13 +228,13 @@ def key(
 def positive(value: float | Fraction) -> str | None:
     """Check that a number is above 0.
 
-    Like every check, this returns None if the value passes, or else a description of the expected value.
+    Like every check, this returns None if the value passes, and otherwise a description of the expected value.
     """
     return None if value > 0 else "a number above 0"
 
 
 def non_negative(value: float | Fraction) -> str | None:
-    """Check that a number is at least 0; see :func:`positive`."""
+    """Check that a number is at least 0. See :func:`positive`."""
     return None if value >= 0 else "a number of at least 0"
 
 
@@ -262,25 +262,25 @@ MAX_LINE: Final = 200
 
 
 def one_line(value: str) -> str | None:
-    """Check that a string is one line without control characters or marks that change the writing direction."""
+    """Check that a string is one line of printable characters, without marks that change the writing direction."""
     is_valid = value.strip() and value.isprintable() and len(value) <= MAX_LINE
     return None if is_valid else f"one line of 1 to {MAX_LINE} printable characters"
 
 
 @frozen(kw_only=True)
 class ProblemHeading:
-    """The title and purpose of a problem: public keys that may precede the tables of every problem file."""
+    """The title and purpose of a problem, two public keys that may precede the tables of every problem file."""
 
     title: str | None = key(None, help="the report's heading; public", check=one_line)
     purpose: str | None = key(None, help="what the release is for: a line under the heading; public", check=one_line)
 
 
 def show(value: object) -> str:
-    """Return a value as the user wrote it, shortened if necessary."""
+    """Return a value as the user wrote it, shortened if it is long."""
     if isinstance(value, bool):
         text = str(value).lower()
     elif isinstance(value, Fraction):
-        # As a decimal, because the user would not recognise a quotient of two long numbers.
+        # Shown as a decimal, because the user would not recognise a quotient of two long numbers.
         text = str(float(value))
     elif isinstance(value, str):
         text = repr(value)
@@ -297,7 +297,7 @@ def document(value: AttrsInstance) -> dict[str, Any]:
     for attribute in attrs.fields(type(value)):
         declared: Key | None = attribute.metadata.get(KEY)
         inner = getattr(value, attribute.name)
-        # A field without a declaration is not a key of the file.
+        # Fields without a declaration are not keys of the file.
         if declared is None or (declared.omit and inner == attribute.default):
             continue
         if declared.rest:
@@ -327,7 +327,7 @@ def _collect_parts(problem: AttrsInstance, kind: type[T]) -> list[T]:
         elif isinstance(value, tuple):
             parts.extend(item for item in value if isinstance(item, kind))
         elif KEY in attribute.metadata:
-            # The values of a mapping are tables that the user has named.
+            # The values of a mapping are tables whose names the user has chosen.
             tables = value.values() if isinstance(value, Mapping) else (value,)
             parts.extend(item for table in tables if attrs.has(type(table)) for item in _collect_parts(table, kind))
     return parts

@@ -1,7 +1,7 @@
 """Tables from any source. CSV and Parquet files are read in batches that fit in memory.
 
-The cells of a CSV file are kept as text: the id 007 is not 7, and 1.10 is not 1.1. An empty line is not a row, but a
-line of commas is. No message quotes a cell, because cells may be secret.
+The cells of a CSV file are kept as text, so that the id 007 stays different from 7, and 1.10 from 1.1. An empty line is
+not a row, but a line of commas is. Messages never quote cells, because cells may be secret.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BATCH_ROWS: Final = 500_000
 """The largest number of rows in a batch."""
 
 WHOLE: Final = 4 * 2**20
-"""The largest size, in bytes, of a CSV file that is read at once. Larger files are read in batches."""
+"""The largest size, in bytes, of a CSV file that is read in one piece. Larger files are read in batches."""
 
 HEADER: Final = 1 << 20
 """The largest size of a header, in bytes."""
@@ -55,7 +55,7 @@ def ending_of(path: Path, option: str) -> str:
         option: The option or argument that names the file, for the message.
 
     Raises:
-        UsageError: The file has a different extension.
+        UsageError: The file has another extension.
     """
     ending = path.suffix.lower()
     if ending not in ENDINGS:
@@ -65,13 +65,13 @@ def ending_of(path: Path, option: str) -> str:
 
 @frozen(kw_only=True, eq=False)
 class TableSource:
-    """A table from any source, with its column names and its rows in batches.
+    """A table from any source, with its column names and a way to read its rows in batches.
 
     Attributes:
-        name: The name of the table in faults: a file name, or a name for a table in memory.
+        name: The name of the table in faults, which is a file name or a name for a table in memory.
         columns: The names of the columns, in order.
         batches: A function that returns an iterator over the rows in batches. Each call starts again at the first row.
-        unreadable: The columns in a Parquet file whose types cannot be read. They are not in ``columns``.
+        unreadable: The columns of a Parquet file whose types cannot be read. They are not in ``columns``.
     """
 
     name: str
@@ -81,7 +81,7 @@ class TableSource:
 
     @classmethod
     def of_frame(cls, frame: nw.DataFrame[Any], name: str) -> Self:
-        """Return a source for a table in memory, which is read as a single batch. ``name`` is used in faults.
+        """Create a source for a table in memory, which is read as a single batch. ``name`` is used in faults.
 
         Column names are converted to normal form, unless two names would become equal.
         """
@@ -92,7 +92,7 @@ class TableSource:
 
     @classmethod
     def of_file(cls, path: Path) -> Self:
-        """Return a source for a table in a file. Only the header is read now.
+        """Create a source for a table in a file. Only the header is read at this point.
 
         Raises:
             UsageError: The file's extension is neither ``.csv`` nor ``.parquet``.
@@ -107,7 +107,7 @@ class TableSource:
                 head = stream.read(HEADER) if ending == ".csv" else b""
         except Unreadable as error:
             raise InputError([Fault(path.name, "", error.actual, "a table")]) from None
-        # The names of the columns: of CSV from its first bytes, of Parquet from its schema.
+        # Column names come from the first bytes of a CSV file, or from the schema of a Parquet file.
         unreadable: tuple[str, ...] = ()
         if ending == ".csv":
             columns = _read_header(path, head)
@@ -153,14 +153,14 @@ def _iter_batches(
 def _is_small(path: Path, ending: str) -> bool:
     """Return whether a table is small enough to be read in one piece.
 
-    A Parquet file is never small: a few bytes may represent a billion equal rows.
+    A Parquet file never counts as small, because a few bytes may represent a billion equal rows.
     """
     return ending == ".csv" and path.stat().st_size <= WHOLE
 
 
 def _stream_batches(lazy: pl.LazyFrame) -> Iterator[pl.DataFrame]:
-    """Return an iterator over the rows of a large table, in batches of about :data:`BATCH_BYTES` bytes."""
-    # The size of a row is estimated from the first rows. It gives the number of rows in a batch.
+    """Iterate over the rows of a large table in batches of about :data:`BATCH_BYTES` bytes."""
+    # The first rows give an estimate of a row's size, which determines the number of rows in a batch.
     sample = lazy.head(SAMPLE_ROWS).collect(engine="in-memory")
     row_bytes = sample.estimated_size() / max(1, len(sample))
     rows = int(min(BATCH_ROWS, max(SAMPLE_ROWS, BATCH_BYTES / max(1.0, row_bytes))))
@@ -168,12 +168,12 @@ def _stream_batches(lazy: pl.LazyFrame) -> Iterator[pl.DataFrame]:
 
 
 def _scan_file(path: Path, ending: str, columns: tuple[str, ...], unreadable: tuple[str, ...]) -> pl.LazyFrame:
-    """Return a lazy frame of a file with the given column names, without reading any rows.
+    """Return a lazy frame for a file with the given column names, without reading any rows.
 
     Args:
         path: The path of the file.
         ending: ``".csv"`` or ``".parquet"``.
-        columns: The names of the columns to read.
+        columns: The names to give to the columns.
         unreadable: The columns in a Parquet file to omit.
     """
     if ending == ".parquet":
@@ -183,40 +183,41 @@ def _scan_file(path: Path, ending: str, columns: tuple[str, ...], unreadable: tu
     names = lazy.collect_schema().names()
     if len(names) != len(columns):
         refuse_table(path, "a header that cannot be read", "names of columns, and lines that end in \\n or \\r\\n")
-    # The names were read by the csv module, because polars leaves doubled quotes in a header as they are.
+    # The given names were read by the csv module, because polars does not resolve doubled quotes in a header.
     return lazy.rename(dict(zip(names, columns, strict=True)))
 
 
 def _scan_parquet(path: Path) -> pl.LazyFrame:
-    """Return a lazy frame of the Parquet file at a path, in which ``*``, ``[`` and ``~`` are taken literally."""
+    """Return a lazy frame for the Parquet file at a path, in which ``*``, ``[`` and ``~`` are taken literally."""
     return pl.scan_parquet(path.absolute(), glob=False, hive_partitioning=False)
 
 
 def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Remove the rows from a CSV file's batches that are blank lines in the file.
+    """Remove rows that are blank lines in the file from a CSV file's batches.
 
-    polars reads a blank line as a row of empty cells (``,,``). To tell the two apart, a second reader parses the file
-    alongside the batches, except for batches in which no row has an empty last cell. Lines that cannot be classified
-    remain rows.
+    polars reads a blank line as a row of empty cells, like the line ``,,``. To tell the two apart, a second reader
+    parses the file alongside the batches, skipping batches in which no row has an empty last cell. Lines that cannot be
+    classified remain rows.
 
     Raises:
-        InputError: A row has fewer fields than the header. (polars would fill the row with empty cells.)
+        InputError: A row has fewer fields than the header. (polars would fill up the row with empty cells.)
     """
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as text:
         lines: Iterator[list[str]] = islice(csv.reader(text), 1, None)
-        # ``skipped_rows`` is how many rows of earlier batches the second reader has still to skip, and ``row`` is the
-        # number of the next batch's first row in the file, where the header is row 1.
+        # ``skipped_rows`` is the number of rows in earlier batches that the second reader still has to skip. ``row`` is
+        # the number of the next batch's first row in the file, where the header is row 1.
         skipped_rows, row = 0, 2
         for batch in batches:
             first_row, row = row, row + len(batch)
             is_empty = batch.select(pl.all_horizontal(pl.all().is_null())).to_series()
-            # Blank lines and rows that are too short have an empty last cell. Without such a cell, there is neither.
+            # Blank lines and rows that are too short have an empty last cell, so if there is no such cell, there are
+            # none of these.
             if not batch[:, -1].has_nulls():
                 skipped_rows += len(batch)
                 yield batch
                 continue
             counts: list[int] = []
-            # A cell can be too long for the csv module. In that case `counts` is shorter than the batch.
+            # A cell may be too long for the csv module. In this case, `counts` is shorter than the batch.
             with suppress(csv.Error):
                 counts = [len(cells) for cells in islice(lines, skipped_rows, skipped_rows + len(batch))]
             skipped_rows, is_blank = 0, pl.Series([not count for count in counts], dtype=pl.Boolean)
@@ -227,7 +228,7 @@ def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.D
             if len(counts) == len(batch) and not (is_blank & ~is_empty).any():
                 batch = batch.filter(~is_blank)
             else:
-                # The two readers disagree about the rows, so no later line is regarded as blank either.
+                # The two readers disagree about the rows, so later lines cannot be classified either.
                 lines = iter(())
             yield batch
 
@@ -246,13 +247,13 @@ def _read_header(path: Path, head: bytes) -> tuple[str, ...]:
     if (other_format := describe_binary_format(head[:16])) is not None:
         refuse_table(path, other_format, "text in UTF-8, or Parquet in a file whose name ends in .parquet")
     bare = head.removeprefix(b"\xef\xbb\xbf")
-    # Some readers remove a second mark, and others take it for a part of the first name.
+    # Some readers remove a second mark, whereas others treat it as part of the first name.
     if bare.startswith(b"\xef\xbb\xbf"):
         refuse_table(path, "a second byte order mark", "one byte order mark, or none")
     if (fault := find_header_fault(bare, path.name)) is not None:
         raise InputError([fault])
-    # ``head`` may contain rows too, but only the header is checked here. surrogateescape turns a byte that is not UTF-8
-    # into a character from U+DC80 on, which is found below.
+    # ``head`` may also contain rows, but only the header is checked here. surrogateescape turns a byte that is not
+    # UTF-8 into a character from U+DC80 on, which is detected below.
     text = bare.decode("utf-8", "surrogateescape")
     try:
         names = next(csv.reader(io.StringIO(text, newline="")), [])
@@ -271,8 +272,8 @@ def _read_header(path: Path, head: bytes) -> tuple[str, ...]:
 def _csv_fault(path: Path) -> Fault:
     """Return a fault for the first invalid row of a CSV file, found by reading the file again with a slower parser.
 
-    The function searches first for bytes that are not UTF-8, then for a column name that occurs twice. It then looks
-    for the first row that has too many fields or unclosed quotes.
+    The function first looks for bytes that are not UTF-8, then for a column name that occurs twice, and finally for the
+    first row that has too many fields or unclosed quotes.
     """
     with path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
@@ -284,7 +285,7 @@ def _csv_fault(path: Path) -> Fault:
     with path.open(encoding="utf-8-sig", newline="") as text, suppress(csv.Error):
         rows = csv.reader(text, strict=True)
         names = next(rows)
-        # Columns are renamed in polars, which refuses the same name twice.
+        # The error may come from renaming columns in polars, which does not accept the same name twice.
         counts = Counter(strip_names(names))
         if (repeated_name := next((name for name in counts if counts[name] > 1), None)) is not None:
             actual = f"twice {list_columns([repeated_name])}"

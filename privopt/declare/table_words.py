@@ -18,14 +18,14 @@ else:  # the core works without polars
 __all__ = ["find_total_names", "is_count_name", "is_id_name", "is_total_name", "may_be_totals"]
 
 _SPECIAL_LETTERS: Final = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe"})
-"""Letters that Unicode normalisation does not decompose, with their replacements."""
+"""Replacements for letters that Unicode normalisation does not decompose."""
 
 _CAMEL_CASE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
-"""The position between two words in camel case, as in ``personID``."""
+"""Matches the position between two words in camel case, as in ``personID``."""
 
 
 def is_total_name(name: str) -> bool:
-    """Return whether ``name`` means "total" in any of the known languages.
+    """Return whether a name means "total" in any of the known languages.
 
     >>> [is_total_name(name) for name in ("Total", "_T", "Both sexes", "Iš viso", "Ogółem", "North", "18-64")]
     [True, True, True, True, True, False, False]
@@ -38,12 +38,12 @@ def is_total_name(name: str) -> bool:
 
 
 def may_be_totals(names: Series) -> Series:
-    """Return a mask of the names that may denote totals, for :func:`is_total_name` to decide.
+    """Return a mask of the names that could denote totals and must be examined with :func:`is_total_name`.
 
-    This fast test excludes most names: names with digits, and ASCII names that contain no word for a total.
+    This fast test excludes most names: those with digits, and ASCII names that contain no word for a total.
     """
     words = sorted({word for name in _words_of("totals") for word in name.split() if word.isascii()})
-    # Names with non-ASCII letters may become known words when their accents are removed.
+    # Names with non-ASCII letters may turn into known words when their accents are removed.
     is_ascii = names.str.len_bytes() == names.str.len_chars()
     has_word = names.str.contains(f"(?i)(?:^|[^a-z])(?:{'|'.join(words)})(?:$|[^a-z])")
     return (~is_ascii | has_word) & ~names.str.contains("[0-9]")
@@ -52,13 +52,13 @@ def may_be_totals(names: Series) -> Series:
 def find_total_names(siblings: Collection[str], *, allow_letters: bool = True) -> list[str]:
     """Return the values whose names mark them as totals of the other values.
 
-    A total needs other values to sum over. The list is therefore empty if all values have such names, or if there is
-    only one value.
+    A total needs other values to sum over. The list is therefore empty if all values have such names, including the
+    case of a single value.
 
     Args:
         siblings: All values of an attribute, or all regions with the same parent.
-        allow_letters: Whether a single letter, such as ``T``, may mark a total. If S and U are values too, it does not,
-            because the letters are then evidently codes.
+        allow_letters: Whether a single letter, such as ``T``, may mark a total. If S and U are also values, it never
+            does, because the letters are then evidently codes.
     """
     letters = {name.casefold() for name in siblings if len(name) == 1}
     is_alphabet = {"s", "u"} <= letters
@@ -70,14 +70,14 @@ def find_total_names(siblings: Collection[str], *, allow_letters: bool = True) -
 
 
 def is_count_name(name: str) -> bool:
-    """Return whether a column's name suggests that it states how many individuals each row represents.
+    """Return whether a column's name suggests that it contains the number of individuals that each row represents.
 
     >>> [is_count_name(name) for name in ("OBS_VALUE", "n", "TotalPop2021", "Einwohner", "age", "number of rooms")]
     [True, True, True, True, False, False]
     """
     words = [word for word in _split_words(_CAMEL_CASE.sub(" ", name)) if not word.isdecimal()]
     counts = _words_of("counts")
-    # "number of rooms" contains a word for counts, but rooms is not among the nouns for what is counted.
+    # "number of rooms" contains a word for counts, but "rooms" is not among the nouns for what is counted.
     nouns = _words_of("nouns")
     return any(word in counts for word in words) and all(word in counts or word in nouns for word in words)
 
@@ -94,10 +94,10 @@ def is_id_name(name: str) -> bool:
 
 @cache
 def _words_of(table: str) -> frozenset[str]:
-    """Return the words in one table of ``table_words.toml`` in all languages, normalised by :func:`_split_words`.
+    """Return the words of one table in ``table_words.toml`` in all languages, normalised by :func:`_split_words`.
 
     Args:
-        table: ``totals``, ``counts``, ``nouns`` or ``ids``.
+        table: The name of the table: ``totals``, ``counts``, ``nouns`` or ``ids``.
     """
     text = files("privopt.declare").joinpath("table_words.toml").read_text("utf-8")
     lists = tomllib.loads(text)[table].values()

@@ -1,4 +1,4 @@
-"""Functions that read the tables and arrays named in a problem file. Faults give row and column.
+"""Read the tables and arrays that a problem file names. Faults give the row and the column.
 
 Rows are numbered like lines in an editor: the header is row 1, even in a Parquet file.
 """
@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 POINT: Final = ", with a point before its decimals"
-"""The phrase that is added to the expectation in a fault about a number with a decimal comma."""
+"""The phrase to add to what a fault expects if a number was written with a decimal comma."""
 
 _COMMA: Final = re.compile(r"[+-]?\d*,\d+")
 """Matches a number with a decimal comma."""
@@ -84,12 +84,13 @@ class Column:
         least: The smallest allowed number.
         most: The largest allowed number.
         one_of: The allowed strings or numbers, if they can be listed.
-        whole: Whether numbers must be whole. If so, they are returned as int64, like kind ``"count"``.
-        unit: The unit, shown in faults.
+        whole: Whether numbers must be whole. If so, they are returned as int64. By default, this is the case for
+            ``"count"``.
+        unit: The unit to show in faults.
         rests: For numbers, whether to return two further columns. ``NAME written`` contains the decimals as text, and
             ``NAME rest`` contains each decimal minus its nearest double, rounded to a double.
         label: The name in the header, if it differs from ``name``.
-        blank: The value of an empty cell; None if an empty cell is a fault.
+        blank: The value to use for an empty cell, or None if an empty cell is a fault.
     """
 
     name: str
@@ -106,7 +107,7 @@ class Column:
 
     @property
     def expectation(self) -> str:
-        """The expected content of a cell, in words."""
+        """A description of what a cell must contain."""
         if self.one_of:
             return f"one of {', '.join(map(str, self.one_of))}"
         if self.kind in ("id", "text"):
@@ -118,11 +119,11 @@ class Column:
 
 
 Table = dict[str, NDArray[Any]]
-"""The columns of a table by name: ``<U`` arrays of ids or texts, float64 or int64 arrays of numbers."""
+"""The columns of a table by name: ``<U`` arrays of ids or texts, and float64 or int64 arrays of numbers."""
 
 
 def _describe_absence(file: File, label: str) -> str:
-    """Describe, for a fault, why a required column was not read: it is missing, or its type cannot be read.
+    """Explain in a fault why a required column was not read: it is missing, or its type cannot be read.
 
     ``label`` is the column's name in the header.
     """
@@ -140,18 +141,18 @@ def read_table(
         columns: The columns to read. Other columns in the file are ignored and not published by ``solve``.
         any_of: Sets of optional columns, such as ``[("lat", "lon"), ("x", "y")]``. The table must contain all columns
             of exactly one set.
-        min_rows: The smallest number of rows. Use 0 for secret tables, since refusing an empty table would reveal that
-            nobody is in it.
+        min_rows: The smallest number of rows. Use 0 for secret tables, because an error about an empty table would
+            reveal that nobody is in it.
 
     Returns:
-        The columns by name, each of shape (rows,).
+        The columns by name, each as an array of shape (rows,).
 
     Raises:
         InputError: The file has faults. The error lists up to twenty of them.
     """
     frame = table_of(file)
     header = frame.columns
-    # In messages, the alternative sets of columns are stated as such: "lat,lon or x,y".
+    # Messages list the sets of columns as alternatives: "lat,lon or x,y".
     choice = {name for names in any_of for name in names}
     expected_labels = [c.label for c in columns if c.name not in choice]
     labels = {c.name: c.label for c in columns}
@@ -172,7 +173,7 @@ def read_table(
         complete_sets = [names for names in any_of if all(name in header for name in names)]
         if len(complete_sets) != 1:
             choices = " or ".join(",".join(names) for names in any_of)
-            # In a file without a header, the first row of data is read as the header, so a secret file's header is not
+            # If a file has no header, its first row of data is read as the header, so a secret file's header is not
             # quoted.
             header_text = f"columns {list_columns(header)}" if header else "no columns"
             actual = "other columns" if file.secret else header_text
@@ -187,10 +188,10 @@ def read_table(
     cell_faults = Faults()
     for column in columns:
         if column.label in header:
-            # Only the columns that were read are published from public files, so these are recorded.
+            # Columns that are read from public files are recorded, because only these are published.
             file.seen.columns.update([] if file.secret else [column.label])
             table[column.name] = _to_array(check_column(file.name, frame[column.label], column, cell_faults))
-            # The texts of invalid cells are not decimals, so nothing is computed from them.
+            # If there are invalid cells, their texts may not be decimals, so nothing is computed.
             if column.rests and not cell_faults.count:
                 written = table[f"{column.name} written"] = _decimal_texts(frame[column.label])
                 table[f"{column.name} rest"] = _decimal_rests(written, table[column.name])
@@ -199,12 +200,12 @@ def read_table(
 
 
 def _check_faults(file: File, faults: Faults) -> None:
-    """Raise the faults collected for a file, if any. Values from a secret file are omitted."""
+    """Raise the faults collected for a file, if there are any. Values from a secret file are omitted."""
     (Faults(conceal(faults.listed), faults.count) if file.secret else faults).check()
 
 
 def _to_array(series: Series) -> NDArray[Any]:
-    """Return a column as a NumPy array of strings (``<U``), or of the column's numeric type."""
+    """Convert a column to a NumPy array of strings (``<U``) or of the column's numeric type."""
     import polars as pl
 
     return np.asarray(series.to_numpy(), dtype=np.str_ if series.dtype == pl.String else None)
@@ -217,10 +218,10 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
         name: The name of the file, for faults.
         series: The cells as they were read.
         column: The declaration of the column.
-        faults: The collection to which faults are added. The caller checks it after all columns have been read.
+        faults: The collection to add faults to. The caller checks it after all columns have been read.
 
     Returns:
-        The values, (rows,). Values for invalid cells are meaningless.
+        The values, one per row. Those of invalid cells are meaningless.
     """
     import polars as pl
 
@@ -243,7 +244,7 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
         values = cells["stripped" if column.kind == "id" else "text"]
         is_out_of_bounds = np.zeros(len(series), dtype=np.bool_)
     else:
-        # strict=False: text that is not a number becomes null, and thus "missing".
+        # With strict=False, text that is not a number becomes null, and thus "missing".
         numbers = _to_integers(cell) if column.whole else cell.cast(pl.Float64, strict=False)
         cells = texts.to_frame("text").select(stripped=cell, value=numbers.fill_null(0), missing=numbers.is_null())
         cell_texts, values, missing = cells["stripped"], cells["value"], cells["missing"].to_numpy()
@@ -251,14 +252,14 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
         array = values.to_numpy()
         is_out_of_bounds = ~missing & ((array < column.least) | (array > column.most))
         is_invalid = missing if column.whole else missing | ~np.isfinite(array)
-        # Each cell gets one fault, so cells that are not numbers are not also reported as too large.
+        # Each cell gets only one fault, so cells that are not numbers are not also reported as out of bounds.
         is_invalid, is_out_of_bounds = is_invalid & ~is_blank, is_out_of_bounds & ~is_invalid
         if is_blank.any():
             values = pl.Series(np.where(is_blank, np.asarray(column.blank, dtype=array.dtype), array))
     if column.one_of:
         is_out_of_bounds = is_out_of_bounds | (~values.is_in(list(column.one_of)).to_numpy() & ~is_invalid)
-    # The fault of a cell with the wrong type states only the expected type. That of a cell that is out of bounds states
-    # the bounds as well.
+    # If a cell has the wrong type, its fault mentions only the expected type. If it is out of bounds, the fault also
+    # mentions the bounds.
     plain_expectation = evolve(column, least=-math.inf, most=math.inf, one_of=()).expectation
     for rows, expectation in ((is_invalid, plain_expectation), (is_out_of_bounds, column.expectation)):
         positions = np.flatnonzero(rows).tolist()
@@ -269,9 +270,9 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
 
 
 def _cell_fault(name: str, column: Column, row: int, text: str, expectation: str) -> Fault:
-    """Return a fault that states a cell's position and contents, and what was expected.
+    """Return a fault with a cell's position and contents and what was expected.
 
-    ``row`` is counted from 0, without the header. In the fault, the header is row 1.
+    ``row`` is counted from 0 and does not include the header. In the fault, the header is row 1.
     """
     hint = point_hint(text) if column.kind in ("number", "count") else ""
     where = f"row {row + 2}, column {column.label}"
@@ -279,14 +280,14 @@ def _cell_fault(name: str, column: Column, row: int, text: str, expectation: str
 
 
 def _decimal_texts(series: Series) -> NDArray[np.str_]:
-    """Return numbers as they were written, as strings without surrounding blanks, shape (rows,)."""
+    """Return numbers as they were written, as an array of strings without surrounding blanks."""
     return np.asarray(plain_texts(series).str.strip_chars().to_list(), dtype=np.str_)
 
 
 def _decimal_rests(written: NDArray[np.str_], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Subtract from each written decimal its double, shape (rows,).
+    """Return the difference between each decimal as written and the double that was read for it.
 
-    The difference is computed with 60 digits and rounded to a double.
+    The differences are computed with 60 digits and rounded to doubles.
     """
     digits = Context(prec=60)
     pairs = zip(written.tolist(), values.tolist(), strict=True)
@@ -294,13 +295,13 @@ def _decimal_rests(written: NDArray[np.str_], values: NDArray[np.float64]) -> ND
 
 
 def _to_integers(text: Expr) -> Expr:
-    """Return an expression that parses strings as whole numbers; other strings become null.
+    """Return an expression that parses strings as whole numbers and turns all other strings into null.
 
     3.0 is accepted as 3, because programs export whole numbers in this form.
     """
     import polars as pl
 
-    # Texts such as 3.0 or 3e2 are read as doubles, which represent whole numbers below 2**53 exactly.
+    # Texts such as 3.0 or 3e2 are read as doubles, which can represent all whole numbers below 2**53 exactly.
     number = text.cast(pl.Float64, strict=False)
     exact = number.is_finite() & (number == number.round()) & (number.abs() < 2.0**53)
     rounded = pl.when(exact).then(number).cast(pl.Int64, strict=False)
@@ -315,13 +316,15 @@ def point_hint(text: str) -> str:
 def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id", *, is_secret: bool = False) -> list[Fault]:
     """Return a fault for each id that also occurs in an earlier row. Ids from secret files are not quoted.
 
+    At most the first few of many faults are returned.
+
     Args:
         file: The name of the file, for faults.
-        ids: The ids, (rows,).
+        ids: The ids, one per row.
         column: The name of the id column, for faults.
         is_secret: Whether the file is secret.
     """
-    # A row repeats an id if the id's first row is not this row.
+    # A row repeats an id if it is not the first row with this id.
     _, first_rows, inverse = np.unique(ids, return_index=True, return_inverse=True)
     repeats = np.flatnonzero(first_rows[inverse] != np.arange(len(ids)))
     faults = Faults()
@@ -334,22 +337,22 @@ def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id", *, is_sec
 def check_ids(
     file: File, ids: NDArray[Any], known_ids: NDArray[Any], column: str, expectation: str
 ) -> NDArray[np.int64]:
-    """Return the index of each id among the known ids, (rows,).
+    """Return the index of each id among the known ids, as an array with one entry per row.
 
     Args:
         file: The file that contains the ids, for faults.
-        ids: The ids to find, (rows,).
+        ids: The ids to look up, one per row.
         known_ids: The known ids, without repetitions.
         column: The name of the id column, for faults.
         expectation: A description of the expected kind of id, for faults.
 
     Raises:
-        InputError: Some ids are unknown. The error has a fault for each of them.
+        InputError: Some ids are unknown. There is a fault for each of them.
     """
-    # By binary search in the sorted ids, because the tables can have millions of rows.
+    # Ids are found by binary search, because tables can have millions of rows.
     order = np.argsort(known_ids, kind="stable")
     insertion = np.searchsorted(known_ids[order], ids)
-    # An id that is greater than all known ones is compared with the first one, from which it differs.
+    # An id that is greater than all known ones is compared with the first one below, and found to differ.
     insertion[insertion == len(known_ids)] = 0
     position = order[insertion]
     faults = Faults()
@@ -361,17 +364,17 @@ def check_ids(
 
 
 def read_lines(file: File, *, min_rows: int = 1) -> NDArray[Any]:
-    """Return the ids in a text file with one id per line, shape (ids,). No line may be empty.
+    """Read the ids in a text file with one id per line, as an array of strings. No line may be empty.
 
     Args:
         file: The file.
-        min_rows: The smallest number of ids; 0 for a secret file, which may be empty.
+        min_rows: The smallest number of ids, which should be 0 for a secret file, because that may be empty.
 
     Raises:
         InputError: A line is empty, an id occurs twice, or there are too few ids.
     """
     text = text_of(file).decode("utf-8")
-    if not file.secret and normal_form(text) != text:  # solve publishes the form in which ids are compared
+    if not file.secret and normal_form(text) != text:  # solve publishes ids in the form in which they are compared
         file.seen.instead = normal_form(text).encode()
     lines = [normal_form(line.strip()) for line in text.splitlines()]
     faults = [Fault(file.name, f"row {n}", "an empty line", "an id") for n, line in enumerate(lines, 1) if not line]
@@ -400,11 +403,11 @@ def read_array(
     maximum: float = math.inf,
     infinite: Callable[[NDArray[np.float64]], NDArray[np.bool_]] | None = None,
 ) -> NDArray[np.float64]:
-    """Read an ``.npy`` matrix of numbers as doubles. Integers that no double represents exactly are refused.
+    """Read an ``.npy`` matrix of numbers as doubles. Integers that doubles cannot represent exactly are faults.
 
     Args:
         file: The file, as the problem names it.
-        shape: The required shape; None for an axis of any length.
+        shape: The required shape, with None for an axis of any length.
         what: The name of the array in faults (``"distances (km)"``).
         minimum: The smallest allowed value.
         maximum: The largest allowed absolute value of a finite entry.
@@ -421,12 +424,12 @@ def read_array(
         array = parse_npy(file.contents)
     except ValueError as error:
         raise InputError([Fault(file.name, "", f"no .npy array ({error})", expectation)]) from None
-    if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:  # longer floats are not the same everywhere
+    if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:  # longer floats differ between platforms
         raise InputError([Fault(file.name, "", f"values of type {array.dtype}", expectation)])
     if array.ndim != 2 or any(s is not None and s != n for s, n in zip(shape, array.shape, strict=True)):
         actual = " x ".join(map(str, array.shape))
         raise InputError([Fault(file.name, "", f"an array of shape {actual or 'nothing'}", expectation)])
-    # Integers that no double represents would be rounded, and the published matrix would differ.
+    # Integers that are not exact as doubles would be rounded, and the published matrix would differ from the file.
     values, is_inexact = np.ascontiguousarray(array, dtype=np.float64), no_doubles(array)
     is_invalid = is_inexact | ~np.isfinite(values) | (values < minimum) | (np.abs(values) > maximum)
     if infinite is not None:
@@ -446,17 +449,17 @@ def read_array(
 
 
 def each_once(file: File, table_ids: NDArray[Any], ids: Sequence[str]) -> Ints:
-    """Return the position in ``ids`` of each id in a table, shape (rows,).
+    """Return the position in ``ids`` of each id in a table, as an array with one entry per row.
 
     The table must contain each of ``ids`` exactly once.
 
     Args:
         file: The file, for faults.
-        table_ids: The ids in the table, (rows,).
+        table_ids: The ids in the table, one per row.
         ids: The ids of all records.
 
     Raises:
-        InputError: Ids are unknown, missing or repeated.
+        InputError: Some ids are unknown, missing or repeated.
     """
     if faults := duplicate_faults(file.name, table_ids, is_secret=file.secret):
         raise InputError(faults)
@@ -472,8 +475,8 @@ def each_once(file: File, table_ids: NDArray[Any], ids: Sequence[str]) -> Ints:
 def _osmnx_roads(edges: File) -> File:
     """Return a table of roads with the columns ``from``, ``to`` and ``km``.
 
-    A table written by OSMnx, with the columns ``u``, ``v`` and ``length`` (in metres), is converted. In such a table,
-    each row is one direction of a street. Any other table is returned unchanged.
+    A table written by OSMnx, with the columns ``u``, ``v`` and ``length`` (in metres), is converted. Each of its rows
+    is one direction of a street. Any other table is returned unchanged.
     """
     from polars import Series as PolarsSeries
 
@@ -485,7 +488,7 @@ def _osmnx_roads(edges: File) -> File:
     check_column(edges.name, frame["length"], number, cell_faults)
     cell_faults.check()
     metres = plain_texts(frame["length"]).str.strip_chars().to_list()
-    # Metres are divided by 1,000 as decimals, so that the only rounding is the reader's.
+    # Metres are divided by 1,000 as decimals, so that numbers are rounded only once, when they are read.
     km = [format(Decimal(text).scaleb(-3, Context(prec=60)), "f") for text in metres]
     text = csv_bytes(frame.select("u", "v").rename({"u": "from", "v": "to"}).with_columns(PolarsSeries("km", km)))
     if not edges.secret:
@@ -494,14 +497,15 @@ def _osmnx_roads(edges: File) -> File:
 
 
 MAX_ROAD_KM: Final = 1e150
-"""The largest length of a road, at which sums and squares of lengths are still finite."""
+"""The largest accepted length of a road, at which sums and squares of lengths are still finite."""
 
 
 def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
     """Return the columns ``from``, ``to`` and ``km`` of a table of roads. Lengths are rounded down to doubles.
 
-    Tables written by OSMnx (with columns ``u``, ``v`` and ``length`` in metres) are also accepted. A further column,
-    ``km nearest``, contains the doubles nearest to the lengths.
+    Tables written by OSMnx (with columns ``u``, ``v`` and ``length`` in metres) are also accepted. Three more columns
+    describe the lengths: ``km nearest`` contains the nearest doubles, ``km written`` the decimals as text, and ``km
+    rest`` each decimal minus its nearest double.
 
     Args:
         edges: The file of roads.
@@ -513,7 +517,7 @@ def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
     edges = _osmnx_roads(edges)
     table = read_table(edges, [*columns, Column(name="km", least=0.0, most=MAX_ROAD_KM, unit="km", rests=True)])
     table["km nearest"] = table["km"]
-    # A distance that is too long would promise less privacy, so a double above its decimal is replaced by the next
+    # A distance that is rounded up would promise less privacy, so a double above its decimal is replaced by the next
     # smaller double.
     table["km"] = np.where(table["km rest"] < 0.0, np.nextafter(table["km"], 0.0), table["km"])
     return table

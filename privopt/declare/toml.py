@@ -1,7 +1,7 @@
-"""Functions that read TOML problem files as attrs classes (:mod:`privopt.declare.schema`) and report all faults.
+"""Read TOML problem files as attrs classes (:mod:`privopt.declare.schema`), and report all faults at once.
 
-For each type of key, a reader returns the value or raises a ``RefusedValueError``. Readers of tables collect the errors
-of all keys.
+For each type of key, there is a reader that returns the value or raises a ``RefusedValueError``. Readers of tables
+collect the errors of all keys.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from privopt.registry import registry
 T = TypeVar("T")
 
 UNKNOWN_KEY: Final = "an unknown key"
-"""The phrase with which a fault about an unknown key begins."""
+"""The beginning of a fault about an unknown key."""
 
 
 @frozen
 class _Scope:
-    """The rules by which file names in one problem are resolved and its files are opened.
+    """The rules for resolving file names in one problem and for opening its files.
 
     Attributes:
         base: The folder of the problem file.
         public: Whether the problem is a published copy, whose files must lie in its folder.
         closed: Whether secret files must not be opened.
-        in_memory: The contents of files by name. These take precedence over files on disk.
-        seen: For each file, by its name, the record of the parts that have been read so far.
+        in_memory: The contents of files by name, which take precedence over files on disk.
+        seen: The record of the parts of each file that have been read so far, by the file's name.
     """
 
     base: Path
@@ -55,7 +55,7 @@ class _Scope:
 
 
 _scope: ContextVar[_Scope] = ContextVar("_scope")
-"""The rules for the problem that is being read."""
+"""The rules for the problem that is currently being read."""
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def _reading_scope(source: File, public: bool, closed: bool) -> Iterator[None]:
 
 
 def _read_number(value: object) -> Decimal | int | float:
-    """Return a finite number unchanged, and refuse any other value, including booleans."""
+    """Return a finite number unchanged, and reject any other value, including booleans."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         raise RefusedValueError(value, "a number")
     if not (value.is_finite() if isinstance(value, Decimal) else isinstance(value, int) or math.isfinite(value)):
@@ -85,7 +85,7 @@ def _read_number(value: object) -> Decimal | int | float:
 
 
 def _read_float(value: Any) -> float:
-    """Return a number as a double, and refuse numbers that are too large for a double."""
+    """Convert a number to a double, and reject numbers that are too large for one."""
     number = _read_number(value)
     try:
         result = float(number)
@@ -97,9 +97,9 @@ def _read_float(value: Any) -> float:
 
 
 def _read_fraction(value: object) -> Fraction:
-    """Return a number as an exact rational that keeps the decimal string in which it was written."""
+    """Convert a number to an exact rational that remembers the decimal string in which it was written."""
     number = value if isinstance(value, Fraction) else _read_number(value)
-    # Checked before the conversion, because a decimal such as 1e999999999 would become a rational of that many digits.
+    # The size is checked before the conversion, because 1e999999999 would become a rational with that many digits.
     if isinstance(number, Decimal):
         is_in_range = abs(number.adjusted()) <= 300
     else:
@@ -111,7 +111,7 @@ def _read_fraction(value: object) -> Fraction:
 
 
 def _read_int(value: Any) -> int:
-    """Return a whole number that fits into 64 bits, and refuse any other value."""
+    """Return a whole number that fits into 64 bits, and reject any other value."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise RefusedValueError(value, "a whole number")
     if abs(value) >= 2**63:
@@ -120,14 +120,14 @@ def _read_int(value: Any) -> int:
 
 
 def _read_bool(value: Any) -> bool:
-    """Return a boolean unchanged, and refuse any other value."""
+    """Return a boolean unchanged, and reject any other value."""
     if not isinstance(value, bool):
         raise RefusedValueError(value, "true or false")
     return value
 
 
 def _read_text(value: Any) -> str:
-    """Return a string in Unicode's normal form C, in which names are compared. Refuse any other value."""
+    """Convert a string to Unicode's normal form C, in which names are compared, and reject any other value."""
     return normal_form(_read_path_text(value))
 
 
@@ -139,29 +139,29 @@ def _read_path_text(value: Any) -> str:
 
 
 def _read_literal(value: Any, choices: tuple[Any, ...]) -> Any:
-    """Return a value that is one of ``choices`` (words or numbers), and refuse any other value."""
-    # In Python True equals 1, but a key that accepts 1 does not accept true.
+    """Return a value that is one of ``choices`` (words or numbers), and reject any other value."""
+    # In Python, True equals 1, but a key that accepts 1 does not accept true.
     if value not in choices or isinstance(value, bool):
         raise RefusedValueError(value, "one of " + ", ".join(map(str, choices)))
     return value
 
 
 def _read_file(value: Any) -> File:
-    """Return the file that a key names, with its contents. The name is relative to the problem file."""
+    """Return the file that a key names relative to the problem file, with its contents."""
     name = _read_path_text(value)
     if not name:
         raise RefusedValueError(value, "the name of a file")
     scope = _scope.get()
-    # All keys that name the same file share the record of the parts that have been read.
+    # All keys that name the same file share one record of the parts that have been read.
     use = scope.seen.setdefault(PurePosixPath(name), FileUse())
     if name in scope.in_memory:
         return File(name=name, path=None, kept=scope.in_memory[name], seen=use)
     path = scope.base / name
-    # A published folder comes from others, and must not make its reader open other files.
+    # A published folder comes from someone else and must not make its reader open files outside it.
     if scope.public and not _is_within(scope.base, name):
         raise RefusedValueError(value, "the name of a file in the same folder, as privopt solve writes it")
     try:
-        # A link in a published folder could lead to a file of the reader.
+        # In a published folder, links are not followed, because they could lead to the reader's own files.
         with open_regular(path, links=not scope.public) as (stream, size):
             expect(loading_bytes(stream, size), f"{name} and what is read of it")
             return File(name=name, path=path, kept=read_whole(stream, size), seen=use)
@@ -184,8 +184,8 @@ def _read_folder(value: Any) -> Folder:
 
 
 def _is_within(base: Path, name: str) -> bool:
-    """Return whether a name refers to a path inside the ``base`` folder after links are resolved."""
-    # Absolute names and ".." are refused even if they would lead back into the folder.
+    """Return whether a name leads to a path inside the ``base`` folder once links are resolved."""
+    # Absolute names and ".." are not accepted even if they would lead back into the folder.
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
         return False
@@ -195,7 +195,8 @@ def _is_within(base: Path, name: str) -> bool:
 def _read_secret_file(value: Any) -> File:
     """Return the secret file that a key names.
 
-    In a published copy the file may be absent. If it is, or if secret files must not be opened, it has no contents.
+    In a published copy, the file may be absent. It then has no contents, as is the case if secret files must not be
+    opened.
     """
     name = _read_path_text(value)
     scope = _scope.get()
@@ -204,7 +205,7 @@ def _read_secret_file(value: Any) -> File:
     return attrs.evolve(_read_file(value), secret=True)
 
 
-# The readers of types without arguments, by type.
+# The readers for types without arguments.
 _PLAIN: Final[Mapping[Any, Callable[[Any], Any]]] = {
     float: _read_float,
     int: _read_int,
@@ -218,12 +219,12 @@ _PLAIN: Final[Mapping[Any, Callable[[Any], Any]]] = {
 
 
 def _read_value(value: Any, type_: Any) -> Any:
-    """Return a TOML or JSON value converted to a type.
+    """Convert a TOML or JSON value to a type.
 
     Raises:
         RefusedValueError: The value does not have the type.
-        InputError: Keys inside the value are invalid. The faults refer to the file as "problem", because its name is
-            not known here.
+        InputError: Keys inside the value are invalid. In the faults, "problem" stands for the file's name, which is not
+            known here.
     """
     if type_ in _PLAIN:
         return _PLAIN[type_](value)
@@ -252,7 +253,7 @@ def _read_union(value: Any, members: list[Any]) -> Any:
         try:
             return _read_value(value, member)
         except RefusedValueError as error:
-            # If only one type is left besides None, its own error says more.
+            # If the type is the only one besides None, its own error says more.
             if len(members) == 1:
                 raise
             expectations.append(error.expectation)
@@ -260,7 +261,7 @@ def _read_union(value: Any, members: list[Any]) -> Any:
 
 
 def _read_table(value: Any, cls: Any) -> Any:
-    """Return a table as an instance of an attrs class declared with :func:`key`.
+    """Convert a table to an instance of an attrs class declared with :func:`key`.
 
     Args:
         value: The table.
@@ -268,17 +269,17 @@ def _read_table(value: Any, cls: Any) -> Any:
 
     Raises:
         RefusedValueError: The value is not a table.
-        InputError: Keys in the table are invalid or unknown. The error contains the faults of all keys.
+        InputError: Keys in the table are invalid, missing or unknown. The error contains the faults of all keys.
     """
     if not isinstance(value, Mapping):
         raise RefusedValueError(value, "a table")
     # Annotations are strings until they are resolved.
     attrs.resolve_types(cls)
-    # All keys are read before the faults are raised, so that the user sees all of them at once.
+    # All keys are read before faults are raised, so that the user sees all faults at once.
     remaining, values, faults = dict(value), dict[str, Any](), list[Fault]()
     for attribute in attrs.fields(cls):
         declared: Key | None = attribute.metadata.get(KEY)
-        # The field that takes all other keys is filled last.
+        # The field that collects all other keys is filled last.
         if declared is None or declared.rest:
             continue
         name = declared.name or attribute.name
@@ -293,7 +294,7 @@ def _read_table(value: Any, cls: Any) -> Any:
         values[rest_names[0]] = remaining
     elif remaining:
         key_names = _key_names(cls)
-        # The class of a kind without settings declares no key.
+        # The class of a kind without settings declares no keys.
         expectation = f"one of {', '.join(key_names)}" if key_names else "no further key in this table"
         faults += [
             Fault("problem", name, f"{UNKNOWN_KEY}{_suggest(name, key_names)}", expectation)
@@ -305,7 +306,7 @@ def _read_table(value: Any, cls: Any) -> Any:
 
 
 def _suggest(name: str, key_names: Sequence[str]) -> str:
-    """Return a suggestion, as a question, of the key most similar to an unknown key, or "" if no key is similar."""
+    """Return a question that suggests the key most similar to an unknown one, or "" if there is no similar key."""
     nearest = get_close_matches(name, key_names, n=1)
     return f"; did you mean {nearest[0]}?" if nearest else ""
 
@@ -313,8 +314,8 @@ def _suggest(name: str, key_names: Sequence[str]) -> str:
 def _add_line(fault: Fault, text: str) -> Fault:
     """Add the line number to a fault about an unknown key in a problem file.
 
-    ``text`` is the text of the problem file. Other faults are returned unchanged, as are faults whose line cannot be
-    determined.
+    ``text`` is the text of the problem file. The fault is returned unchanged if it is about something else or if the
+    line cannot be determined.
     """
     line = find_line(text, fault.where) if fault.actual.startswith(UNKNOWN_KEY) else None
     if line is None:
@@ -334,13 +335,13 @@ def _gather_faults(faults: list[Fault], name: str) -> Iterator[None]:
         faults.append(Fault("problem", name, error.actual, error.expectation))
     except InputError as error:
         for fault in error.faults:
-            # Faults in files that the problem names refer to those files, not to a key of this one.
+            # Faults in files that the problem names refer to those files, not to a key of the problem file.
             is_own_file = fault.file == "problem"
             faults.append(attrs.evolve(fault, where=f"{name}.{fault.where}".strip(".")) if is_own_file else fault)
 
 
 def _read_key(value: object, type_: Any, declared: Key) -> Any:
-    """Return the value of a key, converted to the key's type and checked by the key's own check.
+    """Convert the value of a key to the key's type, and apply the key's own check.
 
     Args:
         value: The TOML or JSON value.
@@ -359,7 +360,7 @@ def _read_key(value: object, type_: Any, declared: Key) -> Any:
     if declared.infinite and value in ("inf", "-inf"):
         return float(str(value))
     is_file = type_ is File or (is_optional and File in get_args(type_))
-    # The words of Literal types in a union with File.
+    # The words that Literal types in a union with File allow.
     words = [word for member in get_args(type_) if get_origin(member) is Literal for word in get_args(member)]
     if is_file and value in words:  # a word that the key takes in place of a file
         return value
@@ -405,7 +406,8 @@ def find_kind_class(declared: Key, name: str) -> type | None:
 
 
 def list_kind_classes(declared: Key) -> dict[str, type | None]:
-    """Return the possible classes of a table with a ``kind`` key, by kind. Kinds that cannot be loaded map to None."""
+    """Return the possible classes of a table with a ``kind`` key, by kind. A kind that cannot be loaded maps to None.
+    """
     classes: dict[str, type | None] = {}
     for name in registry().names(declared.kinds) if declared.kinds else ():
         try:
@@ -419,7 +421,7 @@ def list_kind_classes(declared: Key) -> dict[str, type | None]:
 
 
 def _read_kind(declared: Key, value: Any) -> Any:
-    """Return a table as an instance of the class that its ``kind`` key selects. The class declares the other keys.
+    """Convert a table to an instance of the class determined by its ``kind`` key. The class declares the other keys.
 
     Raises:
         RefusedValueError: The value is not a table.
@@ -440,7 +442,8 @@ def _read_sequence(value: Any, member: Any) -> Any:
     """Convert a list to a tuple whose items have the type ``member``.
 
     Raises:
-        RefusedValueError: The value is not a list, or some items are invalid; the message names their positions.
+        RefusedValueError: The value is not a list, or some items are invalid. The message gives the positions of the
+            first invalid items.
     """
     if not isinstance(value, list):
         raise RefusedValueError(value, "a list in brackets")
@@ -460,14 +463,14 @@ def load_problem(
 ) -> T:
     """Read a problem file, and every file that it names, as an instance of a problem class.
 
-    Each file is read once, so :attr:`File.contents` does not change later. Title and purpose are only checked here;
-    :func:`read_heading` returns them.
+    Each file is read only once, so :attr:`File.contents` does not change later. The title and the purpose are only
+    checked here, and can be read with :func:`read_heading`.
 
     Args:
         cls: An attrs class declared with :func:`key`.
         source: The TOML file. File names in a problem in memory are relative to the working folder.
-        public: Whether the problem is a published copy. In a published copy, secret files may be absent, and all files
-            must lie in the folder of the problem file.
+        public: Whether the problem is a published copy, in which secret files may be absent and all files must lie in
+            the folder of the problem file.
         closed: Whether secret files must not be opened, even if they exist.
         ignore: The names of tables to skip because they belong to other mechanisms.
 
@@ -489,7 +492,7 @@ def load_problem(
 
 
 def read_heading(cls: type, source: File) -> ProblemHeading:
-    """Return the title and the purpose of a problem file of class ``cls``."""
+    """Read the title and the purpose in a problem file of class ``cls``."""
     heading, _ = _split_heading(cls, source)
     return structure(ProblemHeading, heading, source.name)
 
@@ -497,7 +500,7 @@ def read_heading(cls: type, source: File) -> ProblemHeading:
 def _split_heading(cls: type, source: File) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split the top-level keys of a problem file into its heading (title and purpose) and all others.
 
-    If the problem class itself declares a key called title or purpose, that key does not belong to the heading.
+    If the problem class itself declares a key called title or purpose, this key is not part of the heading.
     """
     tables = read_toml(source)
     heading = {
@@ -507,17 +510,17 @@ def _split_heading(cls: type, source: File) -> tuple[dict[str, Any], dict[str, A
 
 
 def _key_names(cls: type) -> list[str]:
-    """Return the names of a class's keys in files, in the order of the fields."""
+    """Return the names of a class's keys as written in files, in the order of the fields."""
     return [a.metadata[KEY].name or a.name for a in attrs.fields(cls) if KEY in a.metadata]
 
 
 def structure(cls: type[T], data: Mapping[str, object], file: str) -> T:
-    """Return an instance of a class declared with :func:`key`, created from TOML or JSON data.
+    """Create an instance of a class declared with :func:`key` from TOML or JSON data.
 
     Args:
         cls: The class to create an instance of.
         data: The values by key.
-        file: The name of the file from which the data come, for faults.
+        file: The name of the file that the data come from, for faults.
 
     Raises:
         InputError: Keys are invalid. The error contains all faults, each with its key in the file.
@@ -526,6 +529,6 @@ def structure(cls: type[T], data: Mapping[str, object], file: str) -> T:
     with _gather_faults(faults, ""):
         instance: T = _read_table(data, cls)
         return instance
-    # Reached only if the block above ended in an error, whose faults were collected. ``file`` replaces the placeholder
-    # "problem".
+    # This is reached only if the block above raised an error, whose faults were collected. ``file`` replaces the
+    # placeholder "problem".
     raise InputError(attrs.evolve(fault, file=file) if fault.file == "problem" else fault for fault in faults)

@@ -209,16 +209,14 @@ class Alternates:
 
     @property
     def slack(self) -> Floats:
-        """Bounds of shape (m,) on the rounding error of each row of ``diff`` when summed over any set of retained
-        photos."""
+        """Bounds of shape (m,) on the rounding errors when rows of ``diff`` are summed over any set of photos."""
         n = self.diff.shape[1]
         # Each difference is rounded twice, and a sum of n terms is rounded n - 1 more times. Partial sums are at most n
         # * size. The factor 4 is a safety margin.
         return np.asarray(4.0 * np.finfo(np.float64).eps * n * (n + 2) * self.size)
 
     def gain(self, row: int, photo: int) -> Fraction:
-        """Return a photo's score for an alternate minus its score for the true location and the margin, computed
-        exactly.
+        """Return a photo's exact score for an alternate, minus its score for the true location and the margin.
 
         A positive result means that the photo favours the alternate over the true location. A score of -inf counts as
         0.

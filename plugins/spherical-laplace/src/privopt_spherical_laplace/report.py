@@ -33,16 +33,14 @@ def distance_figure(problem: SphereInstance) -> Figure:
 
 
 class SphereReporting(Reporting[SphereInstance, SphereRelease]):
-    """The report on a spherical-laplace release, which shows the distribution of the distance from a position to its
-    report."""
+    """The report on a spherical-laplace release, which shows how far reports lie from the true position."""
 
     def figures(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Mapping[str, Figure]:
         """Return the report's only figure, named ``distance``, which shows the distribution of the distance."""
         return {"distance": distance_figure(problem)}
 
     def report(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Sequence[Section]:
-        """Return the report's only section, which contains the figure and states the distance's median and 95th
-        percentile."""
+        """Return the report's only section, with the figure and the distance's median and 95th percentile in km."""
         median, p95 = quantiles(problem.epsilon, np.array([0.5, 0.95])).tolist()
         lead = (
             f"Around any position half of all reports are drawn within {median:.3g} km and 95 % within {p95:.3g} km. "

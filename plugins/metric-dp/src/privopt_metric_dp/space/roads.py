@@ -48,9 +48,10 @@ class Roads:
         tails, heads: The ids of each edge's two nodes, in two sequences of length E.
         km: Array of shape (E,) with the lengths, from 0 to 1e150 km. If several edges connect two nodes, the shortest
             one is used.
-        directed: Whether edges can only be followed from tail to head. source: Name of the file, for error messages.
-            short: Whether the lengths were rounded down from the decimals in the file. A declared length may then
-            exceed the given one by less than one unit in the last place.
+        directed: Whether edges can only be followed from tail to head.
+        source: Name of the file, for error messages.
+        short: Whether the lengths were rounded down from the decimals in the file. A declared length may then exceed
+            the given one by less than one unit in the last place.
         written: Two arrays of shape (E,): the doubles nearest to the declared decimals, and the doubles nearest to the
             differences between the decimals and the first array.
         decimals: Array of shape (E,) with the declared decimals as strings.
@@ -183,17 +184,20 @@ class Roads:
     def lengths(
         self, starts: Ints, *, limit: float = math.inf, backwards: bool = False
     ) -> Iterator[tuple[slice, Floats]]:
-        """Yield the lengths of the shortest paths from the given nodes to all nodes, one block of starting nodes at a
-        time.
+        """Yield the lengths of the shortest paths from the given nodes to all nodes, block by block.
 
         Args:
             starts: Array of shape (S,) with the indices of the starting nodes.
-            limit: Largest length in km. The search does not go further. backwards: Whether to follow edges backwards,
-                which yields the lengths of paths from all nodes to the starting nodes.
+            limit: Largest length in km. The search does not go further.
+            backwards: Whether to follow edges backwards, which yields the lengths of paths from all nodes to the
+                starting nodes.
 
         Yields:
-            For each block, the slice of ``starts`` that it covers, and an array of shape (B, n) with the lengths in km.
-            A length is infinite if no path is within the limit. Raises: StoppedError: The time limit expired.
+            For each block of B starting nodes, the slice of ``starts`` that it covers, and an array of shape (B, n)
+            with the lengths in km. A length is infinite if no path is within the limit.
+
+        Raises:
+            StoppedError: The time limit expired.
         """
         yield from _search_in_blocks(self._reverse_graph if backwards and self.directed else self._graph, starts, limit)
 
@@ -292,11 +296,10 @@ class Roads:
             places: Array of shape (N,) with distinct node indices.
 
         Returns:
-            Two items. The first describes the roads that connect pairs of places: an array of shape (P, 2) with the
-                pairs i < j
-            of indices into ``places``, in lexicographic order, and an array of shape (P,) with the lengths in km. The
-            second is a sorted array with the indices into ``places`` of those places that have a road to a node that is
-            not a place.
+            Two items. The first describes the roads that connect pairs of places. It consists of an array of shape (P,
+            2) with the pairs i < j of indices into ``places``, in lexicographic order, and an array of shape (P,) with
+            the lengths in km. The second is a sorted array with the indices into ``places`` of those places that have a
+            road to a node that is not a place.
         """
         graph, number = self._graph, np.full(len(self), -1)
         number[places] = np.arange(len(places))

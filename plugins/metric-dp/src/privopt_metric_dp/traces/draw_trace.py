@@ -340,15 +340,16 @@ def _walk_subjects(  # type: ignore[no-untyped-def]
         words: Random 64-bit words.
         rows: Array of shape (B,) with the record index of each row, or -1 if it has no position.
         order: Array of shape (B,) with the row indices, subject by subject, in chronological order.
-        positions, stops: Arrays of shape (S,), indices into ``order``. ``positions`` points to each subject's next row
-            and is advanced. ``stops`` points to the element after the subject's last row.
+        positions, stops: Arrays of shape (S,) with indices into ``order``. ``positions`` points to each subject's next
+            row and is advanced. ``stops`` points to the element after the subject's last row.
         state: Three arrays of shape (S,), which are updated: ``last``, ``level`` and ``paid`` of :class:`State`.
         steps: Array of shape (n, K) with the distances to the outputs in steps.
         step_rows: Array of shape (B,) with the index of the row in ``steps`` for each row of the batch.
         cumulated: Array of shape (N, K) with the cumulative weights of fresh reports.
-        good_level: The threshold without noise, in steps. rates: Array of shape (4,) with the numerator and denominator
-            of the threshold's rate, then those of the test's. outputs, kept_reports: Arrays of shape (B,) that receive
-            the output index of each report, and whether it repeats the subject's previous one.
+        good_level: The threshold without noise, in steps.
+        rates: Array of shape (4,) with the numerator and denominator of the threshold's rate, then those of the test's.
+        outputs, kept_reports: Arrays of shape (B,) that receive the output index of each report, and whether it repeats
+            the subject's previous one.
     """
     last, level, paid = state
     word = 0

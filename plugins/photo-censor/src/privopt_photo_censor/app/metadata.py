@@ -144,6 +144,8 @@ def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
 
 
 def _to_line(value: Any) -> str:
-    """Format an Exif field's value as one line of at most :data:`LONGEST_TEXT` characters, which is empty without a
-    value."""
+    """Format an Exif field's value as one line of at most :data:`LONGEST_TEXT` characters.
+
+    If the field has no value, the line is empty.
+    """
     return " ".join(str(value or "").replace("\0", " ").split())[:LONGEST_TEXT]
