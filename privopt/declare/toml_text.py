@@ -1,6 +1,6 @@
-"""Functions that read and write TOML problem files, with exact decimals of limited length.
+"""Read and write TOML problem files, with exact decimals of limited length.
 
-:class:`StatedFraction` is a rational that keeps the decimal string in which it was written.
+:class:`StatedFraction` is a rational that remembers the decimal string in which it was written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from privopt.errors import Fault, InputError, UsageError, reason_of
 
 
 class StatedFraction(Fraction):
-    """A rational that keeps the decimal string in which a problem file states it. Arithmetic returns plain fractions.
+    """A rational that remembers how a problem file writes it. Arithmetic returns plain fractions.
 
     >>> stated = StatedFraction("0.10")
     >>> stated == Fraction(1, 10), stated.text, type(stated + 1).__name__
@@ -33,7 +33,7 @@ class StatedFraction(Fraction):
     def __new__(cls, written: Any, denominator: int | None = None) -> Any:
         """Create an instance from a decimal string.
 
-        If called with numbers, as the methods of Fraction do, create a plain Fraction instead.
+        If called with numbers instead, as Fraction's own methods do, this creates a plain Fraction.
         """
         if not isinstance(written, str):
             return Fraction(written, denominator)
@@ -52,15 +52,15 @@ class StatedFraction(Fraction):
 
 
 def exact_text(value: Fraction) -> str:
-    """Format a rational exactly: preferably as it was written, else as a finite decimal, else as a quotient.
+    """Format a rational exactly: as it was written if that is known, else as a finite decimal, else as a quotient.
 
     >>> exact_text(Fraction(1, 8)), exact_text(Fraction(1, 3))
     ('0.125', '1/3')
     """
     if isinstance(value, StatedFraction):
         return value.text
-    # A quotient whose denominator has d decimal digits, and only the factors 2 and 5, has at most 3.33 d decimals. So
-    # these digits are enough for any finite decimal.
+    # If the denominator has d decimal digits and no prime factors except 2 and 5, the quotient has at most 3.33 d
+    # decimals, so this many digits are enough for any finite decimal.
     digits = len(str(value.numerator)) + 4 * len(str(value.denominator))
     try:
         return str(Context(prec=digits, traps=[Inexact]).divide(Decimal(value.numerator), Decimal(value.denominator)))
@@ -71,24 +71,25 @@ def exact_text(value: Fraction) -> str:
 LARGEST_TOML: Final = 16 * 2**20
 """The largest size of a problem file, in bytes. Large tables belong in separate files."""
 MOST_DIGITS: Final = 2_000
-"""The largest number of digits in a number.
+"""The largest accepted number of digits in a number.
 
-Exact doubles need at most 1,077 digits, and Python prints integers of up to 4,300 digits."""
+Exact doubles need at most 1,077 digits, and Python prints integers of up to 4,300 digits.
+"""
 
 
 def _read_decimal(text: str) -> Decimal:
-    """Parse a decimal exactly, and refuse strings of more than :data:`MOST_DIGITS` characters."""
+    """Parse a decimal exactly, and reject strings of more than :data:`MOST_DIGITS` characters."""
     if len(text) > MOST_DIGITS:
         raise ValueError(f"a number of {len(text):,} digits")
     return Decimal(text)
 
 
 def _check_lengths(tables: dict[str, Any]) -> dict[str, Any]:
-    """Return the tables unchanged, and refuse integers with too many digits.
+    """Return the tables unchanged, or raise a ValueError if an integer has too many digits.
 
     Python parses hexadecimal integers of any length, but does not print integers of more than a few thousand digits.
     """
-    # A loop instead of recursion, since tables may be nested deeply.
+    # This is a loop instead of a recursion, because tables may be nested deeply.
     pending: list[Any] = [tables]
     while pending:
         value = pending.pop()
@@ -96,14 +97,14 @@ def _check_lengths(tables: dict[str, Any]) -> dict[str, Any]:
             pending.extend(value.values())
         elif isinstance(value, list):
             pending.extend(value)
-        # A decimal digit has 3.3 bits, so numbers of about 1,800 digits and more are refused.
+        # A decimal digit takes 3.3 bits, so numbers of about 1,800 digits and more are rejected.
         elif isinstance(value, int) and value.bit_length() > 3 * MOST_DIGITS:
             raise ValueError("a whole number of too many digits")
     return tables
 
 
 def read_toml(source: File) -> dict[str, Any]:
-    """Return the tables of a TOML file, with exact decimals (:class:`Decimal`).
+    """Read the tables of a TOML file, with exact decimals (:class:`Decimal`).
 
     Raises:
         InputError: The file is too large, or is not TOML.
@@ -121,7 +122,7 @@ def read_toml(source: File) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         refuse(f"a byte in line {line} that is not UTF-8", "TOML 1.0 in UTF-8")
-    except (ValueError, ArithmeticError, RecursionError) as error:  # TOMLDecodeError, or a number of 4,300 digits
+    except (ValueError, ArithmeticError, RecursionError) as error:  # TOMLDecodeError, or a number with too many digits
         refuse(f"text that is not TOML: {reason_of(error)}", "TOML 1.0")
 
 
@@ -134,8 +135,8 @@ _ASSIGNMENT: Final = re.compile(r"^\s*([^=#\s\[][^=#]*?)\s*=")
 def find_line(text: str, key: str) -> int | None:
     """Return the number of the line in a TOML text that assigns a key or opens a table, or None if it is uncertain.
 
-    ``tomllib`` does not record positions, so this function searches the lines of the text. A line is returned only if
-    it is the only match, because text inside a multi-line string could look like the key. For a key in an inline table,
+    ``tomllib`` does not record positions, so this function searches the text line by line. Text inside a multi-line
+    string could look like the key, so a line is returned only if it is the only match. For a key in an inline table,
     the line of the table is returned.
 
     >>> find_line("[privacy]\\nepsilom = 1", "privacy.epsilom")
@@ -154,7 +155,7 @@ def find_line(text: str, key: str) -> int | None:
         elif assignment := _ASSIGNMENT.match(line):
             name = _plain_key(assignment[1])
             lines_by_key.setdefault(f"{table}.{name}" if table else name, []).append(number)
-    # A key in an inline table has no line of its own, so the line of the innermost table that has one is returned.
+    # A key in an inline table has no line of its own. The line of the innermost table that has one is returned instead.
     parts = key.split(".")
     for end in range(len(parts), 0, -1):
         if lines := lines_by_key.get(".".join(parts[:end])):
@@ -163,7 +164,7 @@ def find_line(text: str, key: str) -> int | None:
 
 
 def _plain_key(text: str) -> str:
-    """Return a dotted key with its blanks and quotes removed."""
+    """Return a dotted key without blanks and quotes."""
     return ".".join(part.strip().strip("\"'") for part in text.split("."))
 
 
@@ -181,7 +182,7 @@ def to_toml(tables: Mapping[str, object]) -> str:
 
 
 def _to_plain(value: object, where: str) -> object:
-    """Convert a value to a type that TOML can express; ``where`` is the name of the value in error messages.
+    """Convert a value to a type that TOML can express. ``where`` is the name of the value in error messages.
 
     Raises:
         UsageError: TOML cannot express the value.
@@ -195,8 +196,8 @@ def _to_plain(value: object, where: str) -> object:
     if isinstance(value, Fraction) and "/" not in exact_text(value):
         return Decimal(exact_text(value))
     if isinstance(value, (float, Decimal)):
-        # Instances of subclasses, such as NumPy's doubles, are converted, because their texts may differ.
+        # Instances of subclasses, such as NumPy's doubles, are converted, because they may be written differently.
         return value if type(value) in (float, Decimal) else float(value)
-    if getattr(value, "shape", None) == ():  # a number of NumPy
+    if getattr(value, "shape", None) == ():  # one of NumPy's numbers
         return _to_plain(value.item(), where)  # type: ignore[attr-defined]
     raise UsageError(f"{where} must be text, a number with finitely many decimals, a list or a table, got {value!r}")

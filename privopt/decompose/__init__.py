@@ -1,1 +1,1 @@
-"""Benders decomposition for privopt's models, with many cuts per round, checkpoints, and tolerance for lost workers."""
+"""Benders decomposition for privopt's models, with many cuts per round and checkpoints. Lost workers are tolerated."""

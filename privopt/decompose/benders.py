@@ -1,14 +1,14 @@
 """Benders decomposition of a compiled model whose columns are split into |Y| complicating columns and several blocks.
 
 Each round solves the master, then every block at a query point, and adds one cut per block (the multi-cut variant). An
-infeasible block gives a feasibility cut from its dual ray (multipliers that prove its infeasibility). In-out steps
+infeasible block yields a feasibility cut from its dual ray (multipliers that prove its infeasibility). In-out steps
 stabilise the method: query points lie between the best known point and the master's point (Ben-Ameur and Neto 2007).
-Cuts are moved towards a core point (Magnanti and Wong 1981), which is the best known point here.
+Cuts are moved towards a core point (Magnanti and Wong 1981), for which the best known point is used.
 
 Every lower bound is computed from the whole form, using the combined multipliers of the master and the cuts, so it is
 valid regardless of the solver's tolerance. Every upper bound is the cost of a known point. A dual vector of the whole
-form splits into one valid cut for each block. ``Start`` takes such vectors, and a hook can supply more in every round
-(cross decomposition, Van Roy 1983).
+form yields a valid cut for each block. Such vectors can be given in ``Start``, and a hook can supply more in every
+round (cross decomposition, Van Roy 1983).
 """
 
 from __future__ import annotations
@@ -41,20 +41,24 @@ __all__ = ["Benders", "Start", "ValidRows"]
 LARGEST_BOX: Final = 1e9
 """The largest size of the box, which limits the absolute values of columns without bounds.
 
-If an optimum lies on the largest box, the model is assumed to be unbounded."""
+If an optimum lies on the boundary of a box of this size, the model is assumed to be unbounded.
+"""
 MEMORY_GROWTH_FACTOR: Final = 2.0
-"""The free memory that a round requires under a memory limit, relative to the largest growth in a round so far."""
+"""The free memory that the next round requires, as a multiple of the largest growth in memory use in a round so far."""
 MAX_STALLED_ROUNDS: Final = 10
-"""The number of rounds without a better bound or point after which new cuts are no longer regarded as progress.
+"""The number of rounds without a better bound or point after which new cuts no longer count as progress.
 
-Far from the optimum, rounding alone can produce cuts."""
+Far from the optimum, rounding errors alone can produce cuts.
+"""
 
 Hook = Callable[[Floats | None, Floats | None], Start | None]
-"""A function that takes the multipliers that prove the best bound and the best point, and suggests others.
+"""A function that takes the multipliers that prove the best bound, and the best point, and suggests others.
 
-Both arguments are in terms of the user's form. The function returns a further point and multipliers, or None."""
+Either argument may be None. Both are in terms of the user's form. The function returns a point and multipliers, or
+None.
+"""
 Separator = Callable[[Floats], ValidRows | None]
-"""A function that takes the master's point, and returns valid rows that the point violates, or None."""
+"""A function that takes the master's point and returns valid rows that the point violates, or None."""
 
 
 @frozen(kw_only=True)
@@ -70,11 +74,13 @@ class Benders(Decomposer):
 
     Attributes:
         solver: "highs", "cbc", or "" for the context's solver. HiGHS starts each solve from the last basis. CBC starts
-            from scratch each time, and needs a second solve, which penalises violated rows, to find a dual ray.
+            from scratch each time, and must solve an infeasible block a second time, with penalties for violated rows,
+            to find a dual ray.
         rounds: The largest number of rounds.
-        checkpoint_every: Seconds between checkpoints, if the context has a folder for them.
-        clean_after: The number of successive solves of the master with a multiplier of 0 after which a row is dropped.
-        keep: No row is dropped while the master has at most this many rows per block on average.
+        checkpoint_every: The number of seconds between checkpoints, if the context has a folder for them.
+        clean_after: The number of successive solves of the master after which a row is dropped, if its multiplier was 0
+            in all of them.
+        keep: The largest average number of rows per block in the master at which no rows are dropped yet.
     """
 
     solver: str = ""
@@ -98,52 +104,54 @@ class Benders(Decomposer):
         Args:
             form: The model, which must be linear and without integer columns.
             blocks: The column indices of each block. No row may contain columns from two blocks.
-            context: The gap, limits on time and memory, executor, progress callback and checkpoint settings.
-            start: A feasible point and multipliers to begin with; ignored if the run resumes from a checkpoint.
-            valid: A function that is called with the master's values for the complicating columns, shape (|Y|,). It
-                returns valid rows that these values violate, with their proof, or None if it finds no such rows. A row
-                over the complicating columns is valid if the form implies it.
+            context: The context, which provides the gap, limits on time and memory, the executor, the progress callback
+                and the checkpoint settings.
+            start: A feasible point and multipliers to start from. They are ignored if the run resumes from a
+                checkpoint.
+            valid: A function that is called with the master's values for the complicating columns, as an array of shape
+                (|Y|,). It returns valid rows that these values violate, with their proof, or None if it finds no such
+                rows. A row over the complicating columns is valid if the form implies it.
             improve: A function that is called once per round with the multipliers that prove the best bound and with
                 the best point. The point and multipliers that it returns are checked and used.
 
         Returns:
-            The best point with its objective, the proved bound with its multipliers, and the run's counts and times.
+            The best point and its objective, the proved bound and its multipliers, and counts and times of the run.
 
         Raises:
-            InfeasibleError, UnboundedError: The form has no feasible point, or is unbounded.
+            InfeasibleError, UnboundedError: The form has no feasible point, or its objective is unbounded.
             StoppedError: A limit was reached before a feasible point was found.
-            ModelError: The blocks do not split the form, or the form has integer columns or a quadratic objective.
+            ModelError: The form cannot be split into these blocks, or has integer columns or a quadratic objective.
             UsageError: The point of ``start`` or ``improve`` violates a row.
             InputError: The checkpoint to resume from belongs to another problem or is damaged.
             SolverError: A solver failed, or the bounds contradict each other.
         """
         options = self if self.solver else evolve(self, solver=context.solver)
         split = split_form(form, blocks)
-        # Solvers give no ray for crossed sides or bounds, so that no cut would exclude the master's points.
+        # If a lower bound exceeds an upper bound, solvers return no ray, so that no cut could exclude the master's
+        # points.
         if has_crossed_bounds(form):
             raise InfeasibleError(f"the model has no solution: {explain_clash(split)}")
         return _Run(options, split, context, valid, improve).solve(form, start)
 
 
 class _Run:
-    """One run of the decomposition: its master, blocks, state and limits.
+    """A run of the decomposition, with its master, blocks, state and limits.
 
     Attributes:
         options: The settings, with the solver's name.
-        split: The form, split into complicating columns and blocks. It minimises costs that are scaled so that the
+        split: The form, split into complicating columns and blocks. Its costs are minimised, and scaled so that the
             largest is 1.
         context: The run's gap, executor, progress, limits and checkpoint folder.
-        valid: The caller's function that finds valid rows violated by the master's point; None if there is none.
-        improve: The caller's function that suggests a further point and multipliers in each round; None if there is
-            none.
+        valid: The caller's function that finds valid rows violated by the master's point, or None.
+        improve: The caller's function that suggests a further point and multipliers in each round, or None.
         master: The master problem.
         state: The bounds, the best point and the log.
         blocks: The blocks, each with its worker.
-        start_time: The clock's reading when the run started or was resumed.
-        stalled_rounds: Rounds since the bound or the point last improved.
-        max_growth: The largest amount by which memory use grew in one round so far, in bytes.
+        start_time: The clock reading when the run started or was resumed.
+        stalled_rounds: The number of rounds since the bound or the point last improved.
+        max_growth: The largest growth in memory use in one round so far, in bytes.
         is_memory_full: Whether the run ended because too little memory was left for another round.
-        last_save_time: The clock's reading at the last checkpoint.
+        last_save_time: The clock reading at the last checkpoint.
     """
 
     def __init__(
@@ -155,8 +163,8 @@ class _Run:
             options: The settings, with the solver's name.
             split: The form, split into complicating columns and blocks.
             context: The run's gap, executor, progress, limits and checkpoint folder.
-            valid: A function that finds valid rows violated by the master's point; None if there is none.
-            improve: A function that suggests a further point and multipliers in each round; None if there is none.
+            valid: A function that finds valid rows violated by the master's point, or None.
+            improve: A function that suggests a further point and multipliers in each round, or None.
         """
         self.options, self.split, self.context = options, split, context
         self.valid, self.improve = valid, improve
@@ -166,27 +174,27 @@ class _Run:
         self.start_time = time.monotonic()
         self.stalled_rounds = 0
         self.max_growth, self.is_memory_full = 0, False
-        self.last_save_time = -np.inf  # The first round is saved at once.
+        self.last_save_time = -np.inf  # The first round is saved in any case.
 
     # --- bounds -------------------------------------------------------------------------------------
 
     def has_reached_gap(self) -> bool:
-        """Return whether the best point and the proved bound are within the requested relative gap."""
+        """Return whether the relative gap between the best point and the proved bound is at most the requested one."""
         state = self.state
         if not (np.isfinite(state.upper) and np.isfinite(state.lower)):
             return False
         constant = self.split.form.c0
-        # The gap is relative to the user's objective, which includes the constant. The second term, 1e-12 in the user's
-        # units, keeps the size above 0 if the objective is 0.
+        # The gap is relative to the user's objective, which includes the constant. If the objective is 0, the second
+        # term, 1e-12 in the user's units, keeps the size above 0.
         size = max(abs(state.upper + constant), 1e-12 * abs(self.split.scale))
         return bool(state.upper - state.lower <= self.context.gap * size)
 
     def use_start(self, start: Start, *, cuts: bool = True) -> bool:
-        """Use a feasible point and multipliers of the whole form, as supplied by a start or a hook.
+        """Use a feasible point and multipliers of the whole form, which come from the caller's start or hook.
 
         Args:
             start: A feasible point, and multipliers in the user's units.
-            cuts: Whether the multipliers also give a cut for each block.
+            cuts: Whether to derive a cut for each block from the multipliers, too.
 
         Returns:
             Whether the point or the bound is better than the known one.
@@ -200,11 +208,11 @@ class _Run:
             x = check_start(self.split.form, start.x)
             if self.state.lower_upper(float(self.split.form.c @ x), x):
                 is_better = True
-                # The next points at which blocks are solved lie between this one and the master's.
+                # The next queries, at which the blocks are solved, lie between this point and the master's.
                 self.state.centre = x[self.split.outer]
         cuts_of_blocks = []
-        # Any multipliers of the whole form, restricted to a block's rows, prove a cut of that block. The factor
-        # converts them from the user's units to those of the scaled costs.
+        # Multipliers of the whole form, restricted to a block's rows, always prove a cut for that block. They are
+        # converted from the user's units to scaled costs.
         for multipliers in start.multipliers:
             duals = np.asarray(multipliers, dtype=np.float64) * self.split.scale
             is_better = self.state.raise_lower(*prove_bound(self.split, duals)) or is_better
@@ -215,18 +223,18 @@ class _Run:
         return is_better
 
     def add_cuts(self, cuts: Sequence[Cut]) -> None:
-        """Add cuts to the master, and count them."""
+        """Add cuts to the master and count them."""
         self.master.add_cuts(cuts)
         self.state.cuts += len(cuts)
 
     # --- the run ------------------------------------------------------------------------------------
 
     def solve(self, form: StandardForm, start: Start | None) -> Decomposed:
-        """Run the decomposition to its end, starting from a checkpoint if one is to be resumed, and return the result.
+        """Run the decomposition to its end, from a checkpoint if one is to be resumed, and return the result.
 
         Args:
             form: The form as the user gave it.
-            start: A point and multipliers to begin with, unless the run resumes from a checkpoint.
+            start: A point and multipliers to start from, unless the run resumes from a checkpoint.
 
         Raises:
             StoppedError: The run ended without a feasible point.
@@ -241,7 +249,7 @@ class _Run:
                         self.add_cuts(self.blocks.relax_all(self.state))
                 status = self.run_rounds()
         except (OutOfTime, KeyboardInterrupt):
-            # A feasible point so far is returned as a stopped result.
+            # If a feasible point is known, it is returned with the status "stopped".
             if self.state.x is None:
                 raise
         if status == "stopped":
@@ -253,10 +261,11 @@ class _Run:
     def run_rounds(self) -> str:
         """Run rounds until a stopping condition is met, and return the status: "optimal", "feasible" or "stopped".
 
-        "Feasible" means that the run ended before the gap or the time limit was reached, because the rounds made no
-        progress or because the limit on rounds or memory was reached.
+        "Stopped" means that time ran out. "Feasible" means that the run ended before the gap was reached, because
+        rounds made no progress or because the limit on rounds or memory was reached.
         """
-        # Rounds in a row without any progress. In self.stalled_rounds, by contrast, new cuts do not count as progress.
+        # The number of successive rounds without any progress. In self.stalled_rounds, by contrast, new cuts do not
+        # count as progress.
         stalled_rounds = 0
         for _ in range(self.options.rounds):
             if self.has_reached_gap():
@@ -271,8 +280,8 @@ class _Run:
                 self.log_round()
                 if self.has_reached_gap():
                     return "optimal"
-            # How much memory a round adds is only known afterwards, so the next one is expected to add as much as the
-            # largest so far.
+            # How much memory a round takes is known only afterwards, so the next one is assumed to take as much as any
+            # round so far, with a margin.
             if MEMORY_GROWTH_FACTOR * self.max_growth > self.context.free_memory:
                 self.is_memory_full = True
                 return "feasible"
@@ -284,15 +293,15 @@ class _Run:
             stalled_rounds = 0 if progressed else stalled_rounds + 1
             self.log_round()
             self.save_checkpoint()
-            # Further rounds would repeat the last four, which gave not even a new cut.
+            # The last four rounds did not even yield a new cut, and further rounds would repeat them.
             if stalled_rounds > 3:
                 return "optimal" if self.has_reached_gap() else "feasible"
         return "feasible"
 
     def log_round(self) -> None:
-        """Append the time and both bounds to the trajectory, in the user's units, and report progress to the caller."""
+        """Append the time and both bounds to the trajectory, in the user's units, and report the progress."""
         state = self.state
-        # If the user maximises, the scale is negative and the two bounds change places.
+        # If the user maximises, the scale is negative, so that the two bounds are swapped.
         first, second = self.to_user_units(state.lower), self.to_user_units(state.upper)
         lower, upper = min(first, second), max(first, second)
         state.trajectory.append((self.total_seconds(), lower, upper))
@@ -303,7 +312,7 @@ class _Run:
         return self.state.seconds + time.monotonic() - self.start_time
 
     def to_user_units(self, value: float) -> float:
-        """Convert a scaled cost without the objective's constant to a value of the user's objective."""
+        """Convert a scaled cost, which excludes the objective's constant, to a value of the user's objective."""
         return float((value + self.split.form.c0) / self.split.scale)
 
     def run_round(self) -> bool | None:
@@ -315,7 +324,7 @@ class _Run:
 
         Returns:
             Whether the round made progress, that is, improved a bound, moved the query or the box, or cut off the
-            master's point. None if time ran out.
+            master's point. If time ran out, the result is None.
         """
         state = self.state
         answer = self.solve_master()
@@ -331,7 +340,7 @@ class _Run:
         if answers is None:
             return None
         is_feasible = all(a.outcome is Outcome.OPTIMAL for a in answers)
-        # The query and the blocks' optima together are a feasible point of the whole form.
+        # Together, the query and the blocks' optima form a feasible point of the whole form.
         if is_feasible:
             x = np.zeros(self.split.form.shape[1])
             x[self.split.outer] = query
@@ -340,20 +349,20 @@ class _Run:
             if self.state.lower_upper(float(self.split.form.c @ x), x) or state.centre is None:
                 state.centre, has_moved = query, True
         cuts = [cut for answer_of_block in answers for cut in answer_of_block.cuts]
-        # In-out steps (Ben-Ameur and Neto 2007): a query between the centre and the master's point may give cuts that
-        # do not cut off the master's point.
+        # With in-out steps (Ben-Ameur and Neto 2007), the query may lie between the centre and the master's point, and
+        # its cuts may not cut off the master's point.
         is_separated = any(_is_cut_off(cut, answer.z, answer.w) for cut in cuts)
-        # A cut that excludes neither the master's point nor the query would only enlarge the master.
+        # A cut that excludes neither the master's point nor the query would only make the master larger.
         self.add_cuts(
             [cut for cut in cuts if _is_cut_off(cut, answer.z, answer.w) or _is_cut_off(cut, query, answer.w)]
         )
         if not is_feasible:
-            # The query was too far from the centre, which is feasible. Later queries go less far, but not so little
-            # that they stop making progress.
+            # The query was too far from the centre, which is feasible. Later queries stay closer to it, but not so
+            # close that they no longer make progress.
             state.share = max(0.1, 0.7 * state.share)
         self.stalled_rounds = 0 if has_moved else self.stalled_rounds + 1
-        # No cut excludes the master's point, or nothing has improved for many rounds: queries move towards the
-        # master's point. If they are there already, its box around unbounded columns is too small.
+        # If no cut excludes the master's point, or nothing has improved for many rounds, queries move towards the
+        # master's point. If they are already there, the box around unbounded columns may be too small.
         if is_feasible and (not is_separated or self.stalled_rounds >= MAX_STALLED_ROUNDS):
             is_full_step, state.share = state.share >= 1.0, min(1.0, 2.0 * state.share)
             has_moved = has_moved or not is_full_step or self.widen_box(answer.z)
@@ -363,13 +372,13 @@ class _Run:
         return has_moved or is_separated
 
     def choose_query(self, z: Floats) -> Floats:
-        """Choose, by an in-out step, the values of the complicating columns at which the blocks are solved.
+        """Choose, by an in-out step, the values of the complicating columns at which to solve the blocks.
 
-        The query lies on the line from the best known point (the centre) to the master's point.
-        :attr:`State.share` is its position: 0 at the centre, and 1 at the master's point.
+        The query lies on the line from the best known point (the centre) to the master's point. :attr:`State.share` is
+        its position: 0 at the centre, and 1 at the master's point.
 
         Args:
-            z: The master's values for the complicating columns, shape (|Y|,).
+            z: The master's values for the complicating columns, as an array of shape (|Y|,).
         """
         state = self.state
         if state.centre is None or state.share >= 1.0:
@@ -377,17 +386,19 @@ class _Run:
         return np.asarray(state.centre + state.share * (z - state.centre))
 
     def solve_blocks(self, z: Floats) -> list[BlockAnswer] | None:
-        """Solve every block with the complicating columns fixed at ``z``, shape (|Y|,), and return the blocks' answers.
+        """Solve every block with the complicating columns fixed at ``z``, an array of shape (|Y|,).
 
-        The result is None if time ran out.
+        Returns:
+            The blocks' answers, or None if time ran out.
 
         Raises:
             UnboundedError: A block is unbounded, and so is the form.
             InfeasibleError: A block is unbounded, and the form has no feasible point.
+            SolverError: A block is reported as unbounded, although the form has an optimum.
         """
         state = self.state
-        # The centre (the best feasible point) is the core point towards which cuts are moved. If the query is the
-        # centre itself, there is no direction to move them in.
+        # Cuts are moved towards the centre (the best feasible point), unless the query is the centre itself, so that
+        # there is no direction to move them in.
         core = None if state.centre is None or np.array_equal(state.centre, z) else state.centre
         answers = self.blocks.solve_all(state, z, core)
         for number, answer in enumerate(answers):
@@ -396,25 +407,27 @@ class _Run:
         return None if any(a.outcome in (Outcome.STOPPED, Outcome.FEASIBLE) for a in answers) else answers
 
     def solve_master(self) -> MasterAnswer | None:
-        """Solve the master until no valid row is violated, and return its minimum, or None if time ran out.
+        """Solve the master until its point violates no valid rows, and return the answer, or None if time ran out.
 
         Valid rows are rows over the complicating columns that the whole form implies. The caller's function ``valid``
-        finds valid rows that the master's point violates.
+        finds those that the master's point violates.
 
         Raises:
             InfeasibleError: The master is infeasible, and therefore the whole form is too.
             UnboundedError: The whole form is unbounded.
-            SolverError: The solver calls the master infeasible although a feasible point is known.
+            SolverError: The solver reports the master as infeasible although a feasible point is known, or as unbounded
+                although the form has an optimum.
         """
         times = self.state.master_times
         times.append(0.0)
-        # Each pass widens the box or adds valid rows. After 50 passes the last answer counts: valid rows that it still
-        # violates would only raise its bound.
+        # Each pass widens the box or adds valid rows. After 50 passes, the last answer is used. It may still violate
+        # valid rows, which would only raise its bound.
         for _ in range(50):
             answer = self.master.solve()
             times[-1] += answer.seconds
             if answer.outcome is Outcome.INFEASIBLE:
-                # A small box can make the master infeasible, so only the largest one proves anything.
+                # The master may be infeasible only because the box is too small, so it must be infeasible with the
+                # largest box.
                 if self.master.box < LARGEST_BOX:
                     self.master.set_box(self.master.box * 100)
                     continue
@@ -422,8 +435,8 @@ class _Run:
                     raise SolverError("the master is called infeasible although a feasible point is known")
                 raise InfeasibleError(f"the model has no solution: {explain_clash(self.split)}")
             if answer.outcome is Outcome.UNBOUNDED:
-                # The first box, of size 1000, is set when the master is unbounded without one. It is then widened a
-                # hundredfold at a time, up to the largest.
+                # If the master is unbounded without a box, it gets one of size 1000. The box is then enlarged by
+                # factors of 100, up to the largest size.
                 if LARGEST_BOX <= self.master.box < np.inf:
                     self.raise_unbounded("the master")
                 self.master.set_box(1e3 if np.isinf(self.master.box) else self.master.box * 100)
@@ -442,15 +455,15 @@ class _Run:
         The box limits the absolute values of unbounded complicating columns. Without it, the master could be unbounded.
 
         Args:
-            z: The master's values for the complicating columns, shape (|Y|,).
+            z: The master's values for the complicating columns, as an array of shape (|Y|,).
 
         Returns:
             Whether the box was widened.
 
         Raises:
-            UnboundedError: The optimum lies on the largest box.
+            UnboundedError: The optimum lies on the boundary of the largest box.
         """
-        # Within 0.1 % of the box counts as on it, because solvers return approximate values.
+        # Solvers return approximate values, so a point within 0.1 % of the boundary counts as lying on it.
         if np.isinf(self.master.box) or not (np.abs(z) >= 0.999 * self.master.box).any():
             return False
         if self.master.box >= LARGEST_BOX:
@@ -459,7 +472,7 @@ class _Run:
         return True
 
     def raise_unbounded(self, part: str) -> NoReturn:
-        """Raise the error that states the whole form's status, given that one part of the form is unbounded.
+        """Raise the error that fits the whole form, given that one part of it is unbounded.
 
         ``part`` names that part in the message: "the master", or a block.
 
@@ -473,9 +486,9 @@ class _Run:
     # --- checkpoints and the end --------------------------------------------------------------------
 
     def save_checkpoint(self, *, always: bool = False) -> None:
-        """Write a checkpoint if the context has a folder for it and it is time for a new one.
+        """Write a checkpoint if the context has a folder for it and the last one is old enough.
 
-        If ``always`` is set, a checkpoint is written regardless of the time since the last one.
+        If ``always`` is set, a checkpoint is written however recent the last one is.
         """
         folder = self.context.checkpoint
         if folder is None or (not always and time.monotonic() - self.last_save_time < self.options.checkpoint_every):
@@ -484,7 +497,7 @@ class _Run:
         self.last_save_time = time.monotonic()
 
     def resume_from_checkpoint(self) -> bool:
-        """Load the checkpoint, if there is one and the context asks to resume.
+        """Load the checkpoint, if the context asks to resume and there is one.
 
         Returns:
             Whether a checkpoint was loaded.
@@ -498,7 +511,7 @@ class _Run:
         return True
 
     def build_result(self, form: StandardForm, status: str) -> Decomposed:
-        """Return the result in the user's units.
+        """Build the result, in the user's units.
 
         Args:
             form: The form as the user gave it, whose costs are not scaled.
@@ -506,7 +519,7 @@ class _Run:
         """
         state = self.state
         assert state.x is not None
-        # The state has scaled costs, always minimised; here they become the user's again.
+        # The state's costs are scaled and always minimised. Here they are converted to the user's units.
         bound = self.to_user_units(state.lower) if np.isfinite(state.lower) else None
         return Decomposed(
             status=status,
@@ -537,9 +550,9 @@ def _is_cut_off(cut: Cut, z: Floats, w: Floats) -> bool:
 
     Args:
         cut: The cut.
-        z: The values of the complicating columns, shape (|Y|,).
-        w: The master's cost estimate for each block, shape (blocks,).
+        z: The values of the complicating columns, as an array of shape (|Y|,).
+        w: The master's cost estimate for each block, as an array of shape (blocks,).
     """
-    # ``w`` is NaN until its block has a first cut. Such a first cut always counts.
+    # A block's estimate in ``w`` is NaN until the block has a cut. Its first cut always counts.
     value, height = cut.value(z), 0.0 if cut.feasibility else float(w[cut.block])
     return not np.isfinite(height) or value - height > 1e-9 * (1.0 + abs(height))

@@ -20,9 +20,8 @@ from privopt.execution import worker_state
 from privopt.execution.clock import clock
 
 CORE_POINT_STEP = 1e-4
-"""The fraction of the way from the query to the core point at which the second multipliers are computed.
-
-At that point, no cut is higher than the one that they prove."""
+"""How far the point at which the second multipliers are computed lies from the query, as a fraction of the way to the
+core point."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -31,12 +30,12 @@ class BlockAnswer:
 
     Attributes:
         outcome: How the solve ended: optimal, infeasible, unbounded or stopped.
-        x: The values of the block's n_l columns, shape (n_l,), if the outcome is optimal.
-        value: The scaled cost of the block's columns; infinite if there is no solution.
+        x: The values of the block's columns, as an array of shape (n_l,), if the outcome is optimal.
+        value: The scaled cost of the block's columns, or infinity if there is no solution.
         cuts: The cuts that the multipliers prove.
-        basis: The basis from which the next solve of the block can start.
+        basis: The basis from which the block's next solve can start.
         seconds: The time spent in the solver, in seconds.
-        iterations: The number of iterations of the solver.
+        iterations: The number of the solver's iterations.
     """
 
     outcome: Outcome
@@ -51,7 +50,7 @@ class BlockAnswer:
 def _session_of(token: str, piece: Piece, solver: str) -> Session:
     """Return the solver session that this worker keeps for a block, creating it if necessary.
 
-    ``token`` identifies the run; ``solver`` is the solver's name.
+    ``token`` identifies the run, and ``solver`` is the solver's name.
     """
     state = worker_state()
     key = ("benders", token, piece.number)
@@ -62,7 +61,7 @@ def _session_of(token: str, piece: Piece, solver: str) -> Session:
 
 
 def _set_row_sides(session: Session, piece: Piece, z: Floats) -> None:
-    """Set the bounds of the session's rows for complicating columns fixed at ``z``, shape (|Y|,)."""
+    """Set the bounds of the session's rows for complicating columns fixed at ``z``, an array of shape (|Y|,)."""
     lower, upper = piece.sides(z)
     session.change_row_bounds(np.arange(len(lower)), lower, upper)
 
@@ -78,14 +77,14 @@ def solve_block(
     """Solve a block with the complicating columns fixed at ``z``, and return the answer with its cuts.
 
     Args:
-        token: The run's identifier, which separates the worker's sessions for different runs.
+        token: The run's identifier, which keeps the worker's sessions for different runs apart.
         piece: The block's rows and columns.
         solver: The solver's name.
-        z: The values of the complicating columns, shape (|Y|,).
-        core: A feasible point, shape (|Y|,). The cut is computed at ``z`` moved slightly towards this point (Magnanti
-            and Wong 1981, in the form of Sherali and Lunday 2013). If the core is in the interior of the feasible
-            region, no other cut dominates this cut. None to compute the cut at ``z`` itself.
-        basis: The basis to start from; None to continue from the session's last one.
+        z: The values of the complicating columns, as an array of shape (|Y|,).
+        core: A feasible point, as an array of shape (|Y|,). The cut is computed at ``z`` moved slightly towards this
+            point (Magnanti and Wong 1981, in the form of Sherali and Lunday 2013). If the core is in the interior of
+            the feasible region, no other cut dominates this cut. If None, the cut is computed at ``z`` itself.
+        basis: The basis to start from. If None, the solve starts from the session's last one.
 
     Raises:
         SolverError: The solver failed, or its multipliers prove nothing.
@@ -97,27 +96,27 @@ def solve_block(
     seconds, iterations = answer.seconds, answer.iterations
     if answer.outcome is Outcome.INFEASIBLE:
         cut = _feasibility_cut(piece, answer.ray, z) or _elastic_cut(piece, solver, z)
-        # If the block misses its rows by rounding alone, nothing proves a cut. The run then queries elsewhere.
+        # If the block violates its rows only because of rounding, no cut can be proved, and the run queries elsewhere.
         cuts = [cut] if cut is not None else []
         return BlockAnswer(
             outcome=answer.outcome, cuts=tuple(cuts), basis=final_basis, seconds=seconds, iterations=iterations
         )
     if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
         return BlockAnswer(outcome=answer.outcome, seconds=seconds, iterations=iterations)
-    # Solvers may leave the bounds by a tolerance; the cost of the clipped point is what counts.
+    # Solvers may violate the bounds by a tolerance. The cost is that of the clipped point.
     x = np.clip(answer.x, piece.form.col_lower, piece.form.col_upper)
     plain_cut = cut_of(piece, answer.duals)
     cuts = [plain_cut] if plain_cut is not None else []
-    # A degenerate block has many optimal multipliers. Those at a point moved towards the core give a cut that is also
-    # the highest at that point. It needs a second solve, for which there must be time.
+    # A degenerate block has many optimal multipliers. Those for a point slightly towards the core give a cut that is
+    # also the highest at that point. They require a second solve, which is omitted if no time is left.
     if core is not None and clock().left > 0.0:
         _set_row_sides(session, piece, z + CORE_POINT_STEP * (core - z))
         core_answer = session.solve(basis=final_basis)
         seconds, iterations = seconds + core_answer.seconds, iterations + core_answer.iterations
         core_cut = cut_of(piece, core_answer.duals) if core_answer.duals is not None else None
         if core_cut is not None:
-            # A cut at the core point replaces the plain one only if it loses nothing at the query itself. Otherwise
-            # both are used.
+            # The cut from the second solve replaces the plain one only if it is as high at the query. Otherwise, both
+            # are used.
             is_close = cuts and core_cut.value(z) >= cuts[0].value(z) - 1e-7 * (1.0 + abs(cuts[0].value(z)))
             cuts = [core_cut] if is_close else [*cuts, core_cut]
     if not cuts:
@@ -134,18 +133,18 @@ def solve_block(
 
 
 def _feasibility_cut(piece: Piece, ray: Any, z: Floats) -> Cut | None:
-    """Return the feasibility cut at ``z`` that follows from a dual ray of the block, or None if no cut follows.
+    """Return the feasibility cut that a dual ray of the block proves at ``z``, or None if it proves none.
 
     Args:
         piece: The block.
-        ray: A dual ray: multipliers of the block's m_l rows that prove the block infeasible at ``z``, shape (m_l,).
-            None if there is none. Solvers differ in the sign of rays, so both signs are tried.
-        z: The values of the complicating columns, shape (|Y|,).
+        ray: A dual ray as an array of shape (m_l,), that is, multipliers of the block's rows that prove the block
+            infeasible at ``z``, or None if there is none. Solvers differ in the sign of rays, so both signs are tried.
+        z: The values of the complicating columns, as an array of shape (|Y|,).
     """
     if ray is None:
         return None
     for sign in (1.0, -1.0):
-        # A ray may have any length. It is scaled, so that tolerances mean the same for every block.
+        # A ray may have any length. It is scaled so that tolerances mean the same for every block.
         size = float(np.abs(ray).max(initial=0.0)) or 1.0
         cut = cut_of(piece, sign * ray / size, feasibility=True)
         if cut is not None and cut.value(z) > 0:
@@ -154,10 +153,11 @@ def _feasibility_cut(piece: Piece, ray: Any, z: Floats) -> Cut | None:
 
 
 def _elastic_cut(piece: Piece, solver: str, z: Floats) -> Cut | None:
-    """Return a feasibility cut at ``z`` from the block's elastic form, for use when the solver's ray is too inexact.
+    """Return a feasibility cut at ``z`` from the block's elastic form, for use if the solver's ray is too inexact.
 
-    The elastic form allows every row to be violated at a cost. The multipliers at its optimum prove that the block has
-    no solution. ``z`` contains the values of the complicating columns, shape (|Y|,). ``solver`` is the solver's name.
+    In the elastic form, every row may be violated at a cost. The multipliers at its optimum prove that the block has no
+    solution. If they prove no cut, the result is None. ``z`` contains the values of the complicating columns, and
+    ``solver`` is the solver's name.
     """
     lower, upper = piece.sides(z)
     ray = elastic_ray(evolve(piece.form, row_lower=lower, row_upper=upper), get(solver))
@@ -165,18 +165,18 @@ def _elastic_cut(piece: Piece, solver: str, z: Floats) -> Cut | None:
 
 
 def relax_block(token: str, piece: Piece, solver: str) -> BlockAnswer:
-    """Solve a block without the rows that contain complicating columns, for a constant lower bound on its cost.
+    """Solve a block without the rows that contain complicating columns, to get a constant lower bound on its cost.
 
     The bound becomes the block's first cut. If the remaining rows have no solution, the block is infeasible for all
-    values of the complicating columns, and there is no cut.
+    values of the complicating columns.
 
     Args:
-        token: The run's identifier, which separates the worker's sessions for different runs.
+        token: The run's identifier, which keeps the worker's sessions for different runs apart.
         piece: The block's rows and columns.
         solver: The solver's name.
     """
     session = _session_of(token, piece, solver)
-    # Without its coupling rows a block does not depend on z, so its bound is a constant cut.
+    # Without its coupling rows, a block does not depend on z, so its bound is a constant cut.
     is_coupled = np.diff(piece.coupling.indptr) > 0
     session.change_row_bounds(
         np.arange(len(is_coupled)),
@@ -184,7 +184,7 @@ def relax_block(token: str, piece: Piece, solver: str) -> BlockAnswer:
         np.where(is_coupled, np.inf, piece.form.row_upper),
     )
     answer = session.solve()
-    # Rows that join the block to complicating columns have no sides now; multipliers on them could only be rounding.
+    # The coupling rows have no bounds now, so nonzero multipliers on them can only be rounding errors.
     constant_cut = None if answer.duals is None else cut_of(piece, np.where(is_coupled, 0.0, answer.duals))
     return BlockAnswer(
         outcome=answer.outcome,

@@ -1,4 +1,4 @@
-"""The blocks (Benders subproblems) of a split form, which are solved on an executor's workers.
+"""The blocks (Benders subproblems) of a split form, which are solved by an executor's workers.
 
 The blocks are independent once the |Y| complicating columns z, which join them, have fixed values.
 """
@@ -19,13 +19,13 @@ from privopt.interfaces import SolveContext
 
 
 class Blocks:
-    """The blocks of a split form. A block is always solved on the same worker, whose solver has loaded it.
+    """The blocks of a split form. Each is always solved on the same worker, whose solver has loaded it.
 
     Attributes:
         split: The form and its blocks.
         solver: The name of the solver that the workers run.
-        context: The run's context, with the executor.
-        _token: A random string that distinguishes this run's solver sessions on a worker from those of other runs.
+        context: The run's context, which provides the executor.
+        _token: A random string that keeps this run's solver sessions on a worker apart from those of other runs.
         _pieces: The executor's references to the blocks, so that each block is sent only once.
     """
 
@@ -35,7 +35,7 @@ class Blocks:
         Args:
             split: The form and its blocks.
             solver: The name of the solver that the workers run.
-            context: The run's context, with the executor.
+            context: The run's context, which provides the executor.
         """
         self.split, self.solver, self.context = split, solver, context
         self._token = uuid4().hex
@@ -45,7 +45,7 @@ class Blocks:
         return len(self._pieces)
 
     def _run_on_all(self, function: Callable[..., BlockAnswer], arguments: Sequence[Any]) -> list[BlockAnswer]:
-        """Call a function for every block, in parallel, and return the answers in the order of the blocks.
+        """Call a function for every block in parallel, and return the answers in the order of the blocks.
 
         Args:
             function: ``relax_block`` or ``solve_block``. It is called with the run's token, the block and the block's
@@ -54,7 +54,7 @@ class Blocks:
         """
         submit, token = self.context.executor.submit, self._token
         futures = [
-            # The key makes the executor send a block to the same worker each time.
+            # With this key, the executor sends a block to the same worker each time.
             submit(("benders", token, number), function, token, piece, *extra_arguments)
             for number, (piece, extra_arguments) in enumerate(zip(self._pieces, arguments, strict=True))
         ]
@@ -67,7 +67,7 @@ class Blocks:
         rows do not bound its cost, or if its solve was stopped. The solve times are added to ``state``.
 
         Raises:
-            InfeasibleError: A block has no solution for any values of the complicating columns.
+            InfeasibleError: A block has no solution, whatever the values of the complicating columns.
         """
         cuts: list[Cut] = []
         for number, answer in enumerate(self._run_on_all(relax_block, [(self.solver,)] * len(self))):
@@ -78,12 +78,12 @@ class Blocks:
         return cuts
 
     def solve_all(self, state: State, z: Floats, core: Floats | None) -> list[BlockAnswer]:
-        """Solve every block with the complicating columns fixed at ``z``, and update times and bases in ``state``.
+        """Solve every block with the complicating columns fixed at ``z``, and update the times and bases in ``state``.
 
         Args:
             state: The state of the run.
-            z: The values of the complicating columns, shape (|Y|,).
-            core: The point towards which cuts are moved, shape (|Y|,); None for plain cuts.
+            z: The values of the complicating columns, as an array of shape (|Y|,).
+            core: The point towards which to move cuts, as an array of shape (|Y|,), or None for plain cuts.
 
         Returns:
             The answers, in the order of the blocks.
@@ -93,7 +93,8 @@ class Blocks:
             state.block_times[number] += answer.seconds
             if answer.outcome is Outcome.OPTIMAL and not state.first_feasible[number]:
                 state.first_feasible[number] = state.rounds
-            # An interrupted solve may leave a basis that belongs to no vertex, so the previous basis is kept.
+            # A solve that was stopped may leave a basis that does not belong to a vertex, so the previous basis is
+            # kept.
             if answer.outcome in (Outcome.OPTIMAL, Outcome.INFEASIBLE):
                 state.bases[number] = answer.basis
         return answers

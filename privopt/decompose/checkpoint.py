@@ -1,4 +1,4 @@
-"""Checkpoints of a Benders run: cuts, bases and the best point in one file, which is written atomically."""
+"""Checkpoints of a Benders run. One file contains cuts, bases and the best point, and is written atomically."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from privopt.files.archive import read_npz
 from privopt.files.regular import open_private, private_folder
 
 NAME: Final = "benders.npz"
-# Names of those fields in State that are numbers, and of those that are arrays (or None).
+# The names of State's fields that are numbers, and of those that are arrays (or None).
 _NUMBERS = ("share", "rounds", "seconds", "cuts", "dropped")
 _VECTORS = ("x", "duals", "centre", "block_times", "first_feasible")
 
@@ -39,7 +39,7 @@ def fingerprint(split: Split) -> str:
         split.outer,
         *(piece.columns for piece in split.pieces),
     )
-    # The exact bytes: a problem that differs in the last bit is another one, whose cuts may differ.
+    # The exact bytes are hashed, because cuts may differ even if two problems differ only in the last bit.
     for array in arrays:
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
@@ -49,7 +49,7 @@ def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -
     """Write ``folder/benders.npz``, readable only by its owner because it contains parts of private matrices.
 
     Args:
-        folder: The folder for checkpoints; it is created if it does not exist.
+        folder: The folder for checkpoints, which is created if it does not exist.
         split: The problem, whose fingerprint is stored.
         master: The master problem, whose appended rows and basis are stored.
         state: The bounds, the best point, the blocks' bases and the log.
@@ -62,12 +62,12 @@ def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -
     for name in _VECTORS:
         if getattr(state, name) is not None:
             parts[name] = getattr(state, name)
-    # Bases of the blocks by number, and the master's as number -1.
+    # The bases of the blocks by their numbers, and the master's basis with the number -1.
     for number, basis in [*enumerate(state.bases), (-1, master.basis)]:
         if basis is not None:
             parts[f"basis_{number}_columns"], parts[f"basis_{number}_rows"] = basis.columns, basis.rows
-    # One entry for each appended row of the master. The kind is -1 for a valid row, 0 for an optimality cut and 1 for a
-    # feasibility cut. A cut is stored by its multipliers, a valid row by its slope and its proof.
+    # There is one entry for each row added to the master. Its kind is -1 for a valid row, 0 for an optimality cut and 1
+    # for a feasibility cut. A cut is stored as its multipliers, and a valid row as its slope and its proof.
     rows = master.rows
     parts["box"] = np.asarray(master.box)
     parts["idle"] = np.asarray(master.idle, dtype=np.int64)
@@ -82,7 +82,7 @@ def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -
         ("proof", [p for _, p in proofs]),
     ):
         parts[name] = np.concatenate(lists) if lists else np.zeros(0)
-    # Slopes and proofs of all rows follow one another; row r has those from start[r] to start[r + 1].
+    # The slopes and proofs of all rows are concatenated. Those of row r extend from start[r] to start[r + 1].
     parts["slope_start"] = np.cumsum([0, *(len(r.places) for r in rows)])
     parts["proof_start"] = np.cumsum([0, *(len(p) for p, _ in proofs)])
     with open_private(folder / NAME) as file:
@@ -92,8 +92,8 @@ def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -
 def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
     """Restore a new master and the run's state from ``folder/benders.npz``, and return the state.
 
-    No claim in the file is trusted. Bounds are recomputed from the stored multipliers and point, cuts are derived again
-    from their multipliers, and valid rows must follow from their proofs.
+    Claims in the file are not trusted. Bounds are recomputed from the stored multipliers and point, cuts are derived
+    again from their multipliers, and valid rows must follow from their proofs.
 
     Args:
         folder: The folder for checkpoints.
@@ -123,7 +123,7 @@ def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
 
 
 def _restore_state(split: Split, parts: dict[str, Any]) -> State:
-    """Return the state stored in a checkpoint, with the bounds that the stored point and multipliers prove.
+    """Restore the state stored in a checkpoint, with the bounds that the stored point and multipliers prove.
 
     ``parts`` contains the file's arrays by name.
 
@@ -136,7 +136,7 @@ def _restore_state(split: Split, parts: dict[str, Any]) -> State:
     for name, size in sizes.items():
         if name in parts and (parts[name].shape != (size,) or not np.isfinite(parts[name]).all()):
             raise ValueError(f"{name} is not {size} finite numbers")
-    # Bounds, point and multipliers are not taken from the file as they are, so the state begins without them.
+    # The bounds, point and multipliers in the file are not trusted, so the state begins without them.
     query_share = float(parts["share"])
     if not 0.0 < query_share <= 1.0:
         raise ValueError(f"share {query_share}")
@@ -156,25 +156,26 @@ def _restore_state(split: Split, parts: dict[str, Any]) -> State:
     if "x" in parts:
         x = check_start(split.form, parts["x"])
         state.lower_upper(float(split.form.c @ x), x)
-    # The bound is computed again from the multipliers: a forged one in the file has no effect.
+    # The bound is computed from the multipliers, so that a forged bound in the file has no effect.
     if "duals" in parts:
         state.raise_lower(*prove_bound(split, parts["duals"]))
     return state
 
 
 def _read_basis(parts: dict[str, Any], number: int) -> Basis | None:
-    """Return the stored basis of block ``number``, or of the master if ``number`` is -1."""
+    """Return the stored basis of block ``number``, or of the master if ``number`` is -1, or None if there is none."""
     columns = parts.get(f"basis_{number}_columns")
     return None if columns is None else Basis(columns=columns, rows=parts[f"basis_{number}_rows"])
 
 
 def _restore_master(master: Master, parts: dict[str, Any]) -> None:
-    """Restore the master's box (the limit for its unbounded columns), its appended rows in order, and its basis.
+    """Restore the master's box (the limit for its unbounded columns), its added rows in order, and its basis.
 
     ``parts`` contains the file's arrays by name, as :func:`write_checkpoint` writes them.
 
     Raises:
-        ValueError: A row does not follow from its proof, or the number of idle counts differs from the number of rows.
+        ValueError: A row or cut does not follow from its proof, or the number of idle counts differs from the number of
+            rows.
     """
     if np.isfinite(parts["box"]):
         master.set_box(float(parts["box"]))
@@ -185,7 +186,7 @@ def _restore_master(master: Master, parts: dict[str, Any]) -> None:
         rows, multipliers = parts["proof_rows"][proof].astype(np.int64), parts["proof"][proof]
         duals = np.zeros(split.form.shape[0])
         duals[rows] = multipliers
-        # A valid row; the others are cuts, of kind 1 if they are feasibility cuts.
+        # A negative kind is a valid row. All others are cuts, and feasibility cuts have kind 1.
         if kind < 0:
             places, values = parts["places"][slope].astype(np.int64), parts["slope"][slope]
             upper = float(parts["upper_side"][r])
@@ -194,7 +195,7 @@ def _restore_master(master: Master, parts: dict[str, Any]) -> None:
             master.put_valid(places, values, upper, rows, multipliers)
             continue
         piece = split.pieces[int(parts["block"][r])]
-        # Derived again from the multipliers, so that an altered file cannot bring in an invalid cut.
+        # The cut is derived again from its multipliers, so that an altered file cannot introduce an invalid cut.
         cut = cut_of(piece, duals[piece.rows], feasibility=bool(kind))
         if cut is None:
             raise ValueError(f"cut {r} is proved by nothing")

@@ -1,4 +1,4 @@
-"""Starting points for a Benders decomposition, and a function that checks them."""
+"""Starting points for a Benders decomposition, and their validation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from privopt.dsl.form import StandardForm
 from privopt.errors import UsageError
 
 FEASIBILITY_TOLERANCE: Final = 1e-6
-"""The allowed violation of a row by a start, relative to 1 plus the sum of the absolute values of the row's terms."""
+"""The largest accepted violation of a row by a start, relative to 1 plus the sum of the absolute values of its terms.
+"""
 
 
 @frozen(kw_only=True, eq=False)
@@ -21,9 +22,9 @@ class Start:
     """A point and multipliers that a run uses at its start, or that a hook supplies during the rounds.
 
     Attributes:
-        x: A feasible point of the whole form, shape (n,), or None.
-        multipliers: Vectors of multipliers of the whole form's rows, shape (m,) each, with the signs of
-            ``Solution.duals``. Each vector gives a bound and one cut for each block, and need not be optimal or exact.
+        x: A feasible point of the whole form, as an array of shape (n,), or None.
+        multipliers: Vectors of multipliers of the whole form's rows, each of shape (m,), with the signs of
+            ``Solution.duals``. Each vector gives a bound and up to one cut per block, and need not be optimal or exact.
     """
 
     x: Floats | None = None
@@ -31,13 +32,14 @@ class Start:
 
 
 def check_start(form: StandardForm, start: Floats) -> Floats:
-    """Clip a starting point, shape (n,), to the form's column bounds, check that it satisfies all rows, and return it.
+    """Clip a starting point of shape (n,) to the form's column bounds, check that it satisfies all rows, and return it.
 
     Raises:
         UsageError: The clipped point violates a row by more than :data:`FEASIBILITY_TOLERANCE` allows.
     """
     start = np.clip(np.asarray(start, dtype=np.float64), form.col_lower, form.col_upper)
-    # A violation is judged against the sum of the terms' sizes, because their rounding errors are in proportion to it.
+    # A violation is compared with the sum of the terms' absolute values, to which their rounding errors are
+    # proportional.
     activity, size = form.A @ start, abs(form.A) @ np.abs(start)
     miss = np.maximum(form.row_lower - activity, activity - form.row_upper)
     if (miss > FEASIBILITY_TOLERANCE * (1.0 + size)).any():

@@ -13,9 +13,10 @@ from privopt.backends import Basis
 from privopt.errors import SolverError
 
 BOUND_TOLERANCE: Final = 1e-6
-"""The largest amount by which the lower bound may exceed the upper one, relative to the bound if that is above 1.
+"""The largest amount by which the lower bound may exceed the upper bound, relative to the bound if that is above 1.
 
-A larger excess raises an error. A smaller one is attributed to rounding."""
+A larger excess raises an error, and a smaller one is attributed to rounding.
+"""
 
 
 @define(eq=False)
@@ -25,21 +26,23 @@ class State:
     Attributes:
         lower: The proved lower bound on the optimum.
         upper: The cost of the best point.
-        x: The best point, shape (n,); None before the first one.
-        duals: The multipliers of the form's rows that prove the lower bound, shape (m,).
-        centre: The values of the complicating columns in a feasible point, shape (|Y|,); None before the first such
-            point.
+        x: The best point, as an array of shape (n,), or None before the first one.
+        duals: The multipliers of the form's rows that prove the lower bound, as an array of shape (m,), or None before
+            the first bound.
+        centre: The values of the complicating columns in a feasible point, as an array of shape (|Y|,), or None before
+            the first such point.
         share: The position of the query (the point at which the blocks are solved) on the line from the centre to the
             master's point: 0 at the centre, and 1 at the master's point.
         rounds: The number of rounds so far.
-        bases: The basis from which each block's next solve starts; None before its first solve.
+        bases: The basis from which each block's next solve starts, or None before its first solve.
         trajectory: Tuples (seconds, lower, upper) in the user's units.
-        seconds: The time spent before the run was resumed, in seconds; 0 for a run that was not resumed.
+        seconds: The time spent before the run was resumed, in seconds, or 0 for a run that was not resumed.
         master_times: The time spent in the master in each round, in seconds.
-        block_times: The time spent in each block over all rounds, in seconds, shape (blocks,).
-        first_feasible: The first round in which each block was feasible, shape (blocks,); 0 if there was no such round.
-        cuts: The number of added cuts.
-        dropped: The number of idle rows that were dropped from the master.
+        block_times: The time spent in each block over all rounds in seconds, as an array of shape (blocks,).
+        first_feasible: The first round in which each block was feasible, as an array of shape (blocks,), or 0 if there
+            was no such round.
+        cuts: The number of cuts added so far.
+        dropped: The number of idle rows dropped from the master so far.
     """
 
     lower: float = -np.inf
@@ -60,7 +63,7 @@ class State:
 
     @classmethod
     def begin(cls, blocks: int) -> State:
-        """Return the state for a new run with the given number of blocks, without a point or bound."""
+        """Create the state for a new run with the given number of blocks, without a point or bound."""
         return cls(bases=[None] * blocks, block_times=np.zeros(blocks), first_feasible=np.zeros(blocks, dtype=np.int64))
 
     def raise_lower(self, bound: float, duals: Floats | None) -> bool:
@@ -70,30 +73,30 @@ class State:
             Whether the new bound is higher.
 
         Raises:
-            SolverError: The bound lies above the best point's cost by more than rounding error.
+            SolverError: The bound exceeds the best point's cost by more than rounding error.
         """
         if bound <= self.lower:
             return False
-        # A wrong bound must stop the run, because it would make the gap appear closed.
+        # A wrong bound must stop the run, because it would make the gap appear to be closed.
         if bound > self.upper + BOUND_TOLERANCE * max(1.0, abs(self.upper)):
             raise SolverError(f"bounds crossed: {bound:.12g} was proved, {self.upper:.12g} found (scaled costs)")
-        # Within the tolerance a crossing is rounding: the bounds meet.
+        # Within the tolerance, the bounds cross only because of rounding, and are taken to be equal.
         self.lower, self.duals = min(bound, self.upper), duals
         return True
 
     def lower_upper(self, value: float, point: Floats) -> bool:
-        """Store a feasible point and its cost if the point is better than the best one so far.
+        """Store a feasible point and its cost, if it is better than the best one so far.
 
         Returns:
             Whether the new point is better.
 
         Raises:
-            SolverError: The cost lies below the proved bound by more than rounding error.
+            SolverError: The cost is below the proved bound by more than rounding error.
         """
         if value >= self.upper:
             return False
         if value < self.lower - BOUND_TOLERANCE * max(1.0, abs(self.lower)):
             raise SolverError(f"bounds crossed: {self.lower:.12g} was proved, {value:.12g} found (scaled costs)")
-        # Within the tolerance a crossing is rounding: the bounds meet.
+        # Within the tolerance, the bounds cross only because of rounding, and are taken to be equal.
         self.upper, self.x = max(value, self.lower), point
         return True

@@ -1,7 +1,7 @@
-"""The modelling language: models are written as sympy formulas and compiled to arrays.
+"""The modelling language, in which models are written as sympy formulas and compiled to arrays.
 
-Names are imported on first use. Solver processes therefore do not load sympy: they need only compiled forms and row
-scaling.
+Names are imported on first use. This way, solver processes, which need only compiled forms and row scaling, do not load
+sympy.
 """
 
 from __future__ import annotations

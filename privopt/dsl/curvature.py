@@ -1,4 +1,4 @@
-"""Check that a model's objective and rows push no variable of a convex or concave term away from the term's lines.
+"""Check that a model's objective and rows do not push the variables of convex or concave terms away from their lines.
 
 A convex term is the maximum of linear functions, which are called its lines. Rows of the model keep the term's variable
 above the lines. A concave term is the minimum of its lines, and its variable is kept below them.
@@ -20,7 +20,7 @@ def check_curvature(
 ) -> None:
     """Check that the rest of a model does not push the variable of a convex or concave term away from the term's lines.
 
-    A convex term is the maximum of linear functions, its lines. Rows keep its variable above the lines, so the
+    A convex term is the maximum of linear functions, called its lines. Rows keep its variable above the lines, so the
     objective and all other families must not push the variable up. A concave term is the minimum of its lines, so its
     variable must not be pushed down.
 
@@ -28,8 +28,8 @@ def check_curvature(
         form: The compiled model.
         variable: The variable of the term.
         is_convex: Whether the term is convex rather than concave.
-        lines: Names of the families that state the term's lines.
-        advice: The prefix of the error message, which says how the term may be used.
+        lines: The names of the families that contain the term's lines.
+        advice: The beginning of the error message, which says how the term may be used.
 
     Raises:
         ModelError: The objective or a family pushes the variable away from its lines, or the variable occurs in a
@@ -38,7 +38,7 @@ def check_curvature(
     # A concave term is treated as its negative, which is convex.
     sign = 1.0 if is_convex else -1.0
     columns = slice(variable.start, variable.start + variable.size)
-    # Positive costs push a convex variable down onto its lines; a negative one would let it float.
+    # A positive cost pushes the variable of a convex term down onto its lines. A negative one would push it up.
     cost = sign * form.c[columns] * (1.0 if form.sense == "min" else -1.0)
     misuses = [f"objective ({form.sense}imize)"] if (cost < 0).any() else []
     if form.Q is not None and form.Q[columns].nnz:
@@ -46,7 +46,8 @@ def check_curvature(
     for block in form.families:
         if block.name in lines:
             continue
-        # An entry of another family pulls the wrong way if a side of its row stops the term from meeting its lines.
+        # An entry in another family pushes the wrong way if its row has a bound that keeps the variable from reaching
+        # its lines.
         part = form.A[block.start : block.stop, columns].tocoo()
         pull = sign * part.data
         at_least = np.isfinite(form.row_lower[block.start : block.stop])[part.row]
