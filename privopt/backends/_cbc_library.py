@@ -98,7 +98,7 @@ class CbcModel:
         """Make CBC begin its search from a partial solution, which gives values for only some of the columns.
 
         Args:
-            columns: Indices of the columns with values, as 32-bit integers.
+            columns: The indices of the columns with values, as 32-bit integers.
             values: The values of these columns, as doubles.
         """
         count = len(values) // DOUBLE_BYTES

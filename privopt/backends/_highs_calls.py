@@ -102,11 +102,11 @@ def settings_of(
     """Return HiGHS options by name, with an infinite time limit.
 
     Args:
-        tolerance: Tolerance on rows and reduced costs.
-        threads: Number of threads.
-        seed: Seed for HiGHS's own random choices.
+        tolerance: The tolerance on rows and reduced costs.
+        threads: The number of threads.
+        seed: The seed for HiGHS's own random choices.
         method: "simplex", "ipm", or "auto" to let HiGHS choose.
-        gap: Relative gap at which a search over integers may stop, or None for HiGHS's default.
+        gap: The relative gap at which a search over integers may stop, or None for HiGHS's default.
         presolve: "choose", "on" or "off", or an empty string for HiGHS's default.
     """
     settings: dict[str, Any] = {
@@ -587,8 +587,7 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
     """
 
     def report_point(event: HighsCallbackEvent) -> None:
-        """Send an improved point and the current bound to the parent, which uses them if it has to kill this process.
-        """
+        """Send an improved point and the current bound to the parent, for use if it has to kill this process."""
         progress = event.data_out
         send_progress({"x": np.array(progress.mip_solution, dtype=np.float64), "bound": float(progress.mip_dual_bound)})
 

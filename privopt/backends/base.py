@@ -128,8 +128,7 @@ class Backend(ABC):
             return Search(self, form, evolve(search_options, log_file=log_file)).run()
 
     def prepare(self) -> None:  # noqa: B027 - a solver may have nothing to prepare
-        """Prepare for an upcoming solve without blocking. :meth:`Model.solve` calls this before it compiles the model.
-        """
+        """Prepare for an upcoming solve without blocking. :meth:`Model.solve` calls this before it compiles."""
 
     def _check_quadratic(self, form: StandardForm) -> None:
         """Raise a UsageError if this solver cannot solve a form with a quadratic objective.
@@ -178,7 +177,7 @@ class Backend(ABC):
         Args:
             form: The initial model.
             tolerance: The tolerance on rows and reduced costs.
-            options: Settings under the solver's own names.
+            options: The settings under the solver's own names.
 
         Raises:
             ModelError: The form has semicontinuous columns or a quadratic objective.

@@ -34,11 +34,11 @@ class Clash:
     """Families of constraints that cannot be satisfied together.
 
     Attributes:
-        families: Names of the families. If ``irreducible`` is true, the model becomes feasible when any of them is left
-            out.
-        rows: Names of rows in these families that clash with one another. Leaving out any of them resolves this clash.
-            Empty if HiGHS found no such rows in time, or if the linear relaxation is feasible.
-        bounds: Names of columns whose bounds contribute to the clash.
+        families: The names of the families. If ``irreducible`` is true, the model becomes feasible when any of them is
+            left out.
+        rows: The names of rows in these families that clash with one another. Leaving out any of them resolves this
+            clash. Empty if HiGHS found no such rows in time, or if the linear relaxation is feasible.
+        bounds: The names of columns whose bounds contribute to the clash.
         irreducible: Whether all unnecessary families were removed within the time limit.
         confirmed: Whether HiGHS also found the model infeasible within the time limit, when solving it without costs.
         contradicted: Whether HiGHS found a feasible point.
@@ -210,7 +210,7 @@ def _find_subsystem(conditioned: ScaledForm, families: list[str]) -> tuple[tuple
 
     Args:
         conditioned: The scaled form, whose linear relaxation is infeasible.
-        families: Names of the families that clash.
+        families: The names of the families that clash.
 
     Returns:
         The names of the rows, and the names of the columns whose bounds contribute. Both are empty if HiGHS finds no

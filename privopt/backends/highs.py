@@ -71,7 +71,7 @@ class Highs(Backend):
 
         Args:
             form: The initial model, without integer columns.
-            tolerance: Tolerance on scaled rows and reduced costs.
+            tolerance: The tolerance on scaled rows and reduced costs.
             options: Further HiGHS options by name.
         """
         return HighsSession(form, tolerance=tolerance, options=options)
@@ -168,7 +168,7 @@ class HighsSession(Session):
 
     Attributes:
         _form: The initial model, kept for its sense and constant.
-        _tolerance: Tolerance on scaled rows and reduced costs.
+        _tolerance: The tolerance on scaled rows and reduced costs.
         _is_stale: Whether the model must be passed to HiGHS again before the next solve (see :meth:`_reload_model`).
         _row_scale: The factor by which each row was multiplied; 1 for rows that were added later.
         _flip: 1 if the form minimises, -1 if it maximises.
@@ -186,7 +186,7 @@ class HighsSession(Session):
 
         Args:
             form: The initial model.
-            tolerance: Tolerance on scaled rows and reduced costs.
+            tolerance: The tolerance on scaled rows and reduced costs.
             options: Further HiGHS options by name.
         """
         check_continuous(form, "a session")
@@ -285,13 +285,12 @@ class HighsSession(Session):
         return read_basis(self._solver)
 
     def _start_from(self, basis: Basis) -> None:
-        """Load a basis and clear the solver's own state, so that the answer depends only on the basis."""
+        """Load a basis and clear the solver's own state, so that answers depend only on the basis."""
         check_status(self._solver.clearSolver(), "forget")
         set_basis(self._solver, basis)
 
     def _reload_model(self, tolerance: float) -> None:
-        """Pass the model to HiGHS again with the given tolerance, so that HiGHS computes its scaling of all rows anew.
-        """
+        """Pass the model to HiGHS again with the given tolerance, so that HiGHS computes its scaling of all rows anew."""
         check_status(self._solver.passModel(self._solver.getLp()), "take the model again")
         for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
             check_status(self._solver.setOptionValue(name, tolerance), f"set {name}")

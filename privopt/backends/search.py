@@ -160,8 +160,7 @@ class Search:
         return None if limit is None else max(limit - (time.monotonic() - self.started), 0.0)
 
     def _list_attempts(self) -> Iterator[tuple[Backend, int]]:
-        """Yield each attempt as a backend and the number of its earlier attempts. The substitute's attempts come last.
-        """
+        """Yield a backend and the number of its earlier attempts, for each attempt. The substitute comes last."""
         for attempt in range(self.backend.attempts):
             yield self.backend, attempt
         substitute = self._load_substitute()

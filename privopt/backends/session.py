@@ -142,8 +142,7 @@ class ColdSession(Session):
         self.form = evolve(self.form, row_lower=low, row_upper=high)
 
     def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
-        """Append sparse rows ``lower <= matrix x <= upper`` over all columns. A bound may be one number for all rows.
-        """
+        """Append sparse rows ``lower <= matrix x <= upper`` over all columns. A bound may be a single number."""
         from scipy import sparse
 
         form, count = self.form, matrix.shape[0]

@@ -22,15 +22,14 @@ TINY: Final = 2.0**-900
 
 
 def cost_exponent(form: StandardForm) -> int:
-    """Return the exponent e for which 2**e scales the largest cost to about 1, or 0 if that cost is 0 or not tiny."""
+    """Return the exponent e for which 2**e scales the largest cost to about 1, or 0 if it is 0 or not tiny."""
     coefficients = [form.c, np.array([form.c0]), *([] if form.Q is None else [form.Q.data])]
     largest = max(float(np.abs(values).max(initial=0.0)) for values in coefficients)
     return 0 if largest == 0.0 or largest >= TINY else -math.frexp(largest)[1]
 
 
 def enlarge_costs(form: StandardForm, exponent: int) -> StandardForm:
-    """Return a form with its objective multiplied by 2**exponent. If the exponent is positive, this causes no rounding.
-    """
+    """Return a form with its objective multiplied by 2**exponent. If the exponent is positive, this causes no rounding."""
     larger_q = None if form.Q is None else form.Q.copy()
     if larger_q is not None:
         larger_q.data = np.ldexp(larger_q.data, exponent)
@@ -65,8 +64,7 @@ def shrink_result(form: StandardForm, result: Result, exponent: int) -> Result:
 
 
 def _shrink(value: float, exponent: int, *, towards: float) -> float:
-    """Return value / 2**exponent, rounded in the direction of ``towards`` if it is inexact, so that bounds stay valid.
-    """
+    """Return value / 2**exponent, rounded in the direction of ``towards`` if inexact, so that bounds stay valid."""
     nearest = math.ldexp(value, -exponent)
     back = math.ldexp(nearest, exponent)
     is_beyond = back > value if towards < 0 else back < value

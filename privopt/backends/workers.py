@@ -76,8 +76,7 @@ class _IdleWorkers:
         return Worker(quiet=True, module=module)
 
     def give_back(self, solver: str, worker: Worker) -> None:
-        """Keep a worker for the solver's next problem, or close it if it is dead or worn out, or if too many are idle.
-        """
+        """Keep a worker for the solver's next problem, unless it is dead or worn out or too many are idle."""
         with self.lock:
             waiting = self.workers.setdefault(solver, [])
             if worker.alive() and worker.answered < MAX_SOLVES_PER_WORKER and len(waiting) < MAX_IDLE_WORKERS:

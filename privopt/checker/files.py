@@ -251,12 +251,11 @@ class Problem:
 
 
 def is_line(text: object) -> bool:
-    """Return whether a value is one line of at most 200 printable characters that are not all blank, as titles must be.
-    """
+    """Return whether a value is one line of at most 200 printable characters that are not all blank, as titles must be."""
     return isinstance(text, str) and bool(text.strip()) and text.isprintable() and len(text) <= 200
 
 
 def _strip_blanks(cell: str) -> str:
-    """Strip surrounding blanks from a cell of a CSV file, as privopt does, except for the characters 0x1C to 0x1F."""
+    """Strip surrounding blanks from a cell of a CSV file, as privopt does, but keep the characters 0x1C to 0x1F."""
     # str.strip would also remove these separators, which Python counts as blanks.
     return re.sub(r"^[^\S\x1c-\x1f]+|[^\S\x1c-\x1f]+\Z", "", cell)

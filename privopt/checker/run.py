@@ -24,8 +24,7 @@ class Release(Protocol):
     """A release, as read by a part of the checker."""
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return a function for each claim to check, by name and in order. It returns a finding or raises RefusedError.
-        """
+        """Return the claims to check by name, in order. Each function returns a finding or raises RefusedError."""
 
 
 Part = Callable[[Path, Problem, dict[str, Any]], Release]

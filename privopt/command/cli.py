@@ -56,8 +56,7 @@ WIDE_COLUMNS: Final = 120
 
 
 class _Commands(click.Group):
-    """The core's and the plugins' commands. A plugin's command is imported only when it is called or its help is shown.
-    """
+    """The core's and the plugins' commands. A plugin's command is imported only when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands of the core and of plugins, for click's help and shell completion."""

@@ -244,8 +244,7 @@ def _describe_step(report: Report, seconds: float, limit: float | None) -> str:
 
 
 def _describe_best(report: Report) -> str:
-    """Return the second part of a progress message, which describes the best release so far, or "" if nothing is known.
-    """
+    """Describe the best release so far, for the second part of a progress message, or return "" if none is known."""
     _, _, lower, upper = report
     parts = []
     if upper is not None:
@@ -291,8 +290,7 @@ class _Display:
         self.has_report = True
 
     def _run(self) -> None:
-        """Show progress until :attr:`ended` is set, live on a terminal and otherwise as a new line every few seconds.
-        """
+        """Show progress until :attr:`ended` is set, live on a terminal and elsewhere as a line every few seconds."""
         if self.ended.wait(SECONDS_BEFORE_PROGRESS):
             return
         # Imported here because short commands never need it.

@@ -1,5 +1,4 @@
-"""Read CSV and Parquet files as polars frames, and write CSV. The two formats are distinguished by their first bytes.
-"""
+"""Read CSV and Parquet files as polars frames, and write CSV. The first bytes of a file show its format."""
 
 from __future__ import annotations
 
@@ -376,8 +375,7 @@ def plain_texts(series: Series) -> Series:
 
 
 def without_far_dates(series: Series) -> Series:
-    """Replace dates that are too far in the past or future for polars to write by null. Other columns stay unchanged.
-    """
+    """Replace dates that are too far in the past or future for polars to write by null."""
     import polars as pl
 
     if series.dtype not in (pl.Date, pl.Datetime):

@@ -214,7 +214,7 @@ def key(
 
     # As a validator, the check also applies to instances that Python code creates without reading a file.
     def validate(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-        """attrs validator that applies the key's check, unless the value is None, which stands for an omitted key."""
+        """Apply the key's check as an attrs validator, except to None, which stands for an omitted key."""
         expectation = check(value) if check is not None and value is not None else None
         if expectation:
             raise InputError([Fault("problem", name or attribute.name, show(value), expectation)])

@@ -406,8 +406,7 @@ def find_kind_class(declared: Key, name: str) -> type | None:
 
 
 def list_kind_classes(declared: Key) -> dict[str, type | None]:
-    """Return the possible classes of a table with a ``kind`` key, by kind. A kind that cannot be loaded maps to None.
-    """
+    """Return the possible classes of a table with a ``kind`` key, by kind, or None for a kind that cannot be loaded."""
     classes: dict[str, type | None] = {}
     for name in registry().names(declared.kinds) if declared.kinds else ():
         try:

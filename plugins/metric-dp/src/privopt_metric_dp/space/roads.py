@@ -49,7 +49,7 @@ class Roads:
         km: Array of shape (E,) with the lengths, from 0 to 1e150 km. If several edges connect two nodes, the shortest
             one is used.
         directed: Whether edges can only be followed from tail to head.
-        source: Name of the file, for error messages.
+        source: The name of the file, for error messages.
         short: Whether the lengths were rounded down from the decimals in the file. A declared length may then exceed
             the given one by less than one unit in the last place.
         written: Two arrays of shape (E,): the doubles nearest to the declared decimals, and the doubles nearest to the
@@ -57,12 +57,12 @@ class Roads:
         decimals: Array of shape (E,) with the declared decimals as strings.
 
     Attributes:
-        nodes: Ids of the nodes, in the order of their first occurrence in tails, then heads.
+        nodes: The ids of the nodes, in the order of their first occurrence in tails, then heads.
         exact: Whether sums of lengths along paths are exact.
-        stretch: Upper bound on the ratio between a path's declared length and its length after rounding down.
-        _graph: CSR matrix of shape (n, n), the edge lengths in km.
+        stretch: An upper bound on the ratio between a path's declared length and its length after rounding down.
+        _graph: A CSR matrix of shape (n, n), the edge lengths in km.
         _ends: Array of shape (2, E) with the node indices of the edges' tails and heads.
-        _number: Index of each node, by id.
+        _number: The index of each node, by id.
 
     Raises:
         InputError: The arrays differ in length, there are no edges, or some lengths are not between 0 and 1e150 km, in
@@ -87,7 +87,7 @@ class Roads:
             tails, heads: The ids of each edge's two nodes, in two sequences of length E.
             km: Array of shape (E,) with the lengths in km.
             directed: Whether edges lead from tail to head only.
-            source: Name of the file, for error messages.
+            source: The name of the file, for error messages.
             short, written, decimals: How the lengths relate to the declared decimals. See :class:`Roads`.
         """
         lengths = np.asarray(km, dtype=np.float64).reshape(-1)
@@ -170,7 +170,7 @@ class Roads:
 
         Args:
             ids: The ids of M nodes.
-            source: Name of the file that contains the ids, for error messages.
+            source: The name of the file that contains the ids, for error messages.
 
         Raises:
             InputError: Some ids do not belong to any node. The message names the first of them.
@@ -188,7 +188,7 @@ class Roads:
 
         Args:
             starts: Array of shape (S,) with the indices of the starting nodes.
-            limit: Largest length in km. The search does not go further.
+            limit: The largest length in km. The search does not go further.
             backwards: Whether to follow edges backwards, which yields the lengths of paths from all nodes to the
                 starting nodes.
 
@@ -215,7 +215,7 @@ class Roads:
 
         Args:
             ids, targets: The ids of the N nodes at which paths start, and of the T nodes at which they end.
-            sources, targets_source: Names of the files that contain the ids and the targets, for error messages.
+            sources, targets_source: The names of the files that contain the ids and the targets, for error messages.
 
         Returns:
             Array of shape (N, T) with the lengths in km. A length is infinite if the target cannot be reached.
@@ -254,7 +254,7 @@ class Roads:
 
         Args:
             places: Array of shape (N,), distinct node indices.
-            limit: Largest length of a path in km. Longer paths are ignored.
+            limit: The largest length of a path in km. Longer paths are ignored.
 
         Returns:
             Array of shape (P, 2) with the pairs i < j as indices into ``places``, in lexicographic order, and an array
@@ -376,9 +376,9 @@ def _search_in_blocks(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[
     """Yield the lengths of the shortest paths from the given nodes to all nodes, in blocks to limit memory use.
 
     Args:
-        graph: SciPy CSR matrix of shape (n, n), the edge lengths in km.
+        graph: A SciPy CSR matrix of shape (n, n), the edge lengths in km.
         starts: Array of shape (S,) with the indices of the starting nodes.
-        limit: Length in km beyond which the search stops.
+        limit: The length in km beyond which the search stops.
 
     Yields:
         For each block, the slice of ``starts`` that it covers, and an array of shape (B, n) with the lengths in km. A
@@ -399,7 +399,7 @@ def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[
     Args:
         edges: Array of shape (E, 2) with the node indices of each edge.
         lengths: Array of shape (E,) with the lengths in km.
-        n: Number of nodes.
+        n: The number of nodes.
         directed: Whether edges can only be followed from the first node to the second.
 
     Returns:
@@ -431,7 +431,7 @@ def _grid_unit(graph: Any) -> float:
     might do, because the result is derived from upper bounds on path lengths.
 
     Args:
-        graph: Symmetric SciPy CSR matrix of shape (n, n) with the edge lengths in km.
+        graph: A symmetric SciPy CSR matrix of shape (n, n) with the edge lengths in km.
     """
     from scipy.sparse.csgraph import connected_components, dijkstra
 

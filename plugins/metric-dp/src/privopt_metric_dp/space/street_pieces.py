@@ -57,9 +57,9 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
 
     Args:
         roads: Undirected roads with lengths in km.
-        size: Number of nodes.
+        size: The number of nodes.
         places: Array of shape (N,) with the node of each record.
-        longest: Length in km. A record that is farther than this from the previous priced record on its street is
+        longest: The length in km. A record that is farther than this from the previous priced record on its street is
             priced too, which divides the piece.
 
     Returns:
@@ -120,7 +120,7 @@ def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_p
 
     Args:
         roads: All roads in the undirected network. If several roads connect two nodes, the shortest one is used.
-        size: Number of nodes.
+        size: The number of nodes.
         places: Array of shape (N,) with the node of each record.
         priced: Array of shape (J,) with the indices of the records that have multipliers, in ascending order.
         to_priced: Array of shape (N, J) with the distances from records to priced records. If None, ``Inside.chord`` is

@@ -34,7 +34,7 @@ def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
 
     Args:
         values: A column of B values, each either a geometry in well-known binary or null.
-        file: Name of the file, for error messages.
+        file: The name of the file, for error messages.
 
     Returns:
         Two arrays. The first has shape (B, 2) and contains the points as (y, x), that is, latitude before longitude. A
@@ -147,8 +147,8 @@ def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
 
     Args:
         geo: GeoParquet metadata as JSON, or None if the file has none.
-        column: Name of the geometry column.
-        file: Name of the file, for error messages.
+        column: The name of the geometry column.
+        file: The name of the file, for error messages.
 
     Raises:
         InputError: The metadata specify another reference system, or one that cannot be identified.
@@ -173,7 +173,7 @@ def check_geojson_degrees(document: Mapping[str, Any], file: str) -> None:
 
     Args:
         document: The GeoJSON object.
-        file: Name of the file, for error messages.
+        file: The name of the file, for error messages.
 
     Raises:
         InputError: The member specifies another reference system, or is malformed.

@@ -274,7 +274,7 @@ def _draw_fresh(words, position, cumulated):  # type: ignore[no-untyped-def]
 
     Args:
         words: Random 64-bit words.
-        position: Index of the first unused word.
+        position: The index of the first unused word.
         cumulated: Array of shape (K,) with the cumulative weights of the row.
     """
     if position >= words.size:
@@ -293,10 +293,11 @@ def _draw_row(words, position, record, step_row, last, level, steps, cumulated, 
 
     Args:
         words: Random 64-bit words.
-        position: Index of the first unused word.
-        record: Index of the record from whose matrix row a fresh report is drawn.
-        step_row: Index of the row in ``steps`` that contains the distances from the subject's position to the outputs.
-        last: Index of the output that was reported last, or -1 before the first report.
+        position: The index of the first unused word.
+        record: The index of the record from whose matrix row a fresh report is drawn.
+        step_row: The index of the row in ``steps`` that contains the distances from the subject's position to the
+            outputs.
+        last: The index of the output that was reported last, or -1 before the first report.
         level: The segment's noisy threshold in steps, or -1 if none has been drawn.
         steps: Array of shape (n, K) with the distances to the outputs in steps.
         cumulated: Array of shape (N, K) with the cumulative weights of fresh reports.

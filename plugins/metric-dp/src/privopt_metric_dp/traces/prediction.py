@@ -64,11 +64,11 @@ class Terms:
     """The epsilons for predictive reporting, per unit of distance, and the distance up to which a report is still good.
 
     Attributes:
-        report: Epsilon of one fresh report.
-        threshold: Epsilon of a segment's noisy threshold.
+        report: The epsilon of one fresh report.
+        threshold: The epsilon of a segment's noisy threshold.
         test: Half the epsilon of all of a segment's tests together. It sets the scale of the noise in each test.
-        good_within: Largest distance between a place and the previous report at which that report is still good.
-        total: Largest total epsilon that a subject may spend in one table, or None for no limit.
+        good_within: The largest distance between a place and the previous report at which that report is still good.
+        total: The largest total epsilon that a subject may spend in one table, or None for no limit.
     """
 
     report: Fraction
@@ -96,9 +96,9 @@ class Prediction:
     Attributes:
         steps: Array of shape (N, K) with the distance from each record to each output, in steps.
         level: ``good_within`` in steps, rounded down.
-        threshold: Rate of the threshold's noise per step. The probability of m steps of noise is proportional to
+        threshold: The rate of the threshold's noise per step. The probability of m steps of noise is proportional to
             exp(-threshold m) for m >= 0.
-        test: Rate of each test's noise per step.
+        test: The rate of each test's noise per step.
     """
 
     steps: Ints = field(converter=_to_read_only)
@@ -146,7 +146,7 @@ class Prediction:
         """Compute the parameters for a given step length, with enough noise to make up for rounding distances.
 
         Args:
-            grid: Length of a step, in the unit of distance.
+            grid: The length of a step, in the unit of distance.
             data: The problem's data.
             terms: The epsilons for prediction, and the distance within which a report is still good.
 
@@ -248,8 +248,7 @@ class Prediction:
         return [f"{ARTEFACT}: {name}: not what the problem implies" for name in names]
 
     def _differing_names(self, prediction: Prediction) -> list[str]:
-        """Return the names of the parameters that differ from another prediction's by more than rounding can explain.
-        """
+        """Return the names of the parameters that differ from another prediction's by more than rounding errors."""
         is_equal_by_name = {
             "level": prediction.level == self.level,
             "threshold": abs(prediction.threshold / self.threshold - 1) < ULPS,
@@ -291,7 +290,7 @@ def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Ter
     The sampler accepts no other rates. A larger level could not be compared with steps, which are at most `FARTHEST`.
 
     Args:
-        rates: Rates of the threshold's noise and of the test's noise, per step.
+        rates: The rates of the threshold's noise and of the test's noise, per step.
         level: ``good_within`` in steps.
         data, terms: The problem's data and epsilons, for the message.
 

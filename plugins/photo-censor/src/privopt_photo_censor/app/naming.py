@@ -30,7 +30,7 @@ def describe_revelation(name: str, places: Collection[str] = ()) -> str | None:
 
     Args:
         name: The photo's name.
-        places: Names of places to look for in the photo's name.
+        places: The names of places to look for in the photo's name.
 
     >>> names = ["IMG_20190801.jpg", "43.4674,11.8851.jpg", "rome_2.jpg", "pool.jpg"]
     >>> [describe_revelation(name, ["Rome"]) for name in names]
@@ -51,7 +51,7 @@ def find_revealing_names(names: Sequence[str], places: Collection[str] = ()) -> 
 
     Args:
         names: The photos' names.
-        places: Names of places to look for in the photos' names.
+        places: The names of places to look for in the photos' names.
     """
     return {name: reason for name in names if (reason := describe_revelation(name, places)) is not None}
 
