@@ -290,7 +290,7 @@ class HighsSession(Session):
         set_basis(self._solver, basis)
 
     def _reload_model(self, tolerance: float) -> None:
-        """Pass the model to HiGHS again with the given tolerance, so that HiGHS computes its scaling of all rows anew."""
+        """Pass the model to HiGHS again with the given tolerance, so that HiGHS scales all rows anew."""
         check_status(self._solver.passModel(self._solver.getLp()), "take the model again")
         for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
             check_status(self._solver.setOptionValue(name, tolerance), f"set {name}")

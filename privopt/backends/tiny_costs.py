@@ -29,7 +29,7 @@ def cost_exponent(form: StandardForm) -> int:
 
 
 def enlarge_costs(form: StandardForm, exponent: int) -> StandardForm:
-    """Return a form with its objective multiplied by 2**exponent. If the exponent is positive, this causes no rounding."""
+    """Return a form with its objective multiplied by 2**exponent. Positive exponents cause no rounding."""
     larger_q = None if form.Q is None else form.Q.copy()
     if larger_q is not None:
         larger_q.data = np.ldexp(larger_q.data, exponent)

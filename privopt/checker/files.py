@@ -251,7 +251,7 @@ class Problem:
 
 
 def is_line(text: object) -> bool:
-    """Return whether a value is one line of at most 200 printable characters that are not all blank, as titles must be."""
+    """Return whether a value is one line of at most 200 printable characters, not all of them blanks."""
     return isinstance(text, str) and bool(text.strip()) and text.isprintable() and len(text) <= 200
 
 
