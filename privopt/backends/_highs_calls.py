@@ -229,7 +229,7 @@ class LoadedModel:
     settings: dict[str, Any]
 
     def fits(self, arrays: dict[str, Any], settings: dict[str, Any]) -> bool:
-        """Return whether this instance can be reused for another model by changing only costs, bounds and options.
+        """Return whether this instance can be reused for another model by changing only costs and bounds.
 
         The other model must have the same matrix and the same integer columns. Its settings must also be the same,
         except for the time limit and the choice of a simplex method, which are set for each run.

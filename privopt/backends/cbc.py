@@ -145,6 +145,7 @@ def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) 
     measurements with a tolerance of 1e-9, CBC violated rows by 1e-5 from L = 20 on. With a tolerance of 1e-12, it
     violated them by at most 1e-8 up to L = 22.
     """
+    # Only families of privacy rows have a `log_ratio`, which contains the exponent of each row.
     has_privacy_rows = any(len(b) and b.log_ratio is not None for b in conditioned.form.families)
     tolerances = (TIGHT, TOLERANCE, 1e-10) if has_privacy_rows else (TOLERANCE, 1e-8, 1e-10)
     method = options.method

@@ -240,7 +240,7 @@ class Search:
         Raises:
             RejectedAnswerError: The solver gave up, or its answer failed a check.
             SolveInterrupt: The solve was interrupted, but its answer passed its checks.
-            KeyboardInterrupt: The solve was interrupted, and its answer failed a check.
+            KeyboardInterrupt: The solve was interrupted without an answer that passes its checks.
         """
         raw, solver = backend.solve_scaled(conditioned, options, attempt), backend.title()
         is_polished = False

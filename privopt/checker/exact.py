@@ -160,8 +160,8 @@ def log_down(x: Fraction) -> Fraction:
 
 def _arctangent_of_inverse(n: int, times: int) -> int:
     """Return ``times * arctan(1 / n)`` in units of 2**-320."""
-    # Gregory's series is arctan(1/n) = 1/n - 1/(3 n^3) + 1/(5 n^5) - .... The term with n^m, for odd m, has the sign 2
-    # - m % 4. The first omitted term is below 1 / n**281.
+    # Gregory's series is arctan(1/n) = 1/n - 1/(3 n^3) + 1/(5 n^5) - .... The sign of the term with n^m, for odd m, is
+    # 2 - m % 4. The first omitted term is below 1 / n**281.
     return sum((2 - m % 4) * (times << 320) // (n**m * m) for m in range(1, 280, 2))
 
 

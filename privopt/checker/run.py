@@ -46,10 +46,9 @@ def check(
             plugin supplies to check its releases. If None, all installed parts are used.
 
     Returns:
-        The exit code: 0 if all claims hold and the release is private, 1 if a claim does not hold, 2 if the folder
-            cannot
-        be read or its kind of guarantee is unknown, and 6 if all claims hold but the noise was seeded, so that no
-        privacy is claimed.
+        The exit code, which is 0 if all claims hold and the release is private, 1 if a claim does not hold, 2 if the
+        folder cannot be read or its kind of guarantee is unknown, and 6 if all claims hold but the noise was seeded, so
+        that no privacy is claimed.
     """
     # The name of the claim that is currently being checked, for the message in case it fails.
     claim = "files"

@@ -92,6 +92,7 @@ def show_accounts(
             converted.
     """
     checked = "every entry is intact"
+    # `checked_from` is the number of the first entry that the last check recomputed. It is 1 after a full check.
     if book.checked_from != 1:
         checked = (
             "the accounts and limits of the last check, and all entries since then, are intact (privopt budget "

@@ -165,7 +165,7 @@ def list_(as_json: bool) -> int:
     # These lines go to standard error, so that standard output contains only mechanisms.
     for broken in installed.broken:
         complain(f"broken: {broken.plugin} {broken.version}: {broken.reason}")
-    # A damaged distribution is only reported, but a plugin that violates its contract makes the command fail.
+    # A damaged distribution is only reported, but an error by a plugin's author (`fatal`) makes the command fail.
     return BAD_USAGE if any(broken.fatal for broken in installed.broken) else DONE
 
 

@@ -86,9 +86,9 @@ QUIET: Final = click.option(
 
 
 def positive(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Click callback that rejects a value other than a finite number above 0.
+    """Click callback that accepts only finite numbers above 0.
 
-    Other values are returned unchanged, including None, which means that the option is omitted.
+    A valid value is returned unchanged, and so is None, which means that the option is omitted.
     """
     # NaN fails both comparisons and is therefore rejected, too.
     if value is not None and not (0 < value < float("inf")):
@@ -97,10 +97,10 @@ def positive(context: click.Context, parameter: click.Parameter, value: float | 
 
 
 def check_fraction(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Click callback that rejects a value that is not between 0 and 1, for the option ``--gap``.
+    """Click callback for ``--gap`` that accepts only numbers above 0 and below 1.
 
-    Other values are returned unchanged, including None. A gap of 1 is rejected because every release would then count
-    as optimal.
+    A valid value is returned unchanged, and so is None, which means that the option is omitted. A gap of 1 is rejected,
+    because every release would then count as optimal.
     """
     if value is not None and not 0 < value < 1:
         raise click.BadParameter(f"{value:g} is not a number above 0 and below 1")

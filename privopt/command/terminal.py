@@ -422,6 +422,7 @@ def summary(solved: SolveOutcome) -> None:
         return f"{value:.9g} {escape(objective.unit_after(value))}"
 
     table.add_row(objective.measured_quantity, amount(objective.value))
+    # `told_bound` is a bound that the solver reported but the folder does not prove.
     if result.told_bound is not None:
         table.add_row("bound", f"{amount(result.told_bound)} by the solver, not proved")
     elif objective.lower_bound is None:

@@ -504,8 +504,8 @@ def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
     """Return the columns ``from``, ``to`` and ``km`` of a table of roads. Lengths are rounded down to doubles.
 
     Tables written by OSMnx (with columns ``u``, ``v`` and ``length`` in metres) are also accepted. Three more columns
-    describe the lengths: ``km nearest`` contains the nearest doubles, ``km written`` the decimals as text, and ``km
-    rest`` each decimal minus its nearest double.
+    describe the lengths: ``km nearest`` contains the nearest doubles, ``km written`` the decimals as text, and
+    ``km rest`` each decimal minus its nearest double.
 
     Args:
         edges: The file of roads.

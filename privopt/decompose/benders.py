@@ -211,8 +211,8 @@ class _Run:
                 # The next queries, at which the blocks are solved, lie between this point and the master's.
                 self.state.centre = x[self.split.outer]
         cuts_of_blocks = []
-        # Multipliers of the whole form, restricted to a block's rows, always prove a cut for that block. They are
-        # converted from the user's units to scaled costs.
+        # Any multipliers of the whole form, restricted to a block's rows, give a valid cut for that block, if they give
+        # a bound at all. They are converted from the user's units to scaled costs.
         for multipliers in start.multipliers:
             duals = np.asarray(multipliers, dtype=np.float64) * self.split.scale
             is_better = self.state.raise_lower(*prove_bound(self.split, duals)) or is_better

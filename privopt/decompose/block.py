@@ -168,7 +168,7 @@ def relax_block(token: str, piece: Piece, solver: str) -> BlockAnswer:
     """Solve a block without the rows that contain complicating columns, to get a constant lower bound on its cost.
 
     The bound becomes the block's first cut. If the remaining rows have no solution, the block is infeasible for all
-    values of the complicating columns.
+    values of the complicating columns, and there is no cut.
 
     Args:
         token: The run's identifier, which keeps the worker's sessions for different runs apart.
@@ -177,6 +177,7 @@ def relax_block(token: str, piece: Piece, solver: str) -> BlockAnswer:
     """
     session = _session_of(token, piece, solver)
     # Without its coupling rows, a block does not depend on z, so its bound is a constant cut.
+    # `coupling` contains the rows' coefficients for the complicating columns.
     is_coupled = np.diff(piece.coupling.indptr) > 0
     session.change_row_bounds(
         np.arange(len(is_coupled)),

@@ -70,6 +70,7 @@ def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -
     # for a feasibility cut. A cut is stored as its multipliers, and a valid row as its slope and its proof.
     rows = master.rows
     parts["box"] = np.asarray(master.box)
+    # For each added row, the number of solves since its multiplier was last nonzero.
     parts["idle"] = np.asarray(master.idle, dtype=np.int64)
     parts["kind"] = np.array([-1 if r.cut is None else int(r.cut.feasibility) for r in rows], dtype=np.int8)
     parts["block"] = np.array([-1 if r.cut is None else r.cut.block for r in rows], dtype=np.int64)

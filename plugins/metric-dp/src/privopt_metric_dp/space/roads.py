@@ -60,7 +60,7 @@ class Roads:
         nodes: The ids of the nodes, in the order of their first occurrence in tails, then heads.
         exact: Whether sums of lengths along paths are exact.
         stretch: An upper bound on the ratio between a path's declared length and its length after rounding down.
-        _graph: A CSR matrix of shape (n, n), the edge lengths in km.
+        _graph: A CSR matrix of shape (n, n) with the edge lengths in km.
         _ends: Array of shape (2, E) with the node indices of the edges' tails and heads.
         _number: The index of each node, by id.
 
@@ -376,13 +376,13 @@ def _search_in_blocks(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[
     """Yield the lengths of the shortest paths from the given nodes to all nodes, in blocks to limit memory use.
 
     Args:
-        graph: A SciPy CSR matrix of shape (n, n), the edge lengths in km.
+        graph: A SciPy CSR matrix of shape (n, n) with the edge lengths in km.
         starts: Array of shape (S,) with the indices of the starting nodes.
         limit: The length in km beyond which the search stops.
 
     Yields:
-        For each block, the slice of ``starts`` that it covers, and an array of shape (B, n) with the lengths in km. A
-        length is infinite if no path is within the limit.
+        For each block of B starting nodes, the slice of ``starts`` that it covers, and an array of shape (B, n) with
+        the lengths in km. A length is infinite if no path is within the limit.
     """
     from scipy.sparse.csgraph import dijkstra
 
@@ -403,10 +403,9 @@ def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[
         directed: Whether edges can only be followed from the first node to the second.
 
     Returns:
-        Three values: a CSR matrix of shape (n, n) with the length of the shortest edge between each pair of adjacent
-            nodes;
-        whether sums of its entries are exact; and the stretch, an upper bound on the ratio of an original length to the
-        rounded one.
+        A CSR matrix of shape (n, n) with the length of the shortest edge between each pair of adjacent nodes; whether
+        sums of its entries are exact; and the stretch, an upper bound on the ratio of an original length to the rounded
+        one.
     """
     # Directed roads are used only to compute losses, which do not need exact sums.
     graph = edge_matrix(n, edges, lengths, both=not directed)

@@ -59,8 +59,8 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
         roads: Undirected roads with lengths in km.
         size: The number of nodes.
         places: Array of shape (N,) with the node of each record.
-        longest: The length in km. A record that is farther than this from the previous priced record on its street is
-            priced too, which divides the piece.
+        longest: The largest distance in km between a record and the previous priced record on its street. A record that
+            is farther away is priced too, which divides the piece.
 
     Returns:
         Array of shape (J,) with the indices of the records to price, in ascending order.

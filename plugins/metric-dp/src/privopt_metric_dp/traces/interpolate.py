@@ -98,8 +98,8 @@ class Ways:
         """Return whether stored distances agree with those computed here, except for rounding.
 
         The stored distances may come from another machine. Before they are rounded down, both they and the distances
-        computed here have an error of at most :data:`MOST_OFF`. An accepted distance is therefore at most ``1 + 2 *
-        MOST_OFF`` below the exact distance, and at most ``2 * MOST_OFF`` above it.
+        computed here have an error of at most :data:`MOST_OFF`. An accepted distance is therefore at most
+        ``1 + 2 * MOST_OFF`` below the exact distance, and at most ``2 * MOST_OFF`` above it.
 
         Args:
             steps: Array of shape (N, K) with the stored distances in integer steps.

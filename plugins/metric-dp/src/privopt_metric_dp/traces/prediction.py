@@ -156,6 +156,7 @@ class Prediction:
         # Division by shorter steps could overflow.
         if grid < _MIN_GRID:
             _refuse_rates(data, terms)
+        # `standing` contains the pairs of records whose constraint must be checked, and the distance of each pair.
         pairs, distances = data.standing
         is_positive = distances > 0
         output_distances = data.to_outputs
