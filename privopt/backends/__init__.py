@@ -25,7 +25,7 @@ _HOMES = {
     "privopt.backends.read_files": ("read_mps",),
     "privopt.backends.session": ("Answer", "Session"),
 }
-"""The names in ``__all__``, keyed by the module in which they are defined or re-exported."""
+"""The names in ``__all__``, keyed by the module from which they are imported."""
 
 
 # not lazy-loader: docs/adr/0008

@@ -18,8 +18,7 @@ LIBRARY = "privopt.backends._cbc_library"
 """The module that the worker process imports to call its function ``answer``."""
 
 BEARING = CoefficientRange(smallest=1e-9, largest=1e12, log_cap=22.0)
-"""The range of coefficients that CBC can cope with, and its cap on the exponents of privacy rows (see ``condition``).
-"""
+"""The range of coefficients that CBC can cope with, and its cap on privacy-row exponents (see ``condition``)."""
 TOLERANCE, TIGHT = 1e-9, 1e-12
 """Tolerances on rows: the usual one, and the one for models with privacy rows (see ``solver_options``)."""
 CBC_INFINITY = 1e18

@@ -17,8 +17,7 @@ from privopt.dsl.outcome import Outcome, Result
 from privopt.errors import SolverError
 
 ROW_TOLERANCE = 1e-6
-"""The largest accepted violation of a scaled row, or of a column bound relative to 1 plus the bound's absolute value.
-"""
+"""The largest accepted violation of a scaled row, or of a column bound relative to 1 plus the bound's magnitude."""
 ROUNDING = 1e-11
 """The allowance for rounding errors in a row, relative to the absolute values of its terms and bounds."""
 INTEGER_TOLERANCE = 1e-5

@@ -48,9 +48,8 @@ def compare(
     Raises:
         RefusedError: A value differs, a key is missing or unknown, or ``status`` does not follow from the gap.
     """
-    # Free text cannot be computed, so the statement and the arithmetic are copied from result.json, where they must
-    # exist. The bound is copied as well, because the part for the guarantee has already checked it against the proof
-    # and computed the gap from it.
+    # Free text cannot be computed, so statement and arithmetic are copied from result.json, where they must exist. The
+    # bound is copied because the part for the guarantee has already checked it against the proof.
     bound, requested_gap = result["objective"]["lower_bound"], result["asked"]["gap"]
     guarantee = {**promise, "statement": str(result["guarantee"]["statement"])}
     if "seeded" in result["guarantee"]:

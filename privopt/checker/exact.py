@@ -43,8 +43,7 @@ RADIUS_KM = 6371
 """The radius in km of the sphere used for positions in degrees."""
 
 FLAT = 45 * ONE
-"""The cap on log ratios. It loses nothing, because exp(45) exceeds 2**64 and therefore any ratio between two weights.
-"""
+"""The cap on log ratios. Nothing is lost, because exp(45) exceeds 2**64 and therefore any ratio of two weights."""
 
 CONTEXT = decimal.Context(prec=120)
 """Decimal arithmetic with 120 digits, whose exponential and logarithm are correctly rounded."""
@@ -138,7 +137,7 @@ def exp_up(x: int) -> int:
 
 
 def _exp(x: int) -> Fraction:
-    """Return exp(x) with a relative error below :data:`TINY`; ``x`` is in units of 2**-256.
+    """Return exp(x) with a relative error below :data:`TINY`. ``x`` is in units of 2**-256.
 
     Raises:
         decimal.Overflow: exp(x) has more than a million digits.

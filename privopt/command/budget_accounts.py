@@ -19,7 +19,7 @@ from privopt.ledger.total_epsilon import total_epsilon
 from privopt.numbers.distances import amount_text
 
 ADD_UP_WITH_DELTA: Final = frozenset({"", "pure-dp", "local-dp", "zcdp", "approx-dp"})
-"""The notions whose amounts can be converted to (epsilon, delta). "" stands for charges made by hand, without a notion.
+"""The notions whose amounts can be converted to (epsilon, delta). "" stands for charges made by hand without a notion.
 """
 
 MAX_AMOUNT_DIGITS: Final = 40

@@ -94,8 +94,7 @@ def reserve_standard_output() -> None:
 
 
 _result_streams: Final[list[IO[str]]] = []
-"""The real standard output while ``sys.stdout`` leads to standard error (:func:`divert_prints`), and otherwise empty.
-"""
+"""The real standard output while ``sys.stdout`` leads to standard error (:func:`divert_prints`). Otherwise empty."""
 
 
 @contextmanager

@@ -132,7 +132,10 @@ def _read_text(value: Any) -> str:
 
 
 def _read_path_text(value: Any) -> str:
-    """Return the name of a file or folder unchanged, because file systems may distinguish Unicode's normal forms."""
+    """Return the name of a file or folder unchanged, and reject any value other than a string.
+
+    The name is not normalised, because file systems may distinguish Unicode's normal forms.
+    """
     if not isinstance(value, str):
         raise RefusedValueError(value, "text in quotes")
     return value

@@ -13,8 +13,7 @@ from privopt.dsl.form import StandardForm
 from privopt.errors import UsageError
 
 FEASIBILITY_TOLERANCE: Final = 1e-6
-"""The largest accepted violation of a row by a start, relative to 1 plus the sum of the absolute values of its terms.
-"""
+"""The largest accepted violation of a row by a start, relative to 1 plus the sum of its terms' absolute values."""
 
 
 @frozen(kw_only=True, eq=False)

@@ -61,12 +61,12 @@ _HOMES = {
     "privopt.dsl.symbols": ("Index", "Param"),
     "privopt.dsl.variables": ("Variable",),
 }
-"""The names in ``__all__``, keyed by the module that defines them."""
+"""The names in ``__all__``, keyed by the module from which they are imported."""
 
 
 # not lazy-loader: docs/adr/0008
 def __getattr__(name: str) -> Any:
-    """Import a name in ``__all__`` from the module that defines it, on first use."""
+    """Import a name in ``__all__`` from its module, on first use."""
     for home, names in _HOMES.items():
         if name in names:
             if home not in _WITHOUT_SYMPY:

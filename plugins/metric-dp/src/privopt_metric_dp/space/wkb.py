@@ -190,11 +190,11 @@ def check_geojson_degrees(document: Mapping[str, Any], file: str) -> None:
 
 
 def _name_system(system: object) -> str:
-    """Return the name of a coordinate reference system, such as "EPSG:4326".
+    """Return the name of a coordinate reference system, such as "EPSG:4326", or a phrase if it has no name.
 
     Args:
-        system: The ``crs`` member in GeoParquet metadata: a PROJJSON object, or an empty value if the file specifies no
-            system.
+        system: The ``crs`` member in GeoParquet metadata: a PROJJSON object, or an empty object if the file specifies
+            no system. Any other value is an unknown system.
     """
     if not isinstance(system, Mapping):
         return "an unknown system"

@@ -34,9 +34,9 @@ Charge = Callable[[Sequence[int], Fraction], Sequence[bool]]
 MIN_PROBABILITY: Final = 1e-9
 """The smallest probability that simulated attacks assign to an outcome of a test."""
 _WORDS = 1 << 19
-"""Largest number of 64-bit random words to draw at a time (4 MB)."""
+"""The largest number of 64-bit random words to draw at a time (4 MB)."""
 _FEW = 1 << 10
-"""Number of unused random words below which more are drawn. A single row uses far fewer."""
+"""The number of unused random words below which more are drawn. A single row uses far fewer."""
 _NONE = -1
 """Placeholder for "no output" or "no threshold"."""
 

@@ -33,8 +33,8 @@ __all__ = ["ARTEFACT", "Prediction", "Terms"]
 ARTEFACT: Final = "prediction.npz"
 
 STEPS_PER_DISTANCE: Final = 1024
-"""Number of grid steps in the smallest positive distance between records. With this many, rounding distances costs less
-than a thousandth of the epsilons.
+"""The number of grid steps in the smallest positive distance between records. With this many, rounding distances costs
+less than a thousandth of the epsilons.
 
 Fewer steps are used if the rates would otherwise be so small that rounding them down would cost more than rounding the
 distances does.
@@ -55,8 +55,7 @@ _MIN_GRID = 1e-280
 _BLOCK = 1 << 22
 """Largest number of entries in a block of differences."""
 _DOUBTFUL_SHARE = 1.0 - 2.0**-40
-"""Fraction of the allowed difference above which a difference is checked exactly. Below it, doubles are precise enough.
-"""
+"""The share of the allowed difference above which a difference is checked exactly. Doubles are good enough below it."""
 
 
 @frozen(kw_only=True)
@@ -85,7 +84,7 @@ class Terms:
 
 
 def _to_read_only(steps: Ints) -> Ints:
-    """Make the array of steps read-only, and return it."""
+    """Make the array of steps read-only and return it."""
     return read_only(steps)
 
 
