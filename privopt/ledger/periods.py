@@ -22,7 +22,7 @@ MACHINE_ZONES: Final = frozenset({"localtime", "posixrules", "Factory"})
 
 
 def _week_name(day: date) -> str:
-    """Return the name of a day's ISO week. The week's year can differ from the day's year around New Year."""
+    """Return the name of a day's ISO week. Around New Year, the week can belong to a different year than the day."""
     year, week, _ = day.isocalendar()
     return f"{year:04d}-W{week:02d}"
 
@@ -32,7 +32,7 @@ PERIODS: Final[dict[str, Callable[[date], str]]] = {
     "week": _week_name,
     "month": lambda day: f"{day.year:04d}-{day.month:02d}",
 }
-"""For each kind of period, a function that names the period containing a day, as 2026-03-29, 2026-W13 or 2026-03."""
+"""Maps each kind of period to a function that names the period containing a day: 2026-03-29, 2026-W13 or 2026-03."""
 
 
 _FIRST_DAY: Final = {"day": "", "week": "-1", "month": "-01"}
@@ -40,16 +40,16 @@ _FIRST_DAY: Final = {"day": "", "week": "-1", "month": "-01"}
 
 
 def _check_period(instance: object, attribute: object, value: Any) -> None:
-    """Refuse a kind of period that is not in :data:`PERIODS` (an attrs validator)."""
+    """attrs validator that rejects any value that is not a key of :data:`PERIODS`."""
     if not isinstance(value, str) or value not in PERIODS:  # a list, for example, cannot be looked up
         raise UsageError(f"per must be one of {', '.join(PERIODS)}, got {cut(repr(value))}")
 
 
 def _check_zone(instance: object, attribute: object, value: Any) -> None:
-    """Refuse a time zone that is unknown, or that differs between machines (an attrs validator)."""
+    """attrs validator that rejects time zones that are unknown or that differ between machines."""
     try:
         is_known = isinstance(value, str) and ZoneInfo(value).key not in MACHINE_ZONES
-    except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError; a name may be a path, or none
+    except (OSError, ValueError, KeyError):  # KeyError: unknown name; the others: a name that is a path
         is_known = False
     if not is_known:
         raise UsageError(f"zone must be a time zone such as Europe/Rome or UTC, got {cut(repr(value))}")
@@ -57,17 +57,17 @@ def _check_zone(instance: object, attribute: object, value: Any) -> None:
 
 @frozen
 class Calendar:
-    """Calendar days, weeks or months in one time zone, as the periods of a limit.
+    """Calendar days, weeks or months in a time zone, used as the periods of a limit.
 
     >>> Calendar("week", "Europe/Rome").period_at(datetime(2026, 3, 29, 22, 30, tzinfo=UTC))
     '2026-W14'
 
     Attributes:
-        per: ``"day"``, ``"week"`` (ISO 8601, from Monday) or ``"month"``.
-        zone: The zone's name in the IANA time zone database.
+        per: ``"day"``, ``"week"`` (ISO 8601 weeks, which start on Monday) or ``"month"``.
+        zone: The time zone's name in the IANA database.
 
     Raises:
-        UsageError: The period or the zone is unknown.
+        UsageError: The period or the time zone is unknown.
     """
 
     per: str = field(validator=_check_period)
@@ -75,19 +75,24 @@ class Calendar:
 
     @property
     def text(self) -> str:
-        """The calendar as the string that an entry for a limit contains, such as ``day Europe/Rome``."""
+        """The calendar as written in a ledger entry that sets a limit, such as ``day Europe/Rome``."""
         return f"{self.per} {self.zone}"
 
     @classmethod
     def from_text(cls, text: str) -> Self | None:
-        """Parse a calendar from its :attr:`text`; None if the string names no calendar."""
+        """Parse a calendar from its :attr:`text`, or return None if the text does not begin with a known period.
+
+        Raises:
+            UsageError: The time zone is unknown.
+        """
         per, _, zone = text.partition(" ")
         return cls(per, zone) if per in PERIODS else None
 
     def period_at(self, moment: date | datetime) -> str:
         """Return the name of the period that contains a moment.
 
-        A time with an offset is an instant. A date, or a time without an offset, is interpreted in the calendar's zone.
+        A time with a UTC offset is converted to the calendar's zone first. A date, or a time without an offset, is
+        taken to be in that zone already.
         """
         if isinstance(moment, datetime):
             if moment.tzinfo is not None:
@@ -96,10 +101,10 @@ class Calendar:
         return PERIODS[self.per](moment)
 
     def check(self, period: str) -> None:
-        """Refuse a string that does not name a period of this calendar.
+        """Check that a string is the name of one of this calendar's periods.
 
         Raises:
-            UsageError: The string does not name a period.
+            UsageError: The string does not name a period, or does not name it in the canonical form.
         """
         try:
             # Only a period's canonical name is accepted, because any other spelling would open a separate account.
@@ -112,7 +117,7 @@ class Calendar:
             )
 
     def period_now(self, micros: int) -> str:
-        """Return the name of the period that contains an instant, given in microseconds since 1970, UTC."""
+        """Return the name of the period at a time given in microseconds since 1970 (UTC)."""
         return self.period_at(_EPOCH + timedelta(microseconds=micros))
 
     def __str__(self) -> str:
@@ -120,15 +125,16 @@ class Calendar:
 
 
 def periods_of(column: nw.Series[Any], calendar: Calendar) -> list[str | None]:
-    """Return the name of the period that contains each row's time, or None for a row without a usable time.
+    """Return the name of the period that contains each row's time, or None for rows without a usable time.
 
     Args:
-        column: ISO 8601 strings, dates or timestamps. Values without an offset are interpreted in the calendar's zone.
-        calendar: The calendar that names the periods.
+        column: ISO 8601 strings, dates or timestamps. Values without a UTC offset are taken to be in the calendar's
+            zone.
+        calendar: The calendar that defines the periods.
 
     Raises:
-        InputError: The column contains numbers, whose unit and origin are unknown, or times outside the years 1 to
-            9999.
+        InputError: The column contains something other than points in time, such as numbers, whose unit and origin are
+            unknown. Or a timestamp is outside the years 1 to 9999.
     """
     if column.dtype.is_numeric() or column.dtype in (nw.Boolean, nw.Duration, nw.Time):
         expectation = "dates and times as ISO 8601 text (2026-05-01T09:00:00+02:00), dates or timestamps"
@@ -146,6 +152,7 @@ def periods_of(column: nw.Series[Any], calendar: Calendar) -> list[str | None]:
         texts = texts_of(column).to_list()
         time_by_text = {text: read_iso_time(text) for text in dict.fromkeys(texts) if text is not None}
         iso_times = [None if text is None else time_by_text[text] for text in texts]
+        # The time to the whole second is enough to find its period.
         moments = [None if iso_time is None else iso_time.second for iso_time in iso_times]
     # Names are not cached by moment, because two different instants compare equal in the hour that clocks repeat.
     return [None if moment is None else _period_or_none(calendar, moment) for moment in moments]

@@ -1,19 +1,19 @@
-"""Rotation closes a ledger's period: it archives the file, and starts a new ledger that continues it.
+"""Rotation, which archives a ledger's file and starts a new ledger that continues it.
 
-A ledger grows by an entry for each report, and a full check reads all entries. Rotation limits the size of each file.
-The first entry of the new file names the archived file and the hash of its last entry, which continues the chain of
-hashes. The charges that still count follow. :func:`check_history` recomputes these entries from the archived files.
+A ledger grows by one entry per report, and a full check reads every entry. Rotation keeps each file short. The first
+entry of the new file names the archived file and the hash of its last entry, which continues the hash chain. It is
+followed by the charges that still count. :func:`check_history` recomputes these entries from the archived files.
 
-The following charges are carried over, so that nobody gets a budget back:
+So that nobody's spent budget is forgotten, the following charges are carried over:
 
-- Without a calendar, the sum of the charges for each account and notion, as one charge at the time of the newest one.
+- Without a calendar, the sum of the charges for each account and notion, as one charge with the time of the newest one.
   Charges in the limit's sliding window are carried over one by one, with their original times.
 - With a calendar, the accounts for the previous period and all later ones. Earlier periods are closed: an entry records
   this, and nothing can be charged to them any more.
 
-One rename switches from the old file to the new one, so a process that is killed at any step leaves either the old
-ledger or the new one under the ledger's name. While the new file is made, the old one is locked. Processes that waited
-for the lock notice that the file was replaced (:mod:`privopt.files.log_file`).
+A single rename replaces the old file by the new one, so a process that is killed at any point leaves either the old
+ledger or the new one under the ledger's name. The old ledger is locked while the new file is written. Processes that
+waited for the lock notice that the file has been replaced (:mod:`privopt.files.log_file`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _CONTINUES: Final = re.compile(
     r"privopt ledger 1 [0-9a-f]{32} continues (?P<first>[0-9a-f]{64}) after (?P<number>[0-9]{1,18}):"
     r"(?P<hash>[0-9a-f]{64}) at (?P<micros>[0-9]{1,18}) in (?P<name>[^/\x00]{1,255})"
 )
-"""Matches the purpose in the first entry of a ledger that continues another one."""
+"""Matches the purpose recorded in the first entry of a ledger that continues another one."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -69,8 +69,8 @@ class Rotation:
         archive: The archived file.
         head: The number and hash of the archived ledger's last entry, as ``N:HASH``.
         entries: The number of entries that were archived.
-        carried: The number of charges with which the new ledger begins.
-        closed: The first period that can still be charged, by unit. Empty if no limit is per calendar period.
+        carried: The number of charges carried over to the new ledger.
+        closed: Maps each unit with a limit per calendar period to the first period that can still be charged.
     """
 
     archive: Path
@@ -86,8 +86,8 @@ class Predecessor:
 
     Attributes:
         path: The archived file.
-        number, digest: The number of the archive's last entry, and its hash in hexadecimal.
-        first: The hash of the first entry in the oldest archive, which identifies all ledgers in the sequence.
+        number, digest: The number and the hexadecimal hash of the archive's last entry.
+        first: The hash of the oldest archive's first entry, which identifies all ledgers in the sequence.
         micros: The time of the rotation, in microseconds since 1970, UTC.
     """
 
@@ -104,11 +104,11 @@ class Predecessor:
 
 
 class _Carried(NamedTuple):
-    """One of the entries with which a new ledger begins, such as a charge.
+    """An entry, such as a charge, that a rotation writes to the new ledger.
 
     Attributes:
         time: The entry's time in microseconds since 1970, UTC.
-        key: The charged account; None for an entry that charges nobody.
+        key: The charged account, or None if the entry is not a charge.
         terms: The terms of the entry.
     """
 
@@ -133,12 +133,13 @@ def predecessor_of(transaction: LedgerTransaction) -> Predecessor | None:
 
 
 def predecessors(transaction: LedgerTransaction, form: Form) -> Iterator[tuple[Predecessor, LedgerTransaction]]:
-    """Yield the archived ledgers that a ledger continues, the newest first, each open for reading.
+    """Yield the archived ledgers that a ledger continues, starting with the newest, each open for reading.
 
-    A missing archive ends the list. Each archive's last entry is compared with the one that its successor names.
+    The iteration ends at the first missing archive. Each archive is checked to contain the last entry that its
+    successor names.
 
     Raises:
-        DoesNotHoldError: An archive is not the one that the next ledger continues.
+        DoesNotHoldError: An archive is not the ledger that its successor continues.
     """
     predecessor = predecessor_of(transaction)
     with ExitStack() as archives:
@@ -155,9 +156,9 @@ def predecessors(transaction: LedgerTransaction, form: Form) -> Iterator[tuple[P
 def has_others(transaction: LedgerTransaction, subject: str, form: Form) -> bool:
     """Return whether a ledger or one of its archives charged any subject other than the given one.
 
-    The result is also True if an archive is missing, because it may have other subjects: under a limit per calendar
-    period, a rotation leaves the subjects of closed periods only in the archive. ``form`` is the log-file format
-    of ledgers.
+    A missing archive counts as if it had charged other subjects, because it may have: under a limit per calendar
+    period, a rotation leaves the subjects of closed periods in the archive only. ``form`` is the log-file format of
+    ledgers.
     """
     if transaction.has_others(subject):
         return True
@@ -172,15 +173,15 @@ def has_others(transaction: LedgerTransaction, subject: str, form: Form) -> bool
 def find_closed_head(
     transaction: LedgerTransaction, head: tuple[int, str], form: Form, *, progress: Progress | None = None
 ) -> Path | None:
-    """Return the archive file that contains an entry; None if the entry is in the open ledger or was not found.
+    """Return the archive that contains an entry, or None if the open ledger contains the entry or no file does.
 
-    Archives are checked from the newest back to the one that contains the entry. The check confirms that each archive's
-    successor begins with the entries carried over from that archive. Without this check, a forged open ledger that
-    names the true archive would go unnoticed.
+    Archives are checked from the newest back to the one that contains the entry. For each archive, this confirms that
+    its successor begins with the entries carried over from it. Without this check, a forged ledger that names a genuine
+    archive would go unnoticed.
 
     Args:
         transaction: The open ledger.
-        head: The entry's number, and its hash in hexadecimal digits.
+        head: The entry's number and its hexadecimal hash.
         form: The log-file format of ledgers.
         progress: Called with the number of entries checked so far.
 
@@ -205,13 +206,13 @@ def find_closed_head(
 
 
 def _has_hash(transaction: LedgerTransaction, number: int, digest: str) -> bool:
-    """Return whether a ledger stores an entry with this number and hash, without recomputing the hash."""
+    """Return whether a ledger stores an entry with this number and hash. The hash is not recomputed."""
     row = transaction.connection.execute("SELECT hash FROM entries WHERE number = ?", (number,)).fetchone()
     return row is not None and isinstance(row[0], bytes) and row[0].hex() == digest
 
 
 def _previous_period(limit: Limit, now: int) -> str:
-    """Return the calendar period before the current one. Rotation keeps it open for rows that arrive late.
+    """Return the calendar period before the current one, which a rotation keeps open for rows that arrive late.
 
     Args:
         limit: A limit per calendar period.
@@ -220,7 +221,7 @@ def _previous_period(limit: Limit, now: int) -> str:
     assert limit.calendar is not None  # the caller passes only limits per calendar period
     current = limit.calendar.period_now(now)
     moment = _EPOCH + timedelta(microseconds=now)
-    # This loop ends after at most 31 days. It skips no period, since none is shorter than about a day.
+    # The loop goes back at most 31 days, and cannot skip a period, since none is much shorter than a day.
     while limit.calendar.period_at(moment) == current:
         moment -= timedelta(hours=1)
     return limit.calendar.period_at(moment)
@@ -229,9 +230,10 @@ def _previous_period(limit: Limit, now: int) -> str:
 def carried_entries(
     transaction: LedgerTransaction, limits: dict[str, Limit], now: int, last: int
 ) -> tuple[list[_Carried], dict[str, str]]:
-    """Return the entries that a new ledger takes over (closed periods and charges), and the first open period by unit.
+    """Return the entries that a rotation carries over to the new ledger, and the first open period for each unit.
 
-    The result depends only on the old ledger's entries and the time of the rotation, so anyone can recompute it.
+    The entries record closed periods and charges. They depend only on the old ledger's entries, the limits and the time
+    of the rotation, so anyone can recompute them.
 
     Args:
         transaction: The old ledger.
@@ -240,11 +242,10 @@ def carried_entries(
         last: The number of the old ledger's last entry before the rotation.
 
     Returns:
-        The entries, ordered by time; and for each unit with a limit per calendar period, the first period that stays
-        open.
+        The entries, in chronological order, and a mapping from each unit with a limit per calendar period to the first
+        period that stays open.
     """
-    # Even if the clock was set back, no closed period is opened again, because what was spent there is no longer in
-    # this ledger.
+    # A closed period stays closed even if the clock was set back, because this ledger no longer has its charges.
     closed = {
         unit: max(transaction.closed_before(unit), _previous_period(limit, now))
         for unit, limit in limits.items()
@@ -258,7 +259,7 @@ def carried_entries(
         (last,),
     )
     recent: list[_Carried] = []
-    # By account, notion and relation: the sum, the newest time and the number of charges.
+    # For each account, notion and relation: the sum of the charges, the time of the newest one, and their number.
     sums: dict[tuple[AccountKey, str, str], tuple[Sum, int, int]] = {}
     for time, subject, unit, period, *texts in rows:
         key, terms = AccountKey(subject, unit, period), Terms(*texts)
@@ -300,7 +301,7 @@ def carried_entries(
 
 
 def _opening_entries(transaction: LedgerTransaction, now: int, last: int) -> tuple[list[_Carried], dict[str, str]]:
-    """Return a new ledger's entries after its first one: limits, carried entries, and the scheme that names subjects.
+    """Return the entries that follow a new ledger's first one: limits, carried entries, and the naming scheme.
 
     Args:
         transaction: The old ledger.
@@ -308,14 +309,15 @@ def _opening_entries(transaction: LedgerTransaction, now: int, last: int) -> tup
         last: The number of the old ledger's last entry before the rotation.
 
     Returns:
-        The entries; and for each unit with a limit per calendar period, the first period that stays open.
+        The entries, and a mapping from each unit with a limit per calendar period to the first period that stays open.
     """
     limits = {unit: limit for unit in UNITS if (limit := transaction.limit_of(unit)) is not None}
     carried, closed = carried_entries(transaction, limits, now, last)
     start = carried[0].time if carried else now
     settings = [_Carried(start, None, Terms.of_limit(limit)) for limit in limits.values()]
-    # There were charges, so subjects are named in some way. This last entry has the time of the rotation. Otherwise a
-    # clock that was set back could date a later charge before it, and that charge would leave a window too early.
+    # The old ledger has charges, so it records how subjects are named. This last entry has the time of the rotation,
+    # because no later entry may have an earlier time. If the clock was set back, a charge with an earlier time would
+    # leave a sliding window too early.
     naming = _Carried(now, None, Terms(kind="names", purpose=transaction.names))
     return [*settings, *carried, naming], closed
 
@@ -328,20 +330,19 @@ def rotate_file(
     progress: Progress | None = None,
     step: Callable[[str], object] = lambda name: None,
 ) -> Rotation:
-    """Archive a ledger's file, and begin a new ledger that continues it under the same name.
+    """Archive a ledger's file and start a new ledger with the same name that continues it.
 
     Args:
         path: The ledger's file.
         form: The log-file format of ledgers.
         clock: A function that returns the nanoseconds since 1970, UTC.
         progress: Called with the number of entries checked so far.
-        step: A function that is called with the name of each step before the step runs, so that tests can simulate
-            crashes.
+        step: Called with the name of each step before the step runs, so that tests can simulate crashes.
 
     Raises:
         DoesNotHoldError: The ledger was changed.
         StoppedError: Another process is using the ledger, or an I/O error occurred.
-        UsageError: The ledger was never charged, or the path is a link to it.
+        UsageError: Nothing was ever charged to the ledger, or the path is a symbolic link.
     """
     if path.is_symlink():
         # The new ledger would replace the link, and the old one would stay in use under its own name.
@@ -350,7 +351,7 @@ def rotate_file(
         transaction = LedgerTransaction(connection=old, path=path, clock=clock)
         check_chain(old, path, progress=progress)
         head, now = transaction.head, transaction.now
-        assert head is not None  # check_chain refuses an empty ledger
+        assert head is not None  # check_chain rejects an empty ledger
         if transaction.relation is None:
             raise UsageError(f"{path}: there must be charges to close a period, got none")
         opening, closed = _opening_entries(transaction, now, head.number)
@@ -379,8 +380,8 @@ def rotate_file(
             step("flush the folder")
             flush(path.parent)
     step("close the archive")
-    # This only prevents charges to the archive under its own name, so it does not matter if the process is killed
-    # first, or if the disk is full: the next rotation tries again.
+    # This step only prevents charges to the archive itself. If the process is killed before it, or the disk is full,
+    # the next rotation does it.
     with translated_errors(archive):
         _close_archive(archive, clock)
     return Rotation(
@@ -394,7 +395,7 @@ def rotate_file(
 
 @contextmanager
 def _open_exclusively(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a ledger that no other process uses, move all of its contents into one file, and lock it.
+    """Open and lock a ledger that no other process is using, with all of its contents moved into the main file.
 
     If the block fails before the ledger's file is replaced, write-ahead logging is switched on again.
 
@@ -406,14 +407,15 @@ def _open_exclusively(path: Path) -> Iterator[sqlite3.Connection]:
         connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
         connection.execute("PRAGMA synchronous = FULL")
         try:
-            # The write-ahead log is removed, because its files would stay under the name that the new ledger gets. If
-            # another process is connected, SQLite refuses to do so.
+            # Remove the write-ahead log, whose files would otherwise be taken for those of the new ledger. SQLite does
+            # not do this while another process is connected.
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("BEGIN EXCLUSIVE")
             yield connection
         except BaseException:
-            # The mode cannot change within a transaction. Nor can it while another process is connected, but then it
-            # never did. After the switch, a log would get the name of the new ledger's log.
+            # The mode cannot change within a transaction. If another process is connected, it cannot change either, but
+            # then it did not change above. After the switch, a write-ahead log would get the name of the new ledger's
+            # log.
             with suppress(sqlite3.Error, OSError):
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
@@ -423,7 +425,7 @@ def _open_exclusively(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _write_ledger(path: Path, form: Form, clock: Callable[[], int], entries: list[_Carried]) -> None:
-    """Write a new ledger file durably, with the given entries and their times."""
+    """Write the given entries, with their times, to a new ledger file, and flush the file to disk."""
 
     def carry_entries(connection: sqlite3.Connection) -> None:
         """Write the entries and check them, within the transaction that creates the tables."""
@@ -446,7 +448,7 @@ def _archive_path(path: Path, now: int) -> Path:
 
 
 def _link(path: Path, archive: Path) -> None:
-    """Create a hard link to a ledger's file under its archive's name, unless an interrupted rotation has done so."""
+    """Give a ledger's file a second name, that of its archive. An interrupted rotation may have done so already."""
     with suppress(FileExistsError):
         os.link(path, archive)
     if not archive.samefile(path):
@@ -461,8 +463,8 @@ def _remove_stale_links(path: Path) -> None:
 
 
 def _close_archive(archive: Path, clock: Callable[[], int]) -> None:
-    """Append an entry that ends an archived ledger, unless it has one, and make its file read-only."""
-    # A file that its owner cannot write was closed before.
+    """Mark an archived ledger as rotated with a last entry, unless it has one, and make its file read-only."""
+    # If its owner cannot write to the file, an earlier call has closed it.
     if not archive.stat().st_mode & 0o200:
         return
     with closing(sqlite3.connect(archive, isolation_level=None)) as connection:
@@ -476,7 +478,7 @@ def _close_archive(archive: Path, clock: Callable[[], int]) -> None:
 
 
 def check_history(transaction: LedgerTransaction, form: Form, *, progress: Progress | None = None) -> int:
-    """Check all archived ledgers that a ledger continues, and the entries that each carries over to its successor.
+    """Check all archived ledgers that a ledger continues, and the entries that each one carries over to its successor.
 
     Args:
         transaction: The open ledger, which must have been checked already.
@@ -487,8 +489,8 @@ def check_history(transaction: LedgerTransaction, form: Form, *, progress: Progr
         The number of archived ledgers.
 
     Raises:
-        DoesNotHoldError: An archive is missing or changed, its successor does not begin as it must, or an archive was
-            charged after its rotation.
+        DoesNotHoldError: An archive is missing or was changed, its successor does not begin with the entries carried
+            over, or an archive was charged after its rotation.
     """
     count, oldest, missing = 0, transaction.path, predecessor_of(transaction)
     for _, archived in _checked_archives(transaction, form, progress):
@@ -501,10 +503,10 @@ def check_history(transaction: LedgerTransaction, form: Form, *, progress: Progr
 def _checked_archives(
     transaction: LedgerTransaction, form: Form, progress: Progress | None
 ) -> Iterator[tuple[Predecessor, LedgerTransaction]]:
-    """Yield the archives, newest first, after checking each one and the entries that it carries over to its successor.
+    """Check each archive and the entries that it carries over to its successor, and yield the archives, newest first.
 
-    A missing archive ends the list. Each item is a pair: the archive as its successor names it, and the archive open
-    for reading. See :func:`check_history` for the arguments and errors.
+    Each item is a pair: the archive as recorded by its successor, and the archive opened for reading. The iteration
+    ends at the first missing archive. See :func:`check_history` for the arguments and errors.
     """
     successor = transaction
     for predecessor, archived in predecessors(transaction, form):
@@ -512,14 +514,14 @@ def _checked_archives(
         check_chain(archived.connection, predecessor.path, head=predecessor.head, progress=progress)
         if predecessor.first != (archived.hash_of(1) if missing is None else missing.first):
             raise DoesNotHoldError(f"{successor.path}: entry 1: changed: {predecessor.path.name} began otherwise")
-        # A rotation appends one entry that ends the archive. No ledger in use would count a charge that comes later.
+        # A rotation appends one last entry to the archive. Charges after it would not count in any ledger in use.
         if archived.count_entries() > predecessor.number + archived.is_archived:
             raise DoesNotHoldError(
                 f"{predecessor.path}: entry {predecessor.number + 1}: written after the rotation, so that "
                 f"{successor.path.name} does not count it"
             )
         expected, _ = _opening_entries(archived, predecessor.micros, predecessor.number)
-        # Not strict, because too few entries are refused below with a separate message.
+        # Not strict, because a separate check below reports missing entries.
         for number, (entry, carried) in enumerate(zip(successor.first_entries(len(expected)), expected, strict=False)):
             if entry != carried:
                 raise DoesNotHoldError(

@@ -1,4 +1,4 @@
-"""Subjects' names in a ledger: either the name's normal form or a keyed hash of it."""
+"""The names of subjects in a ledger, which are either normalised or hashed with a key."""
 
 from __future__ import annotations
 
@@ -19,70 +19,71 @@ from privopt.files.new_folder import check_location, check_name, claim_folder
 from privopt.files.regular import Unreadable, open_private, read_bytes
 
 PLAIN: Final = "plain"
-"""The label that a ledger records if it stores subjects' names without hashing them."""
+"""The label recorded in a ledger that stores subjects' names without hashing them."""
 
 _KEY_BYTES: Final = 32
 
 
 def subject_name(subject: str) -> str:
-    """Return a subject's name in the normal form under which it is charged (:func:`fold_subject_name`).
+    """Return the normalised name under which a subject is charged (see :func:`fold_subject_name`).
 
     Raises:
-        UsageError: The subject is not a string, is blank or too long, or has control characters, lone surrogates, or
-            characters that Unicode has not assigned or reserves for private use.
+        UsageError: The subject is not a string, is blank or too long, or contains control characters, lone surrogates,
+            unassigned characters or private-use characters.
     """
     name = fold_subject_name(subject) if isinstance(subject, str) else ""
     fault = fault_of(name)
     if name and fault is None:
         return name
     expectation = f"subject must be text of 1 to {MAX_TEXT_CHARACTERS:,} characters that can be seen"
-    # No name is quoted unless it is blank, because a ledger with a key must not show names in messages.
+    # Names are not quoted unless they are blank, because a ledger that hashes names must not reveal them in messages.
     actual = fault or (cut(repr(subject)) if isinstance(subject, str) else f"a value of type {type(subject).__name__}")
     raise UsageError(f"{expectation}, got {actual}. Rename the subject in its table, or in the call")
 
 
 @frozen
 class Names:
-    """A scheme that names subjects in a ledger: by the normal form of their names, or by a keyed hash of it.
+    """A scheme for naming subjects in a ledger: by their normalised names, or by a keyed hash of them.
 
     >>> Names().of("anna"), len(Names(key=bytes(32)).of("anna"))
     ('anna', 64)
 
     Attributes:
-        key: The 32-byte key under which names are hashed (HMAC-SHA256); None if names are not hashed.
+        key: The 32-byte key with which names are hashed (HMAC-SHA256), or None if names are not hashed.
     """
 
     key: bytes | None = field(default=None, repr=False)
 
     @property
     def label(self) -> str:
-        """The string that the ledger records for this scheme: "plain", or a fingerprint of the key."""
+        """The string by which a ledger records this scheme: "plain", or a fingerprint of the key."""
         if self.key is None:
             return PLAIN
-        # The HMAC of a fixed text, so equal keys have equal labels, and a label does not reveal its key.
+        # The HMAC of a fixed text, so that equal keys have equal labels and a label does not reveal its key.
         return f"hmac-sha256 {hmac.new(self.key, b'privopt ledger', hashlib.sha256).hexdigest()[:32]}"
 
     def of(self, subject: str) -> str:
-        """Return the name that the ledger uses for a subject: the name's normal form, or its HMAC in hexadecimal."""
+        """Return the name that a ledger uses for a subject: the normalised name, or its HMAC in hexadecimal."""
         name = subject_name(subject)
         return name if self.key is None else hmac.new(self.key, name.encode("utf-8"), hashlib.sha256).hexdigest()
 
 
 def derive_column_key(key: bytes) -> bytes:
-    """Derive, from the key in a key file, the key that hashes names in published tables.
+    """Derive the key that hashes names in published tables from the key in a key file.
 
-    A ledger can use the same key file to hash its subjects. Because the derived key differs, a person's hash in a
-    published table is not the person's name in the ledger, and nobody without the key can link the two.
+    A ledger can use the same key file to hash the names of its subjects. Because the derived key is a different one, a
+    person's hash in a published table differs from the person's name in the ledger, and only someone who has the key
+    can link the two.
     """
-    # No subject's name contains U+0000. Otherwise a subject of this name would have the derived key as its name in the
-    # ledger, where everybody who reads the ledger could see it.
+    # The text starts with U+0000, which no subject's name contains. Otherwise the ledger would list the derived key as
+    # the name of a subject with this name, for all its readers to see.
     return hmac.new(key, b"\0privopt column", hashlib.sha256).digest()
 
 
 def hash_name(key: bytes, name: str) -> str:
     """Return the keyed hash that replaces a name in a published table, as 32 hexadecimal digits.
 
-    Names are normalised as in a ledger, so that all spellings of one subject have the same hash.
+    Names are normalised as in a ledger, so all spellings of a subject's name have the same hash.
 
     >>> hash_name(bytes(32), "007") == hash_name(bytes(32), "7"), len(hash_name(bytes(32), "7"))
     (True, 32)
@@ -92,7 +93,7 @@ def hash_name(key: bytes, name: str) -> str:
 
 
 def key_path(value: Path | str | None) -> Path | None:
-    """Convert the name of a key file to a path; None stays None.
+    """Convert the name of a key file to a path, or return None for None.
 
     Raises:
         UsageError: The value is neither a string nor a path.
@@ -101,15 +102,15 @@ def key_path(value: Path | str | None) -> Path | None:
 
 
 def key_at(path: Path, *, make: bool) -> bytes:
-    """Read a 32-byte key from its file, which must be readable by its owner only.
+    """Read a 32-byte key from a file that only its owner can access.
 
     Args:
         path: The key's file.
-        make: Whether to draw a key from the operating system's entropy if the file is missing.
+        make: Whether to create the file with a new random key if it is missing.
 
     Raises:
         InputError: The file is missing or does not contain a key.
-        UsageError: Other users can read the file, or its folder is missing.
+        UsageError: Other users have access to the file, or its folder is missing.
         StoppedError: The file cannot be written.
     """
     check_name(path, str(path))
@@ -119,7 +120,7 @@ def key_at(path: Path, *, make: bool) -> bytes:
         text = read_bytes(path, largest=1024).decode("ascii", "replace").strip()
     except Unreadable as error:
         raise InputError([Fault(str(path), "", error.actual, "the key under which subjects are hashed")]) from None
-    # Whoever has the key can hash a list of names, and find each subject's account.
+    # Anyone with the key can hash a list of names to find each person's account.
     mode = path.stat().st_mode & 0o777
     if mode & 0o077:
         raise UsageError(f"{path} must have mode 0600, got {mode:04o}: anyone who reads the key can name every subject")
@@ -133,7 +134,7 @@ def key_at(path: Path, *, make: bool) -> bytes:
 
 
 def _create_key(path: Path) -> None:
-    """Create a key file atomically. If another process created the file first, that process's key stays."""
+    """Create a key file atomically. If another process has created it in the meantime, that process's key is kept."""
     check_location(path, str(path))
     if not path.parent.is_dir():
         raise UsageError(f"{path}: the folder {path.parent} of the key must exist")

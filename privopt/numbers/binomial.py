@@ -1,7 +1,7 @@
 """Clopper-Pearson confidence bounds, and lower bounds on epsilon from samples.
 
-The conformance kit's attacks use these bounds: a mechanism whose samples prove a larger epsilon than it claims is
-faulty.
+The conformance kit attacks mechanisms with these bounds. A mechanism is faulty if its samples prove a larger epsilon
+than it claims.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ __all__ = ["Event", "binomial_quantile", "clopper_pearson", "epsilon_lower"]
 def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.95, *, delta: float = 0.0) -> float:
     """Return a lower bound on the privacy loss between two inputs, computed from draws alone.
 
-    For each of the two directions, one half of the draws is used to choose an event (a set of outputs) that is likely
-    under one input and unlikely under the other. The event is a half-line or the set of all observed values above some
-    likelihood ratio. The other half tests the event with Clopper-Pearson bounds: its probability is bounded from below
-    under one input and from above under the other. The error probability 1 - confidence is divided among two directions
-    with two bounds each. With probability at least ``confidence``, the mechanism's privacy loss is therefore at least
-    the returned value.
+    For each of the two directions, half of the draws are used to choose an event (a set of outputs) that is likely
+    under one input and unlikely under the other. The event is either a half-line or the set of all observed values
+    above some likelihood ratio. The other half is used to bound the event's probability with Clopper-Pearson bounds,
+    from below under one input and from above under the other. The error probability 1 - ``confidence`` is divided among
+    two directions with two bounds each, so the mechanism's privacy loss is at least the returned value with probability
+    at least ``confidence``.
 
     Args:
         draws_a: (n,) outputs under one input, integers or reals.
         draws_b: (m,) outputs under the other input.
         confidence: Probability, in (0, 1), with which the bound holds.
-        delta: The delta of (epsilon, delta)-DP, which is subtracted from the probability that is bounded from below.
+        delta: The delta of (epsilon, delta)-DP, which is subtracted from the lower bound on the event's probability.
 
     Returns:
-        The bound, which is non-negative.
+        The bound, which is at least 0.
 
     Raises:
-        UsageError: There are fewer than 4 draws for an input, or the confidence is out of range.
+        UsageError: There are fewer than 4 draws for an input, or ``confidence`` is out of range.
     """
     a, b = np.asarray(draws_a).ravel(), np.asarray(draws_b).ravel()
     if min(a.size, b.size) < 4:
@@ -48,11 +48,12 @@ def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.
     alpha = (1.0 - confidence) / 4.0
     bound = 0.0
     for numerator_draws, denominator_draws in ((a, b), (b, a)):
-        # The event is chosen by every second draw and tested on the others, so that the choice does not bias the test.
+        # Every second draw is used to choose the event and the others to test it, so that the choice cannot bias the
+        # test.
         contains = _learn_event(numerator_draws[0::2], denominator_draws[0::2], alpha, delta)
         memberships = contains(numerator_draws[1::2]), contains(denominator_draws[1::2])
         hits, other_hits = (int(membership.sum()) for membership in memberships)
-        # Each direction's bound is valid, so the larger one is.
+        # Both directions' bounds are valid, so the larger one is too.
         bound = max(
             bound, float(_log_ratio_bound(hits, memberships[0].size, other_hits, memberships[1].size, alpha, delta))
         )
@@ -60,18 +61,19 @@ def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.
 
 
 def _log_ratio_bound(hits: ArrayLike, n: int, other_hits: ArrayLike, m: int, alpha: float, delta: float) -> Floats:
-    """Return lower bounds on log((p - delta) / q) from the observed counts of events with probabilities p and q.
+    """Return lower bounds on log((p - delta) / q) from how often events of unknown probabilities p and q were observed.
 
     Args:
-        hits: How often the event with probability p occurred in ``n`` draws, as a number or array.
-        n: Number of draws among which ``hits`` are counted.
-        other_hits: How often the event with probability q occurred in ``m`` draws.
-        m: Number of draws among which ``other_hits`` are counted.
-        alpha: Error probability of each of the bounds on p and q.
+        hits: The number of ``n`` draws in which the event with probability p occurred, or an array of such numbers.
+        n: The number of draws for p.
+        other_hits: The number of ``m`` draws in which the event with probability q occurred, or an array of such
+            numbers.
+        m: The number of draws for q.
+        alpha: The error probability of each of the two bounds, on p and on q.
         delta: The delta of (epsilon, delta)-DP.
 
     Returns:
-        The bounds, in the shape of the counts. A bound is minus infinity if p may be as small as delta.
+        The bounds, in the shape of the counts. A bound is minus infinity if p may be as small as ``delta``.
     """
     lower, upper = clopper_pearson(hits, n, alpha)[0], clopper_pearson(other_hits, m, alpha)[1]
     with np.errstate(divide="ignore"):
@@ -79,16 +81,16 @@ def _log_ratio_bound(hits: ArrayLike, n: int, other_hits: ArrayLike, m: int, alp
 
 
 def clopper_pearson(hits: ArrayLike, draws: ArrayLike, error: float) -> tuple[Floats, Floats]:
-    """Return a lower and an upper confidence bound on an event's probability, given how often the event occurred.
+    """Return lower and upper confidence bounds on an event's probability, given how often the event occurred.
 
     >>> low, high = clopper_pearson(0, 100, 0.05)
     >>> float(low), round(float(high), 4)
     (0.0, 0.0295)
 
     Args:
-        hits: How often the event occurred, as a number or array.
+        hits: The number of times that the event occurred, or an array of such numbers.
         draws: The number of draws.
-        error: Probability, in (0, 1), with which each of the two bounds may be wrong.
+        error: The probability, in (0, 1), with which each of the two bounds may be wrong.
 
     Returns:
         The lower and the upper bounds, in the shape to which ``hits`` and ``draws`` broadcast.
@@ -98,7 +100,8 @@ def clopper_pearson(hits: ArrayLike, draws: ArrayLike, error: float) -> tuple[Fl
     from scipy.special import betaincinv
 
     k, n = np.asarray(hits, dtype=np.float64), np.asarray(draws, dtype=np.float64)
-    # The beta quantile is undefined at the end points, where the bound is 0 or 1 anyway; 0.5 only keeps it computable.
+    # The beta quantile is undefined at 0 and n hits, where the bound is 0 or 1 anyway. The 0.5 only avoids invalid
+    # calls.
     lower = np.where(k > 0, betaincinv(np.maximum(k, 0.5), n - k + 1, error), 0.0)
     upper = np.where(k < n, betaincinv(k + 1, np.maximum(n - k, 0.5), 1.0 - error), 1.0)
     return lower, upper
@@ -107,7 +110,7 @@ def clopper_pearson(hits: ArrayLike, draws: ArrayLike, error: float) -> tuple[Fl
 def binomial_quantile(probability: float, draws: int, chance: float) -> int:
     """Return the binomial quantile: the smallest k such that P(at most k hits) >= ``probability``.
 
-    ``scipy.stats.binom.ppf`` returns the same, but importing ``scipy.stats`` takes longer than an entire check in the
+    This equals ``scipy.stats.binom.ppf``, but importing ``scipy.stats`` takes longer than an entire check in the
     conformance kit.
 
     >>> binomial_quantile(0.5, 10, 0.5)
@@ -116,45 +119,46 @@ def binomial_quantile(probability: float, draws: int, chance: float) -> int:
     Args:
         probability: The cumulative probability that k must reach, in (0, 1).
         draws: The number of draws.
-        chance: The probability of the event in each draw.
+        chance: The probability of a hit in each draw.
     """
     from scipy.special import bdtr, bdtrik
 
-    # The inverse is undefined if the event is certain, and unreliable where the quantile is 0.
+    # The inverse is undefined if a hit is certain, and unreliable where the quantile is 0.
     if chance >= 1.0:
         return draws
     if chance <= 0.0 or bdtr(0, draws, chance) >= probability:
         return 0
-    # The inverse interpolates between whole numbers, and may be just above one because of rounding.
+    # The inverse interpolates between integers, and rounding errors may put it just above one.
     quantile = int(np.ceil(bdtrik(probability, draws, chance)))
     return quantile - 1 if quantile > 0 and bdtr(quantile - 1, draws, chance) >= probability else quantile
 
 
 Event = Callable[[NDArray[np.generic]], NDArray[np.bool_]]
-"""A function that takes draws, shape (n,), and returns whether each of them belongs to the event."""
+"""A function that takes an array of draws, shape (n,), and returns a mask of those that belong to the event."""
 
 
 def _learn_event(
     numerator_draws: NDArray[np.generic], denominator_draws: NDArray[np.generic], alpha: float, delta: float
 ) -> Event:
-    """Choose the event that should give the largest lower bound on epsilon: a set of observed values, or a half-line.
+    """Choose the set of observed values, or the half-line, that promises the largest lower bound on epsilon.
 
-    One half of the draws is used to rank the values by likelihood ratio, and the other half to determine how many of
-    them to include.
+    Half of the draws are used to rank the values by their likelihood ratio, and the other half to decide how many of
+    the ranked values to include.
 
     Args:
         numerator_draws: Outputs under the input that should make the event likely.
         denominator_draws: Outputs under the other input.
-        alpha: Error probability of each bound.
+        alpha: The error probability of each bound.
         delta: The delta of (epsilon, delta)-DP.
     """
-    # Two halves, because an order that is judged by the draws that produced it looks perfect if each value occurs once.
+    # If every value occurs only once, a ranking looks perfect on the draws that it was computed from. Other draws must
+    # therefore be used to test it.
     values, inverse = np.unique(np.concatenate([numerator_draws, denominator_draws]), return_inverse=True)
     value_indices = inverse[: numerator_draws.size], inverse[numerator_draws.size :]
     ordering_counts = np.stack([np.bincount(indices[0::2], minlength=values.size) for indices in value_indices])
     test_counts = np.stack([np.bincount(indices[1::2], minlength=values.size) for indices in value_indices])
     sizes = test_counts.sum(axis=1)
-    # Half an observation is added to each: a value seen under one input alone must not have an infinite ratio.
+    # Half an observation is added to each count, so that a value seen under only one input has a finite ratio.
     ratio = (ordering_counts[0] + 0.5) * sizes[1] / ((ordering_counts[1] + 0.5) * sizes[0])
     ascending = np.arange(values.size)
     best_score, event = -np.inf, _make_event("set", values, ascending[:0])
@@ -163,7 +167,7 @@ def _learn_event(
         (ascending, "below"),
         (ascending[::-1], "above"),
     ):
-        # Position k of the sums counts the draws in the event of the first k + 1 values of the ordering.
+        # Entry k counts the draws that are among the first k + 1 values of the ordering.
         hits, other_hits = np.cumsum(test_counts[:, ordering], axis=1)
         scores = _log_ratio_bound(hits, int(sizes[0]), other_hits, int(sizes[1]), alpha, delta)
         if scores.max() > best_score:
@@ -172,13 +176,13 @@ def _learn_event(
 
 
 def _make_event(kind: str, values: NDArray[np.generic], value_indices: Ints) -> Event:
-    """Return a function that takes an array of draws and returns a mask of the draws that belong to an event.
+    """Return the function that decides which draws belong to an event.
 
     Args:
         kind: "set" for exactly the selected values, "below" for all numbers up to the largest of them, "above" for all
             numbers from the smallest of them.
-        values: Sorted observed values.
-        value_indices: Indices of the selected values in ``values``.
+        values: The observed values, sorted.
+        value_indices: The indices of the selected values in ``values``.
     """
     event_values = values[np.sort(value_indices)]
     if kind == "below":

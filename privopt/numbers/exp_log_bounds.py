@@ -3,12 +3,11 @@
 A privacy constraint at distance d is checked against exp(eps d), which is bounded with one of two tools:
 
 * doubles for most constraints: :func:`exp_bounds` encloses exp(eps d) between neighbouring doubles for whole arrays,
-  computed in double-double arithmetic (error-free transformations of Dekker and Knuth; no call to the platform's
-  ``exp``);
-* integers for the rest: :func:`exp_fixed` encloses exp(eps d) between two integers over a power of two, with
-  python-flint's ball arithmetic at any precision.
+computed in double-double arithmetic (with the error-free transformations of Dekker and Knuth, and no call to the
+platform's ``exp``); * integers for the rest: :func:`exp_fixed` encloses exp(eps d) between two integers divided by a
+power of two, using python-flint's ball arithmetic at any precision.
 
-A double is taken as the exact rational number that it represents. Epsilon is a :class:`fractions.Fraction`.
+A double stands for the exact rational number that it represents. Epsilon is a :class:`fractions.Fraction`.
 """
 
 from __future__ import annotations
@@ -52,14 +51,14 @@ Ball: TypeAlias = Callable[[], arb]
 PRECISIONS: Final = (128, 256, 512, 1024, 4096)
 """Precisions in bits, tried in order until a comparison is decided. The last one decides every ratio of doubles."""
 
-#: Relative error that the double-double exponential may have. The analysis in :func:`_exp_dd` gives less than 2**-90.
+#: Bound on the relative error of the double-double exponential. The analysis in :func:`_exp_dd` gives less than 2**-90.
 KERNEL_ERROR = 2.0**-80
 
-#: Up to this many distances (all pairs of 28 records) are computed with rationals, because loading compiled code would
-#: take longer.
+#: Up to this many exponentials (all pairs of 28 records) are computed with rationals, because loading the compiled code
+#: would take longer.
 MIN_COMPILED_SIZE = 400
 _LARGEST = sys.float_info.max
-# Degree of the Taylor polynomial of exp, and how many distances are computed side by side (as SIMD lanes).
+# The degree of exp's Taylor polynomial, and the number of distances that are processed together (as SIMD lanes).
 _SERIES_TERMS = 24
 _LANE_COUNT = 64
 
@@ -72,7 +71,7 @@ def float_down(value: Fraction) -> float:
         nearest = dividend / divisor
     except OverflowError:
         return _LARGEST if dividend > 0 else -math.inf
-    # Compared in integers, which is faster than comparing fractions.
+    # Comparing integers is faster than comparing fractions.
     numerator, denominator = nearest.as_integer_ratio()
     return nearest if numerator * divisor <= dividend * denominator else math.nextafter(nearest, -math.inf)
 
@@ -91,7 +90,7 @@ def _two_doubles(value: Fraction) -> tuple[float, float]:
 
 def _rational_ln2(bits: int) -> Fraction:
     """Return ln 2, correct to ``bits`` bits, from its series 2 artanh(1/3) = 2 sum_k (1/3)^(2k+1) / (2k+1)."""
-    # In integers, with 16 guard bits for the rounding of each term. ``index`` is 2k + 1 and ``power`` is 3^-index.
+    # All terms are integers with 16 guard bits against rounding errors. ``index`` is 2k + 1, and ``power`` is 3^-index.
     scale = 1 << (bits + 16)
     total, power, index = 0, scale // 3, 1
     while power:
@@ -102,7 +101,8 @@ def _rational_ln2(bits: int) -> Fraction:
 
 
 _LN2 = _rational_ln2(240)
-#: Head of ln 2 with 20 trailing zero bits, so that n times it is exact for |n| < 2**20; then two more doubles.
+#: ln 2 as a sum of three doubles. The head has 20 trailing zero bits, so that n times the head is exact for |n| <
+#: 2**20.
 _LN2_HEAD = math.ldexp(math.floor(_LN2 * 2**33), -33)
 _LN2_MID, _LN2_TAIL = _two_doubles(_LN2 - Fraction(_LN2_HEAD))
 _COEFFICIENTS = np.array([_two_doubles(Fraction(1, math.factorial(n))) for n in range(_SERIES_TERMS + 1)])
@@ -111,7 +111,7 @@ _COEFFICIENTS.setflags(write=False)
 
 @jit(inline="always")
 def two_sum(a: float, b: float) -> tuple[float, float]:
-    """Return the sum as a double and its exact rounding error (Knuth, 4.2.2)."""
+    """Return the sum, rounded to a double, and its exact rounding error (Knuth, 4.2.2)."""
     s = a + b
     t = s - a
     return s, (a - (s - t)) + (b - t)
@@ -119,9 +119,12 @@ def two_sum(a: float, b: float) -> tuple[float, float]:
 
 @jit(inline="always")
 def two_product(a: float, b: float) -> tuple[float, float]:
-    """Return the product as a double and its rounding error, exact unless it underflows or overflows (Dekker 1971)."""
+    """Return the product, rounded to a double, and its rounding error (Dekker 1971).
+
+    The rounding error is exact unless the product underflows or overflows.
+    """
     p = a * b
-    # Veltkamp's splitter 2**27 + 1 cuts a factor into halves of at most 26 bits, so that their products are exact.
+    # Veltkamp's constant 2**27 + 1 splits each factor into two halves of at most 26 bits, whose products are exact.
     t = 134217729.0 * a
     ah = t - (t - a)
     al = a - ah
@@ -133,7 +136,7 @@ def two_product(a: float, b: float) -> tuple[float, float]:
 
 @jit(inline="always")
 def _dd_mul(ah: float, al: float, bh: float, bl: float) -> Any:
-    """Return the product of the double-doubles ah + al and bh + bl as a double-double, a sum of two doubles."""
+    """Return the product of the double-doubles ah + al and bh + bl as a double-double (an exact sum of two doubles)."""
     p, e = two_product(ah, bh)
     return two_sum(p, e + (ah * bl + al * bh))
 
@@ -152,11 +155,11 @@ def _exp_dd(eps_head: float, eps_tail: float, d: Any, head: float, mid: float, t
             sh: Any, sl: Any, rh: Any, rl: Any, n: Any) -> None:  # fmt: skip
     """Compute exp((eps_head + eps_tail) d) as double-doubles 2^n (sh + sl), for up to 64 distances d at once.
 
-    A double-double is an exact sum of two doubles: a head and a smaller tail, which adds further digits. x = eps d has
-    a relative error below 2**-102, so an absolute error below 2**-96 for x <= 45. The reduced argument r = x - n ln 2
+    A double-double is an exact sum of two doubles: a head, and a smaller tail that adds further digits. x = eps d has a
+    relative error below 2**-102, and so an absolute error below 2**-96 for x <= 45. The reduced argument r = x - n ln 2
     has |r| < 0.35 and an absolute error below 2**-94. The Taylor remainder after 24 terms is below 2**-120, and 24
-    steps of Horner's rule in double-double lose less than 2**-96. The total relative error is below 2**-90;
-    :data:`KERNEL_ERROR` allows a thousand times that.
+    steps of Horner's rule in double-double lose less than 2**-96. The total relative error is below 2**-90.
+    :data:`KERNEL_ERROR` is a thousand times as large.
 
     Args:
         eps_head, eps_tail: Epsilon as a double-double.
@@ -170,13 +173,13 @@ def _exp_dd(eps_head: float, eps_tail: float, d: Any, head: float, mid: float, t
     for lane in range(d.size):
         p, e = two_product(eps_head, d[lane])
         xh, xl = two_sum(p, e + eps_tail * d[lane])
-        # The constant is 1 / ln 2: n is x / ln 2 to the nearest whole number, which leaves |r| below 0.35.
+        # The constant is 1 / ln 2. Rounding x / ln 2 to the nearest integer n leaves |r| below 0.35.
         n[lane] = np.rint(xh * 1.4426950408889634)
         xh, xl = two_sum(xh - n[lane] * head, xl)
         p, e = two_product(n[lane], mid)
         rh[lane], rl[lane] = _dd_add(xh, xl, -p, -(e + n[lane] * tail))
         sh[lane], sl[lane] = coefficients[-1, 0], coefficients[-1, 1]
-    # Horner's rule from the highest coefficient down, one coefficient for all lanes at a time.
+    # Horner's rule, which applies one coefficient at a time to all lanes, from the highest coefficient down.
     for index in range(coefficients.shape[0] - 2, -1, -1):
         high, low = coefficients[index, 0], coefficients[index, 1]
         for lane in range(d.size):
@@ -186,9 +189,9 @@ def _exp_dd(eps_head: float, eps_tail: float, d: Any, head: float, mid: float, t
 
 @jit()
 def _exp_bounds(eps_head, eps_tail, d, head, mid, tail, coefficients, error, lower, upper):  # type: ignore[no-untyped-def]
-    """Write the neighbouring doubles that enclose exp((eps_head + eps_tail) d) for every distance d.
+    """Write neighbouring doubles that enclose exp((eps_head + eps_tail) d) for every distance d.
 
-    Beyond an exponent of 45, the lower bound is the one for exp(45) and the upper bound is infinite.
+    Where the exponent exceeds 45, the lower bound is that of exp(45) and the upper bound is infinite.
 
     Args:
         eps_head, eps_tail: Epsilon as a double-double: the exact sum of head and tail.
@@ -198,7 +201,7 @@ def _exp_bounds(eps_head, eps_tail, d, head, mid, tail, coefficients, error, low
         error: Bound on the relative error of :func:`_exp_dd`.
         lower, upper: (P,) arrays to which the bounds are written.
     """
-    # The error bound of _exp_dd holds up to exponents of 45; longer distances are cut there.
+    # The error bound of _exp_dd holds for exponents up to 45, so longer distances are capped.
     max_distance = 45.0 / eps_head
     capped, sh, sl = np.empty(_LANE_COUNT), np.empty(_LANE_COUNT), np.empty(_LANE_COUNT)
     rh, rl, power = np.empty(_LANE_COUNT), np.empty(_LANE_COUNT), np.empty(_LANE_COUNT)
@@ -214,18 +217,19 @@ def _exp_bounds(eps_head, eps_tail, d, head, mid, tail, coefficients, error, low
             h, t = math.ldexp(sh[lane], int(power[lane])), math.ldexp(sl[lane], int(power[lane]))
             if d[p] == 0.0:
                 lower[p] = upper[p] = 1.0
-            # Products could lose bits to underflow. exp(x) is above 1 and below the next double.
+            # Products could lose bits to underflow here, but exp(x) lies between 1 and the next double.
             elif estimate < 2.0**-200:
                 lower[p] = 1.0
                 upper[p] = 1.0 + 2.0**-52
             elif estimate > 45.0:
-                # exp(45) > 2**64 is more than any ratio of weights, so the lower bound may stop growing there. The
-                # quotient and the comparison are off by a unit or two in the last place of 45, which 2**-40 covers
-                # many times.
+                # exp(45) > 2**64 exceeds any ratio of weights, so the lower bound need not grow further. The factor
+                # generously covers rounding errors of a unit or two in the last place in max_distance and in the
+                # comparison with 45.
                 lower[p] = h * (1.0 - 2.0**-40)
                 upper[p] = np.inf
             else:
-                # h is itself a bound if t is on the right side of 0 by more than the error; else its neighbour is.
+                # h itself is a bound if t is on the right side of 0 by more than the error. Otherwise, its neighbour is
+                # one.
                 lower[p] = max(1.0, h if t >= error * h else np.nextafter(h, 0.0))
                 upper[p] = h if t <= -error * h else np.nextafter(h, np.inf)
 
@@ -234,19 +238,20 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
     """Return, for every distance d, two neighbouring doubles that enclose exp(epsilon d).
 
     Args:
-        distances: (P,) finite and non-negative; each double is taken as the exact number that it represents.
+        distances: (P,) finite, non-negative doubles, which are taken to be exact.
         epsilon: Exact and non-negative.
 
     Returns:
         ``lower`` and ``upper``, (P,) neighbouring doubles with lower <= exp(epsilon d) <= upper. Where epsilon d
-        exceeds 45, lower is a lower bound on exp(45) and upper is infinite, because no ratio of weights is that large.
+        exceeds 45, ``lower`` is only a lower bound on exp(45) and ``upper`` is infinite, because no ratio of weights is
+        that large.
     """
     d = np.ascontiguousarray(distances, dtype=np.float64)
     lower, upper = np.empty_like(d), np.empty_like(d)
     if epsilon == 0:
         lower[:] = upper[:] = 1.0
         return lower, upper
-    # Few distances, or an epsilon for which double-doubles could underflow or overflow.
+    # Rationals are faster for a few distances, and necessary if double-doubles could underflow or overflow.
     if d.size <= MIN_COMPILED_SIZE or not 1e-100 < epsilon < 1e100:
         return _exp_bounds_slow(d, epsilon)
     head, tail = _two_doubles(epsilon)
@@ -261,9 +266,10 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
 
 
 def _exp_bounds_slow(d: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
-    """Return doubles that enclose exp(epsilon d) for every distance, like :func:`exp_bounds`, but in rationals.
+    """Return the same kind of bounds as :func:`exp_bounds`, computed with ball arithmetic instead of double-doubles.
 
-    This function is used for a few distances, and for an epsilon for which double-doubles could underflow or overflow.
+    This function is used for small arrays, and for values of epsilon with which double-doubles could underflow or
+    overflow.
     """
     lower, upper = np.ones_like(d), np.full_like(d, np.inf)
     for p, distance in enumerate(d):
@@ -271,10 +277,11 @@ def _exp_bounds_slow(d: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
         if exponent == 0:
             upper[p] = 1.0
         elif exponent > 45:
-            # Less than exp(45), which is 3.49e19, and more than any ratio of weights. The upper bound is infinite.
+            # This is less than exp(45), about 3.49e19, and more than any ratio of weights. The upper bound stays
+            # infinite.
             lower[p] = 3.4e19
         else:
-            # Bounds of the exponential in 2**-80ths. As the exponent is above 0, 1 is a lower bound too.
+            # Bounds on the exponential in units of 2**-80. Since the exponent is above 0, 1 is a lower bound as well.
             lower_integer, upper_integer = exp_fixed(exponent, 80)
             lower[p] = max(1.0, float_down(Fraction(lower_integer, 2**80)))
             upper[p] = float_up(Fraction(upper_integer, 2**80))
@@ -285,19 +292,20 @@ def exp_fixed(exponent: Fraction, bits: int) -> tuple[int, int]:
     """Return integers with ``low <= exp(exponent) * 2**bits <= high``, computed by ball arithmetic.
 
     Args:
-        exponent: Exact and non-negative. The integers grow with it, so callers should avoid values above 45.
-        bits: Fractional bits of the result.
+        exponent: Exact and non-negative. The integers grow exponentially with it, so callers should avoid values above
+            45.
+        bits: The number of fractional bits in the result.
 
     Returns:
-        The two integers; high - low is at most 2 unless the exponent is large.
+        The integers ``low`` and ``high``. Their difference is at most 2 unless the exponent is large.
     """
     import flint
 
-    # exp(x) has about 1.443 x bits before the point, which the precision covers in addition to the requested bits.
+    # exp(x) has about 1.443 x bits before the binary point, which are needed in addition to the requested bits.
     with flint.ctx.workprec(bits + 32 + int(1.5 * float(exponent))):
         ball = ball_of(exponent).exp() * flint.arb(flint.fmpz(1) << bits)
         lower, upper = ball.lower().floor().unique_fmpz(), ball.upper().ceil().unique_fmpz()
-    # The ball is too wide to round its ends to integers.
+    # The ball's endpoints could not be rounded to integers, so try again with more precision.
     if lower is None or upper is None:
         return exp_fixed(exponent, 2 * bits)
     return int(lower), int(upper)
@@ -307,15 +315,15 @@ def log_bounds(ratio: Fraction, divisor: Fraction) -> tuple[float, float]:
     """Return doubles with ``low <= ln(ratio) / divisor <= high``, computed by ball arithmetic.
 
     Args:
-        ratio: Exact, at least 1.
-        divisor: Exact, above 0.
+        ratio: Exact and at least 1.
+        divisor: Exact and above 0.
     """
     import flint
 
     if ratio == 1:
         return 0.0, 0.0
-    # 192 bits are enough away from 1. Near 1 the logarithm is about ratio - 1, so that as many more bits are needed as
-    # cancel in that difference.
+    # 192 bits are enough unless the ratio is near 1. There the logarithm is about ratio - 1, so as many more bits are
+    # needed as cancel in that difference.
     with flint.ctx.workprec(192 + max(0, ratio.denominator.bit_length() - (ratio - 1).numerator.bit_length())):
         ball = ball_of(ratio).log() / ball_of(divisor)
         lower, upper = ball.lower(), ball.upper()
@@ -330,10 +338,10 @@ def ball_of(value: Fraction) -> arb:
 
 
 def sign_of(number: Ball) -> int | None:
-    """Return the sign of a real number, 1, 0 or -1, or None if no precision in :data:`PRECISIONS` decides it.
+    """Return the sign of a real number as 1, 0 or -1, or None if no precision in :data:`PRECISIONS` decides it.
 
-    ``number`` is a function that returns a ball (an interval) that contains the real number. It is called at each
-    precision in turn, lowest first, until the ball determines the sign.
+    ``number`` is a function that returns a ball (an interval) that contains the real number. It is called with
+    increasing precision until the ball determines the sign.
     """
     import flint
 

@@ -1,7 +1,7 @@
-"""Discrete Gaussian noise: exact draws in bulk, and the (epsilon, delta) that follows from zCDP.
+"""Discrete Gaussian noise: exact draws in bulk, and conversions between zCDP and (epsilon, delta)-DP.
 
-The distribution with variance parameter V has P(X = v) proportional to exp(-v^2 / (2 V)) for integers v (Canonne,
-Kamath and Steinke 2020, "The Discrete Gaussian for Differential Privacy"). Its variance is at most V.
+The discrete Gaussian distribution with variance parameter V has P(X = v) proportional to exp(-v^2 / (2 V)) for integers
+v (Canonne, Kamath and Steinke 2020, "The Discrete Gaussian for Differential Privacy"). Its variance is at most V.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from privopt.numbers.exp_log_bounds import ball_of, rational_of_ball
 from privopt.numbers.laplace import FEW_DRAWS, draw_bernoulli_exp_steps, draw_in_bulk, draw_one_laplace
 from privopt.numbers.sampling import Source
 
-#: Variances up to here keep every product inside 64 bits.
+#: The largest variance that can be drawn. Up to it, every product fits into 64 bits.
 LARGEST_VARIANCE = 1 << 40
-# Limits of the variances that are drawn: the least variance, to which smaller ones are raised, and the largest
-# denominator of a variance.
+# The smallest variance that can be drawn, to which smaller ones are raised, and the largest denominator of a variance.
 _MIN_VARIANCE = Fraction(1, 1 << 20)
 _MAX_DENOMINATOR = 1 << 12
-# The relative amount by which a rho that was found in doubles is lowered until it is proved; the bits of ball
-# arithmetic; and the exponent of the least positive double, 2**-1074, below which no delta is stated.
+# The relative step by which a rho that was computed in doubles is lowered until it is proved, the precision of ball
+# arithmetic in bits, and the exponent of 2**-1074, the smallest positive double and the smallest delta reported.
 _SEARCH_STEP = Fraction(1, 1 << 20)
 _WORKING_BITS = 192
 _SUBNORMAL_BITS = 1074
@@ -36,8 +35,8 @@ _MIN_DELTA = Fraction(1, 1 << _SUBNORMAL_BITS)
 def _terms(variance: Fraction) -> tuple[int, int, int]:
     """Return the compiled sampler's parameters: integers t, n, d with the least n such that variance <= t n / d.
 
-    t is near the standard deviation, and d is a power of 2. The product 2 t n d stays below 2**43. It therefore stays
-    below 2**64 even when multiplied by the few steps of a Bernoulli draw.
+    t is close to the standard deviation, and d is a power of 2. The product 2 t n d stays below 2**43, so it is still
+    below 2**64 when multiplied by the few steps of a Bernoulli draw.
 
     Raises:
         UsageError: The variance is not above 0, or exceeds 2**40.
@@ -52,9 +51,9 @@ def _terms(variance: Fraction) -> tuple[int, int, int]:
 
 
 def variance_above(variance: Fraction) -> Fraction:
-    """Return the smallest variance supported by the sampler that is not below the given one.
+    """Return the smallest variance that the sampler supports and that is at least ``variance``.
 
-    For variances of at least 1, the result is less than 0.1 % larger.
+    The result exceeds ``variance`` by less than 0.1 % if ``variance`` is at least 1.
 
     >>> variance_above(Fraction(5, 2))
     Fraction(5, 2)
@@ -70,20 +69,20 @@ def variance_above(variance: Fraction) -> Fraction:
 def _fill(words, t, n, d, samples, sample_count):  # type: ignore[no-untyped-def]
     """Fill ``samples`` from index ``sample_count`` on. Return how many words were used and how many samples are filled.
 
-    By Algorithm 3, a draw y from the discrete Laplace distribution with scale t is accepted with probability
-    ``exp(-(|y| - n/d)^2 / (2 t n/d))``, which is ``exp(-(d |y| - n)^2 / (2 t n d))``.
+    In Algorithm 3, a draw y from the discrete Laplace distribution with scale t is accepted with probability
+    ``exp(-(|y| - n/d)^2 / (2 t n/d))``, which equals ``exp(-(d |y| - n)^2 / (2 t n d))``.
 
     Args:
         words: Random 64-bit words, used in order.
         t, n, d: The parameters of :func:`_terms`, as unsigned 64-bit integers.
-        samples: The array that the draws are written to.
-        sample_count: Number of samples that are already filled.
+        samples: The array to which the draws are written.
+        sample_count: The number of samples that are already filled.
     """
     one_word = np.uint64(1)
     offset = 0
     while sample_count < samples.size:
         value, next_offset = draw_one_laplace(words, offset, one_word, t)
-        # The words ran out. The draw is repeated later from its first word, which ``offset`` still points to.
+        # The words ran out. The next call repeats the draw from its first word, to which ``offset`` still points.
         if next_offset < 0:
             break
         # The exponent of the acceptance probability is deviation^2 steps of 1 / (2 t n d).
@@ -104,17 +103,17 @@ def draw_gaussian(count: int, variance: Fraction, *, source: Source | None = Non
     """Return ``count`` independent draws with P(v) proportional to exp(-v^2 / (2 V)), V = ``variance_above(variance)``.
 
     The sampler uses only integers and rejection (Algorithms 1 to 3). A product could exceed 64 bits only if a Laplace
-    draw were more than a thousand scales from 0.
+    draw were more than a thousand scales away from 0.
 
     Args:
-        count: Number of draws.
-        variance: Exact, above 0, at most 2**40.
-        source: Source of random bytes; the operating system's entropy by default.
+        count: The number of draws.
+        variance: The exact variance parameter, above 0 and at most 2**40.
+        source: The source of random bytes. The default is the operating system's entropy.
 
     Raises:
         UsageError: The variance is out of range.
     """
-    # The compiled _fill() turns random words into draws. Its parameters t, n and d state the variance V = t n / d.
+    # The compiled _fill() turns random words into draws. Its parameters t, n and d define the variance V = t n / d.
     return draw_in_bulk(count, _fill, *map(np.uint64, _terms(variance)), source=source)
 
 
@@ -122,8 +121,8 @@ def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
     """Return a delta for which rho-zCDP implies (epsilon, delta)-DP, rounded up by ball arithmetic.
 
     For any a > 1, delta = exp((a - 1)(a rho - epsilon)) (1 - 1/a)^a / (a - 1) is such a delta (Canonne, Kamath and
-    Steinke 2020, Corollary 13). The best a is searched for in doubles; their rounding is harmless, because the bound
-    holds for any a. The result is at least 2**-1074 and at most 1.
+    Steinke 2020, Corollary 13). The best a is searched for in doubles. Their rounding errors are harmless, because the
+    bound holds for any a. The result is at least 2**-1074 and at most 1.
 
     Raises:
         UsageError: rho or epsilon is not above 0.
@@ -132,12 +131,12 @@ def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
 
     if rho <= 0 or epsilon <= 0:
         raise UsageError(f"rho and epsilon must be above 0, got {rho} and {epsilon}")
-    # Below, b is a - 1, and the exponent is the logarithm of the bound.
+    # In the following, b is a - 1, and the argument of exp() is the logarithm of the bound.
     order_minus_one, _ = _best_order(float(rho), float(epsilon))
     with flint.ctx.workprec(_WORKING_BITS):
         b, r, e = map(ball_of, (Fraction(order_minus_one), rho, epsilon))
         upper_delta = (b * ((b + 1) * r - e) + (b + 1) * (b / (b + 1)).log() - b.log()).exp().upper()
-    # A number below 2**-1074 is replaced by it before it is made a fraction, which could be huge.
+    # Numbers below 2**-1074 are never converted to fractions, whose denominators could be huge.
     mantissa, power = upper_delta.man_exp()
     binary_exponent = int(mantissa).bit_length() + int(power)
     return _MIN_DELTA if binary_exponent < -_SUBNORMAL_BITS else min(Fraction(1), rational_of_ball(upper_delta))
@@ -147,24 +146,24 @@ def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
 def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Return a rho for which rho-zCDP provably implies (epsilon, delta)-DP, close to the largest such rho.
 
-    :func:`delta_of` proves the implication in ball arithmetic. The result is a few millionths below the largest such
-    rho, so that another machine, whose doubles may differ, reaches the same verdict.
+    :func:`delta_of` proves the implication in ball arithmetic. The result is a few millionths below the largest
+    possible rho, so that a machine whose doubles differ slightly reaches the same verdict.
 
     Raises:
         UsageError: epsilon is not above 0, or delta is not between 0 and 1.
     """
     if epsilon <= 0 or not 0 < delta < 1:
         raise UsageError(f"epsilon must be above 0 and delta between 0 and 1, got {epsilon} and {delta}")
-    # Bisection for the logarithm of rho, from near the smallest double up to e times epsilon. The logarithms of delta's
-    # terms are subtracted, because delta itself may underflow.
+    # Bisect for the logarithm of rho, from near the smallest double up to e times epsilon. The logarithms of delta's
+    # numerator and denominator are subtracted, because delta itself may underflow.
     log_delta, e = math.log(delta.numerator) - math.log(delta.denominator), float(epsilon)
-    # _best_order() returns the logarithm of delta at its second position.
+    # _best_order() returns the logarithm of delta as its second value.
     lower, upper = -700.0, math.log(e) + 1.0
     for _ in range(80):
         middle = (lower + upper) / 2
         lower, upper = (middle, upper) if _best_order(math.exp(middle), e)[1] <= log_delta else (lower, middle)
     rho = Fraction(math.exp(lower))
-    # The bisection is in doubles, so its result is lowered until ball arithmetic proves it.
+    # Because the bisection uses doubles, its result is lowered until ball arithmetic proves it.
     while True:
         rho = _round_down(rho * (1 - _SEARCH_STEP))
         if delta_of(rho, epsilon) <= delta:
@@ -176,8 +175,9 @@ def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
     """Return an epsilon, rounded up to six digits, for which rho-zCDP provably implies (epsilon, delta)-DP.
 
     The result is close to the minimum of a rho + ln((a - 1) / a) + (ln(1 / delta) - ln a) / (a - 1) over a > 1, and at
-    least 0. Every rho-zCDP mechanism satisfies this bound (Canonne, Kamath and Steinke 2020, Corollary 13).
-    :func:`delta_of` proves the implication for the result in ball arithmetic.
+    least
+    0. Every rho-zCDP mechanism satisfies this bound (Canonne, Kamath and Steinke 2020, Corollary 13). :func:`delta_of`
+       proves the implication for the returned epsilon in ball arithmetic.
 
     >>> epsilon_of(Fraction(1, 2), Fraction(1, 10**6))
     Fraction(261077, 50000)
@@ -201,10 +201,10 @@ def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
     for _ in range(200):
         left_third, right_third = lower + (upper - lower) / 3, upper - (upper - lower) / 3
         lower, upper = (lower, right_third) if bound(left_third) <= bound(right_third) else (left_third, upper)
-    # Above 0, so that its logarithm exists. The step is one unit of the sixth digit.
+    # The estimate must be above 0 to have a logarithm. The step is one unit in the sixth digit.
     estimate = max(bound(lower), 1e-12)
     step = Fraction(10) ** (math.floor(math.log10(estimate)) - 5)
-    # The search is in doubles, so its result is raised until ball arithmetic proves it.
+    # Because the search uses doubles, its result is raised until ball arithmetic proves it.
     epsilon = math.ceil(Fraction(estimate) / step) * step
     while delta_of(rho, epsilon) > delta:
         epsilon += step
@@ -218,7 +218,7 @@ def _round_down(value: Fraction) -> Fraction:
 
 
 def _best_order(rho: float, epsilon: float) -> tuple[float, float]:
-    """Return a nearly optimal a - 1 for the bound in :func:`delta_of`, and the resulting ln(delta), by ternary search.
+    """Search for the order a with the smallest delta in :func:`delta_of`, and return a - 1 and ln(delta).
 
     Args:
         rho: The zCDP parameter.
@@ -230,8 +230,8 @@ def _best_order(rho: float, epsilon: float) -> tuple[float, float]:
         b = math.exp(log)
         return b * ((b + 1) * rho - epsilon) - (b + 1) * math.log1p(1 / b) - log
 
-    # The best a - 1 is about epsilon / (2 rho), far inside this range. Any a gives a valid bound, so that the search
-    # only decides how good it is.
+    # A ternary search. The best a - 1 is about epsilon / (2 rho), which lies well inside this range. Any a gives a
+    # valid bound, so the search only determines how tight it is.
     lower, upper = -30.0, math.log(epsilon / rho + 1.0) + 30.0
     for _ in range(120):
         left_third, right_third = lower + (upper - lower) / 3, upper - (upper - lower) / 3

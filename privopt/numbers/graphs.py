@@ -1,4 +1,4 @@
-"""Graphs given by arrays of edges: shortest parallel edges, sparse matrices, neighbour lists, components."""
+"""Graphs given as arrays of edges: shortest parallel edges, sparse matrices, adjacency lists and components."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from privopt.arrays import Floats, Ints, csr_array
 
 
 def shortest_rows(edges: Ints, lengths: Floats) -> Ints:
-    """Return the row index of the shortest edge for each ordered pair of nodes that an edge joins.
+    """Return the row index of the shortest edge for each ordered pair of nodes that is joined by an edge.
 
-    If several edges are equally short, the first one is returned. Loops are omitted. Edges in opposite directions
-    belong to different pairs. The row indices are sorted by tail, then head.
+    The first of several equally short edges is returned. Loops are omitted. Edges in opposite directions belong to
+    different pairs. The row indices are sorted by the tail of their edge, then by its head.
 
     Args:
         edges: (E, 2) indices of the nodes at the tail and head of each edge.
         lengths: (E,) length of each edge.
     """
-    # Sorted by tail, head and length: the shortest of parallel edges comes first. The sort is stable.
+    # Sort by tail, head and length, so that the shortest of parallel edges comes first. The sort is stable.
     order = np.lexsort((lengths, edges[:, 1], edges[:, 0]))
     tails, heads = edges[order].T
     is_shortest = tails != heads
-    # An edge that has the same ends as the one before it is parallel to it, and not shorter.
+    # An edge with the same ends as the one before it is a parallel edge that is not shorter.
     is_shortest[1:] &= (tails[1:] != tails[:-1]) | (heads[1:] != heads[:-1])
     rows: Ints = order[is_shortest]
     return rows
 
 
 def edge_matrix(nodes: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool = False) -> csr_array:
-    """Return the (nodes, nodes) CSR matrix of edge lengths, without loops and with the shortest of parallel edges.
+    """Return the (nodes, nodes) CSR matrix of edge lengths, with the shortest of parallel edges and without loops.
 
     Args:
         nodes: Number of nodes.
@@ -40,7 +40,7 @@ def edge_matrix(nodes: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool
             explicit 0.
         both: Whether each edge can also be traversed from head to tail.
     """
-    # Imported here, because SciPy takes long to load.
+    # SciPy takes long to load, so it is imported only when needed.
     from scipy.sparse import csr_array
 
     edges = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
@@ -53,32 +53,33 @@ def edge_matrix(nodes: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool
 
 
 def neighbours(nodes: int, pairs: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return the adjacency lists of an undirected graph, each in sorted order.
+    """Return the sorted adjacency lists of an undirected graph.
 
     Args:
         nodes: Number of nodes.
         pairs: (P, 2) pairs of adjacent nodes.
 
     Returns:
-        ``start`` (nodes + 1,), ``neighbours`` (2 P,) and ``pair`` (2 P,). Entries ``start[i]`` to ``start[i + 1] - 1``
-        belong to node i: its neighbours, and the index of the pair that each of them comes from.
+        ``start`` (nodes + 1,), ``neighbours`` (2 P,) and ``pair`` (2 P,). The entries ``start[i]`` to ``start[i + 1] -
+        1`` of the other two arrays contain node i's neighbours, and the index in ``pairs`` that each of them comes
+        from.
     """
     source, target = np.concatenate([pairs[:, 0], pairs[:, 1]]), np.concatenate([pairs[:, 1], pairs[:, 0]])
     # Sorted by source node, then by neighbour.
     order = np.lexsort((target, source))
     start = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=nodes))]).astype(np.int64)
-    # Entries P to 2 P - 1 are the pairs again, in the other direction.
+    # Entries P to 2 P - 1 are the same pairs in the opposite direction.
     return start, target[order], (order % max(1, len(pairs))).astype(np.int64)
 
 
 def components(nodes: int, pairs: Ints, *, strong: bool = False) -> Ints:
-    """Return the index of the connected component that each node belongs to.
+    """Return the index of the connected component to which each node belongs.
 
     Args:
         nodes: Number of nodes.
         pairs: (E, 2) indices of the nodes at the tail and head of each edge.
-        strong: Whether to return strongly connected components, in which each node can be reached from every other.
-            If False, the directions of the edges are ignored.
+        strong: Whether to return strongly connected components, in which each node can be reached from every other. If
+            False, the directions of the edges are ignored.
 
     Returns:
         (nodes,) indices from 0, in the order in which the components first occur.
@@ -88,12 +89,12 @@ def components(nodes: int, pairs: Ints, *, strong: bool = False) -> Ints:
 
     pairs = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
     graph = coo_array((np.ones(len(pairs), dtype=np.int8), (pairs[:, 0], pairs[:, 1])), shape=(nodes, nodes))
-    # SciPy ignores ``connection`` if the graph is not directed.
+    # If ``directed`` is False, SciPy ignores ``connection``.
     return rank_by_first_use(connected_components(graph, directed=strong, connection="strong")[1])
 
 
 def rank_by_first_use(labels: NDArray[Any]) -> Ints:
-    """Assign each distinct label an index from 0, in the order in which the labels first occur.
+    """Replace each distinct label by an index from 0, in the order in which the labels first occur.
 
     ``labels`` has shape (n,) and any sortable type.
     """

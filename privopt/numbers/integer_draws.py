@@ -1,4 +1,4 @@
-"""Exact draws from a source of random bytes, using Python's arbitrary-precision integers."""
+"""Exact random draws in Python's arbitrary-precision integers, from a source of random bytes."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from privopt.numbers.sampling import Source
 __all__ = ["draw_below", "draw_bernoulli_exp", "read_in_blocks"]
 
 _BLOCK_BYTES: Final = 1 << 10
-"""Number of bytes that :func:`read_in_blocks` reads at a time."""
+"""The number of bytes that :func:`read_in_blocks` reads at a time."""
 
 
 def draw_below(bound: int, source: Source = os.urandom) -> int:
-    """Draw a uniform integer in [0, bound).
+    """Draw a uniform integer from [0, bound).
 
     Args:
         bound: A positive integer.
-        source: Function that takes a number n and returns n random bytes.
+        source: A function that takes a number n and returns n random bytes.
     """
     width = (bound - 1).bit_length()
     byte_count = -(-width // 8)
     while True:
         value = int.from_bytes(source(byte_count), "little") & ((1 << width) - 1)
-        # Values from the bound on are drawn again, so that the others stay equally likely.
+        # Values that are too large are drawn again, which leaves the others equally likely.
         if value < bound:
             return value
 
@@ -32,7 +32,7 @@ def draw_below(bound: int, source: Source = os.urandom) -> int:
 def draw_bernoulli_exp(u: int, t: int, source: Source = os.urandom) -> bool:
     """Return True with probability exactly exp(-u / t), for integers 0 <= u <= t and t >= 1.
 
-    The argument ``source`` is a function that takes a number n and returns n random bytes.
+    ``source`` is a function that takes a number n and returns n random bytes.
 
     Source: Canonne, Kamath and Steinke 2020, Algorithm 1.
     """
@@ -45,7 +45,7 @@ def draw_bernoulli_exp(u: int, t: int, source: Source = os.urandom) -> bool:
 
 
 def read_in_blocks(source: Source) -> Source:
-    """Return a source with the same bytes, read in blocks. Making one system call per draw would be slow."""
+    """Return a source that yields the same bytes, but reads them in blocks to save system calls."""
     block = b""
 
     def read(count: int) -> bytes:

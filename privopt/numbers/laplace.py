@@ -4,11 +4,12 @@ The samplers are Algorithms 1 and 2 of Canonne, Kamath and Steinke 2020 ("The Di
 Privacy"), which use only integers, comparisons and rejection. The distribution with scale t / s has P(X = v)
 proportional to exp(-|v| s / t).
 
-:func:`draw_laplace` is compiled and works on 64-bit words, so s and t are limited to 2**40. :func:`draw_wide_laplace`
-has no limit, because it works on Python's integers; a draw takes about 10 microseconds instead of less than one.
+:func:`draw_laplace` is compiled and works on 64-bit words, which limits s and t to 2**40. :func:`draw_wide_laplace` has
+no limits, because it works on Python's integers, but a draw takes about 10 microseconds instead of less than one.
 
 In the compiled functions, ``words`` is an array of random 64-bit words, and ``offset`` is the index of the next unused
-word. Functions that make one draw return the new offset last, or -1 if the words ran out before the draw was complete.
+word. Functions that make a single draw return the new offset as their last value, or -1 if the words ran out before the
+draw was complete.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from privopt.execution.compiled import jit
 from privopt.numbers.integer_draws import draw_below, draw_bernoulli_exp, read_in_blocks
 from privopt.numbers.sampling import Source
 
-#: With numerators and denominators up to this, every product fits into 64 bits.
+#: The largest numerator or denominator with which every product fits into 64 bits.
 LARGEST_TERM = 1 << 40
 FEW_DRAWS = 1_000
 """Up to this number of draws, the samplers are interpreted, which takes 12 ms. Loading their compiled code takes half a
 second and 85 MiB."""
-# The largest number of words that are read from the source at a time.
+# The largest number of words to read from the source at a time.
 _WORDS = 1 << 19
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
@@ -44,7 +45,7 @@ def _draw_below(words, offset, bound):  # type: ignore[no-untyped-def]
     ``words`` are random 64-bit words, used from ``offset`` on. The returned offset is -1 if they ran out.
     """
     # This is 2**64 modulo bound, in 64-bit arithmetic. Words below it are rejected. The number of the other words is a
-    # multiple of bound, so that the remainder is uniform.
+    # multiple of bound, so their remainders are uniform.
     rejection_limit = (_ZERO - bound) % bound
     while offset < words.size:
         word = words[offset]
@@ -58,7 +59,7 @@ def _draw_below(words, offset, bound):  # type: ignore[no-untyped-def]
 def _draw_bernoulli_exp(words, offset, u, t):  # type: ignore[no-untyped-def]
     """Draw True with probability exp(-u / t), for 0 <= u <= t (Algorithm 1).
 
-    Return the draw, and the offset of the next unused word, which is -1 if the random ``words`` ran out.
+    Return the draw and the offset of the next unused word, which is -1 if the random ``words`` ran out.
     """
     # Von Neumann's method: the first k for which a draw of probability u / (t k) fails is odd with probability
     # exp(-u / t).
@@ -76,11 +77,11 @@ def _draw_bernoulli_exp(words, offset, u, t):  # type: ignore[no-untyped-def]
 def draw_bernoulli_exp_steps(words, offset, steps, s, t):  # type: ignore[no-untyped-def]
     """Draw True with probability exp(-steps s / t), for any steps >= 0 and s <= t.
 
-    The probability is a product of factors with exponents of at most 1. The first factor that fails ends the draw, so
-    most factors are never drawn. Return the draw, and the offset of the next unused word, which is -1 if the random
-    ``words`` ran out.
+    The probability is written as a product of factors with exponents of at most 1, and one Bernoulli variable is drawn
+    for each. The first that is False ends the draw, so most factors are never needed. Return the draw and the offset of
+    the next unused word, which is -1 if the random ``words`` ran out.
     """
-    # The largest number of steps with an exponent of at most 1.
+    # The largest number of steps for which the exponent is at most 1.
     max_part = t // s
     while steps > _ZERO:
         part = min(steps, max_part)
@@ -96,8 +97,8 @@ def draw_geometric(words, offset, s, t):  # type: ignore[no-untyped-def]
     """Draw m >= 0 with P(m) proportional to exp(-m s / t) (Algorithm 2 without the sign).
 
     The integers u < t and v are drawn with probabilities proportional to exp(-u / t) and exp(-v). Then u + t v is
-    geometric with parameter exp(-1 / t). Divided by s and rounded down, it is geometric with parameter exp(-s / t).
-    Return m, and the offset of the next unused word, which is -1 if the random ``words`` ran out.
+    geometric with parameter exp(-1 / t), and its quotient by s, rounded down, is geometric with parameter exp(-s / t).
+    Return m and the offset of the next unused word, which is -1 if the random ``words`` ran out.
     """
     while True:
         u, offset = _draw_below(words, offset, t)
@@ -108,7 +109,7 @@ def draw_geometric(words, offset, s, t):  # type: ignore[no-untyped-def]
             return 0, offset
         if not is_accepted:
             continue
-        # v is geometric with parameter exp(-1): the number of successful draws before the first that fails.
+        # v is geometric with parameter exp(-1): the number of draws of True before the first False.
         v = _ZERO
         while True:
             is_larger, offset = _draw_bernoulli_exp(words, offset, _ONE, _ONE)
@@ -122,7 +123,7 @@ def draw_geometric(words, offset, s, t):  # type: ignore[no-untyped-def]
 
 @jit()
 def draw_one_laplace(words, offset, s, t):  # type: ignore[no-untyped-def]
-    """Draw one discrete Laplace value with scale t / s (Algorithm 2); return it and the offset of the next unused word.
+    """Draw a discrete Laplace value with scale t / s (Algorithm 2). Return it and the offset of the next unused word.
 
     The offset is -1 if the words ran out.
     """
@@ -135,7 +136,7 @@ def draw_one_laplace(words, offset, s, t):  # type: ignore[no-untyped-def]
             return 0, offset
         if sign == _ZERO:
             return magnitude, offset
-        # Minus zero is drawn again: otherwise 0 would have twice its probability.
+        # Draw again for minus zero, because otherwise 0 would be twice as likely as it should be.
         if magnitude != 0:
             return -magnitude, offset
 
@@ -144,12 +145,12 @@ def draw_one_laplace(words, offset, s, t):  # type: ignore[no-untyped-def]
 def _fill(words, s, t, samples, sample_count):  # type: ignore[no-untyped-def]
     """Fill ``samples`` from index ``sample_count`` on. Return how many words were used and how many samples are filled.
 
-    ``words`` are random 64-bit words; the scale of the distribution is t / s.
+    ``words`` are random 64-bit words. The scale of the distribution is t / s.
     """
     offset = 0
     while sample_count < samples.size:
         value, next_offset = draw_one_laplace(words, offset, s, t)
-        # The words ran out. The draw is repeated later from its first word, which ``offset`` still points to.
+        # The words ran out. The next call repeats the draw from its first word, to which ``offset`` still points.
         if next_offset < 0:
             break
         samples[sample_count] = value
@@ -161,13 +162,13 @@ def _fill(words, s, t, samples, sample_count):  # type: ignore[no-untyped-def]
 def draw_laplace(count: int, scale_reciprocal: Fraction, *, source: Source | None = None) -> NDArray[np.int64]:
     """Return ``count`` independent draws with P(v) proportional to exp(-|v| scale_reciprocal).
 
-    Random words are consumed in order. If the words run out in the middle of a draw, this draw starts again from its
-    first word, with more words appended. Dropping the draw instead would favour draws that need few words.
+    Random words are used in order. If they run out in the middle of a draw, more words are appended and the draw starts
+    again from its first word. Dropping the draw instead would favour draws that need few words.
 
     Args:
-        count: Number of draws.
+        count: The number of draws.
         scale_reciprocal: s / t, exact and above 0, with both s and t at most 2**40.
-        source: Source of random bytes; the operating system's entropy by default.
+        source: The source of random bytes. The default is the operating system's entropy.
 
     Raises:
         UsageError: The reciprocal scale is not above 0, or its numerator or denominator exceeds 2**40.
@@ -184,22 +185,22 @@ def draw_in_bulk(
     """Return ``count`` draws from a compiled sampler that consumes random words in order.
 
     Args:
-        count: Number of draws.
+        count: The number of draws.
         fill: Function ``(words, *terms, samples, sample_count) -> (used_words, sample_count)``. It fills ``samples``
             with complete draws from index ``sample_count`` on, and returns the number of words used and the new count.
-        terms: Parameters of the distribution.
-        source: Source of random bytes; the operating system's entropy by default.
+        terms: The parameters of the distribution.
+        source: The source of random bytes. The default is the operating system's entropy.
     """
     entropy: Any = source or os.urandom
     samples = np.empty(count, dtype=np.int64)
     remaining_words = np.empty(0, dtype=np.uint64)
     sample_count = 0
     while sample_count < count:
-        # About as many words as the draws need (16 each are usually enough), because unused ones are discarded.
+        # Read only about as many words as needed (16 per draw are usually enough), because unused words are discarded.
         size = min(_WORDS, 16 * (count - sample_count) + 256)
         words = np.concatenate([remaining_words, np.frombuffer(entropy(8 * size), dtype="<u8")])
         used_words, sample_count = fill(words, *terms, samples, sample_count)
-        # The words of a draw that was cut short come first in the next round (see draw_laplace).
+        # The words of an incomplete draw come first in the next round (see draw_laplace).
         remaining_words = words[used_words:]
     return samples
 
@@ -208,9 +209,9 @@ def draw_wide_laplace(count: int, scale_reciprocal: Fraction, *, source: Source 
     """Return ``count`` independent draws with P(v) proportional to exp(-|v| scale_reciprocal), for any scale.
 
     Args:
-        count: Number of draws.
-        scale_reciprocal: s / t, exact and above 0; its terms may have any number of digits.
-        source: Source of random bytes; the operating system's entropy by default.
+        count: The number of draws.
+        scale_reciprocal: s / t, exact and above 0. Both s and t may have any number of digits.
+        source: The source of random bytes. The default is the operating system's entropy.
 
     Raises:
         UsageError: The reciprocal scale is not above 0.
@@ -226,9 +227,9 @@ def draw_wide_laplace(count: int, scale_reciprocal: Fraction, *, source: Source 
 
 
 def _draw_wide_laplace(source: Source, s: int, t: int) -> int:
-    """Draw one discrete Laplace value with scale t / s from a source of random bytes (Algorithm 2)."""
+    """Draw a discrete Laplace value with scale t / s from a source of random bytes (Algorithm 2)."""
     while True:
-        # u + t v is geometric with parameter exp(-1 / t): u is its remainder modulo t, and v its quotient.
+        # u + t v is geometric with parameter exp(-1 / t), where u is its remainder modulo t and v its quotient.
         u = draw_below(t, source)
         if not draw_bernoulli_exp(u, t, source):
             continue
@@ -236,7 +237,7 @@ def _draw_wide_laplace(source: Source, s: int, t: int) -> int:
         while draw_bernoulli_exp(1, 1, source):
             v += 1
         magnitude = (u + t * v) // s
-        # Minus zero is drawn again: otherwise 0 would have twice its probability.
+        # Draw again for minus zero, because otherwise 0 would be twice as likely as it should be.
         if draw_below(2, source) == 0:
             return magnitude
         if magnitude:

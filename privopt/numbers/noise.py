@@ -1,12 +1,11 @@
-"""Additive noise with exactly the distribution that the guarantee assumes.
+"""Additive noise whose distribution is exactly the one that the guarantee assumes.
 
-* discrete Laplace noise: the sampler of Canonne, Kamath and Steinke 2020 ("The Discrete Gaussian for Differential
-  Privacy", Algorithms 1 and 2) with the operating system's entropy: integers and rejection only, no floating point;
-* Laplace noise on doubles: the same sampler on the multiples of 2**-1074, which include all doubles. The sum is then
-  rounded once to a double, which is post-processing;
-* discrete Gaussian noise: Algorithm 3 of the same paper, equally exact;
-* with a seed, for experiments: the same samplers on NumPy's PCG64 stream. These draws are not private, and the
-  record says so.
+* Discrete Laplace noise is drawn with the sampler of Canonne, Kamath and Steinke 2020 ("The Discrete Gaussian for
+Differential Privacy", Algorithms 1 and 2) and the operating system's entropy. The sampler uses only integers and
+rejection, and no floating point. * Laplace noise for doubles comes from the same sampler, on the multiples of 2**-1074,
+which include all doubles. The sum is then rounded once to a double, which is post-processing. * Discrete Gaussian noise
+is drawn with Algorithm 3 of the same paper, which is just as exact. * If a seed is given, for experiments, the same
+samplers use NumPy's PCG64 stream. These draws are not private, and the record says so.
 
 The discrete Laplace distribution of scale b, also called double geometric, has P(X = v) = (1 - a) / (1 + a) a**|v| with
 a = exp(-1 / b). The discrete Gaussian distribution of variance parameter V has P(X = v) proportional to exp(-v**2 / (2
@@ -53,17 +52,18 @@ Law = Literal["discrete-laplace", "laplace", "discrete-gaussian"]
 _DOUBLE_GRID: Final = 1 << 1074
 """Every double is an integer multiple of the reciprocal of this number."""
 _LARGEST_COUNT = 1 << 62
-"""Counts must be smaller than this in absolute value, so that a count plus noise fits into 64 bits."""
+"""Counts must be smaller than this in absolute value, so that the sum of a count and its noise fits into 64 bits."""
 _LARGEST_SCALE = 1 << 55
-"""Up to this scale, noise of 2**62 or more, which could overflow a 64-bit sum, has a probability below exp(-128)."""
+"""The largest scale of discrete Laplace noise. Up to it, noise of 2**62 or more, which could make a 64-bit sum
+overflow, has a probability below exp(-128)."""
 
 
 _RATIONAL: Final = re.compile(r"[1-9][0-9]{0,999}(/[1-9][0-9]{0,999})?")
 """Matches an integer or a ratio of two integers, of up to 1,000 digits each."""
 _MAX_SCALE: Final = 1 << 128
-"""Scales must be below this."""
+"""Scales must be smaller than this."""
 _MIN_SCALE: Final = Fraction(1, 1 << 1000)
-"""From this scale on, the scale and its epsilon can also be represented as doubles."""
+"""The smallest scale. Down to it, both the scale and its epsilon can also be represented as doubles."""
 
 
 @frozen
@@ -71,10 +71,10 @@ class NoiseRecord:
     """A record of how noise was drawn and how much privacy budget it uses.
 
     Attributes:
-        engine: "exact-integer", or "seeded" if the draws came from a seed.
+        engine: "exact-integer", or "seeded" if the noise came from a seed.
         distribution: "discrete-laplace", "laplace" or "discrete-gaussian".
-        scale: Exact scale of the noise; for a Gaussian, the variance parameter.
-        draws: Number of noise values that were drawn.
+        scale: The exact scale of the noise. For Gaussian noise, this is the variance parameter.
+        draws: The number of noise values that were drawn.
     """
 
     engine: str
@@ -84,15 +84,15 @@ class NoiseRecord:
 
     @property
     def spent(self) -> Fraction:
-        """The exact privacy loss per unit of sensitivity, at most the requested budget.
+        """The exact privacy loss per unit of sensitivity, which is at most the requested budget.
 
-        This is epsilon = 1 / scale, or for a Gaussian rho = 1 / (2 V) per unit of the squared L2 sensitivity.
+        This is epsilon = 1 / scale, or for Gaussian noise rho = 1 / (2 V) per unit of the squared L2 sensitivity.
         """
         return 1 / (2 * self.scale if self.distribution == "discrete-gaussian" else self.scale)
 
     @property
     def seeded(self) -> bool:
-        """Whether the noise came from a seed, and is therefore not private."""
+        """Whether the noise came from a seed and is therefore not private."""
         return self.engine == "seeded"
 
 
@@ -103,15 +103,15 @@ def discrete_laplace(
 
     Args:
         counts: Integers of any shape, smaller than 2**62 in absolute value.
-        scale_reciprocal: epsilon / sensitivity, exact, above 0.
-        seed: Seed for the draws, for experiments only; None for the operating system's entropy.
+        scale_reciprocal: epsilon / sensitivity, exact and above 0.
+        seed: The seed for the draws, for experiments only. If None, the operating system's entropy is used.
 
     Returns:
-        Noisy integers of the same shape, and the noise record.
+        The noisy integers, in the shape of ``counts``, and the noise record.
 
     Raises:
-        UsageError: The counts are not integers, the budget is not positive, or the noise scale exceeds 2**55, which
-            could overflow 64 bits.
+        UsageError: The counts are not integers or are too large, the budget is not positive, or the noise scale exceeds
+            2**55, with which sums could overflow 64 bits.
 
     >>> noisy, record = discrete_laplace(np.array([3, 5]), Fraction(1, 30))
     >>> noisy.shape, record.spent <= Fraction(1, 30), record.seeded
@@ -133,16 +133,16 @@ def discrete_gaussian(counts: NDArray[Any], variance: Fraction, *, seed: int | N
 
     Args:
         counts: Integers of any shape, smaller than 2**62 in absolute value.
-        variance: sensitivity**2 / (2 rho) with the L2 sensitivity, exact, above 0, at most 2**40. The variance is
-            rounded up slightly (:func:`privopt.numbers.gaussian.variance_above`); the record contains the rounded
+        variance: sensitivity**2 / (2 rho) with the L2 sensitivity, exact, above 0 and at most 2**40. The variance is
+            rounded up slightly (:func:`privopt.numbers.gaussian.variance_above`), and the record contains the rounded
             value.
-        seed: Seed for the draws, for experiments only; None for the operating system's entropy.
+        seed: The seed for the draws, for experiments only. If None, the operating system's entropy is used.
 
     Returns:
-        Noisy integers of the same shape, and the noise record.
+        The noisy integers, in the shape of ``counts``, and the noise record.
 
     Raises:
-        UsageError: The counts are not integers, or the variance is out of range.
+        UsageError: The counts are not integers or are too large, or the variance is out of range.
 
     >>> noisy, record = discrete_gaussian(np.array([3, 5]), Fraction(100))
     >>> noisy.shape, record.spent <= Fraction(1, 200), record.seeded
@@ -157,17 +157,17 @@ def continuous_laplace(
     """Add independent Laplace noise to real numbers.
 
     Every double is a multiple of 2**-1074, so discrete Laplace noise on that grid has exactly the probability ratios
-    that the guarantee needs, whatever the values are. The sum is rounded once to the nearest double, which is
+    that the guarantee needs, whatever the values are. The sum is rounded once, to the nearest double, which is
     post-processing. (Noise drawn as a double would not be private: Mironov 2012, "On significance of the least
     significant bits for differential privacy".)
 
     Args:
         values: Finite doubles of any shape.
-        scale_reciprocal: epsilon / sensitivity, exact, above 0.
-        seed: Seed for the draws, for experiments only; None for the operating system's entropy.
+        scale_reciprocal: epsilon / sensitivity, exact and above 0.
+        seed: The seed for the draws, for experiments only. If None, the operating system's entropy is used.
 
     Returns:
-        Noisy doubles of the same shape, and the noise record.
+        The noisy doubles, in the shape of ``values``, and the noise record.
 
     Raises:
         UsageError: A value is not finite, or the budget is not positive.
@@ -180,7 +180,7 @@ def continuous_laplace(
 
 
 class NoiseSource:
-    """The source of this module's noise. The conformance kit replaces it during a trial (:func:`noise_from`)."""
+    """The source of the noise that this module adds. :func:`noise_from` replaces it during tests of mechanisms."""
 
     def draw(
         self, values: NDArray[Any], law: Law, scale: Fraction, seed: int | None
@@ -189,9 +189,9 @@ class NoiseSource:
 
         Args:
             values: Integers, or doubles for continuous noise, of any shape.
-            law: Distribution of the noise.
-            scale: Exact and above 0; for a Gaussian, the variance.
-            seed: Seed for the draws, for experiments only; None for the operating system's entropy.
+            law: The distribution of the noise.
+            scale: The exact scale, above 0. For Gaussian noise, this is the variance.
+            seed: The seed for the draws, for experiments only. If None, the operating system's entropy is used.
         """
         size, engine = values.size, "exact-integer" if seed is None else "seeded"
         source = make_source(seed)
@@ -206,24 +206,24 @@ class NoiseSource:
         return noisy, NoiseRecord(engine, law, scale, size)
 
 
-# A stack: the last source draws; noise_from puts another on top for a trial.
+# A stack of sources, the last of which is used. noise_from pushes another one for the duration of a block.
 _SOURCES: Final = [NoiseSource()]
 
 
 def _add_noise(values: NDArray[Any], law: Law, scale: Fraction, seed: int | None) -> tuple[NDArray[Any], NoiseRecord]:
-    """Add noise from the current source to validated values of any shape; return the result and the noise record."""
+    """Add noise from the current source to validated values of any shape. Return the result and the noise record."""
     return _SOURCES[-1].draw(values, law, scale, seed)
 
 
 @contextmanager
 def noise_from(source: Callable[[NoiseSource], NoiseSource]) -> Iterator[None]:
-    """Replace the source of all noise within a ``with`` block. For use in trials only.
+    """Replace the source of all noise within a ``with`` block, for tests of mechanisms only.
 
     The conformance kit uses this to record the values to which noise is added, or to draw the noise at another scale.
     Releases made inside the block are not private.
 
     Args:
-        source: Called once with the current source; returns the source to use instead.
+        source: Called once with the current source. Returns the source to use instead.
     """
     _SOURCES.append(source(_SOURCES[-1]))
     try:
@@ -235,7 +235,7 @@ def noise_from(source: Callable[[NoiseSource], NoiseSource]) -> Iterator[None]:
 def stated_scale(text: str) -> Fraction:
     """Parse a scale, variance or rate from a release's file: an integer or a ratio of two integers.
 
-    Exponents are refused, because the file may come from anyone: ``Fraction("1e30000000")`` takes a minute, and longer
+    Exponents are rejected, because the file may come from anyone: ``Fraction("1e30000000")`` takes a minute, and longer
     exponents take hours.
 
     Raises:
@@ -256,20 +256,21 @@ def stated_scale(text: str) -> Fraction:
 def split_budget(
     epsilon: Fraction, shares: Sequence[Fraction | float | int], *, denominator: int = 1 << 20
 ) -> tuple[Fraction, ...]:
-    """Split a budget in proportion to given shares. The parts are rationals that sum to at most epsilon.
+    """Split a budget in proportion to the given shares, into rationals that sum to at most epsilon.
 
-    A part stays exact if its denominator is small. Otherwise it is rounded down to a fraction with at most the given
-    denominator, so that the compiled 64-bit sampler can use it. A part below 1 / denominator is rounded down to the
-    form 1 / q with an integer q.
+    A part stays exact if its denominator is small enough. Otherwise it is rounded down to a fraction whose denominator
+    is at most ``denominator``, so that the compiled 64-bit sampler can use it. A part below 1 / denominator is rounded
+    down to 1 / q for some integer q instead.
 
     Args:
         epsilon: Exact and above 0.
-        shares: Relative weights, non-negative and not all 0; their sum need not be 1. A float is taken as the decimal
+        shares: Relative weights, non-negative and not all 0. They need not sum to 1. A float stands for the decimal
             number that Python prints for it.
         denominator: The largest denominator allowed.
 
     Raises:
-        UsageError: There are no shares, one is negative or not finite, all are 0, or the budget is not positive.
+        UsageError: There are no shares, a share is negative or not finite, all shares are 0, or the budget is not
+            positive.
 
     >>> split_budget(Fraction(1, 10), [0.2, 0.3, 0.5])
     (Fraction(1, 50), Fraction(3, 100), Fraction(1, 20))
@@ -277,7 +278,7 @@ def split_budget(
     _check_budget(epsilon)
     if not shares or any(isinstance(s, float) and not math.isfinite(s) for s in shares):
         raise UsageError(f"shares must be finite numbers of at least 0, at least one above 0, got {list(shares)}")
-    # The decimal text of a float, not its binary value: 0.1 means 1/10.
+    # Use a float's decimal text rather than its binary value, so that 0.1 means 1/10.
     exact = [Fraction(str(float(s))) if isinstance(s, float) else Fraction(s) for s in shares]
     if min(exact) < 0 or max(exact) == 0:
         raise UsageError(f"shares must be finite numbers of at least 0, at least one above 0, got {list(shares)}")
@@ -287,10 +288,10 @@ def split_budget(
 
 
 def _floor_fraction(value: Fraction, denominator: int) -> Fraction:
-    """Return the greatest fraction <= value with a denominator up to ``denominator``.
+    """Return the greatest fraction <= value with a denominator of at most ``denominator``.
 
-    A positive value below 1 / ``denominator`` would become 0, so the greatest 1 / q <= value, for an integer q, is
-    returned instead.
+    A positive value below 1 / ``denominator`` would become 0. For such a value, the greatest 1 / q <= value with an
+    integer q is returned instead.
     """
     if value.denominator <= denominator:
         return value
@@ -299,8 +300,9 @@ def _floor_fraction(value: Fraction, denominator: int) -> Fraction:
     closest = value.limit_denominator(denominator)
     if closest <= value:
         return closest
-    # The neighbour p' / q' below ``closest`` in the Farey sequence of that order: p q' - p' q = 1 with the largest q'
-    # allowed. So q' is the inverse of p modulo q, plus as many times q as the limit allows.
+    # Return the neighbour p' / q' below ``closest`` = p / q in the Farey sequence of order ``denominator``. It
+    # satisfies p q' - p' q = 1 with the largest q' allowed, so q' is the inverse of p modulo q, plus as many times q as
+    # fit.
     p, q = closest.numerator, closest.denominator
     lower_denominator = pow(p, -1, q) if q > 1 else 1
     lower_denominator += (denominator - lower_denominator) // q * q
@@ -311,7 +313,7 @@ def _check_integers(counts: NDArray[Any]) -> Ints:
     """Return counts as 64-bit integers.
 
     Raises:
-        UsageError: The counts are not integers, or the absolute value of one is 2**62 or more.
+        UsageError: The counts are not integers, or one of them is 2**62 or more in absolute value.
     """
     values = np.asarray(counts)
     if not np.issubdtype(values.dtype, np.integer):
@@ -322,7 +324,7 @@ def _check_integers(counts: NDArray[Any]) -> Ints:
 
 
 def _check_budget(budget: Fraction) -> None:
-    """Raise a UsageError if a budget is not above 0."""
+    """Raise UsageError if a budget is not above 0."""
     if budget <= 0:
         raise UsageError(f"a privacy budget must be above 0, got {budget}")
 
@@ -330,27 +332,28 @@ def _check_budget(budget: Fraction) -> None:
 def _draw_laplace_of_any_scale(count: int, scale_reciprocal: Fraction, source: Source) -> Ints:
     """Return ``count`` independent draws of discrete Laplace noise: P(v) is proportional to exp(-|v| scale_reciprocal).
 
-    The compiled sampler is used if numerator and denominator of the reciprocal scale are small enough.
+    The compiled sampler is used if the numerator and denominator of ``scale_reciprocal`` are small enough for it.
 
     Args:
-        count: Number of draws.
-        scale_reciprocal: Exact, above 0.
-        source: Source of random bytes.
+        count: The number of draws.
+        scale_reciprocal: Exact and above 0.
+        source: The source of random bytes.
     """
     if max(scale_reciprocal.numerator, scale_reciprocal.denominator) <= LARGEST_TERM:
         return draw_laplace(count, scale_reciprocal, source=source)
     draws = draw_wide_laplace(count, scale_reciprocal, source=source)
-    # Callers limit the scale, so that a draw beyond 64 bits has a negligible probability (_LARGEST_SCALE).
+    # Callers limit the scale to _LARGEST_SCALE, so the probability of a draw that does not fit into 64 bits is
+    # negligible.
     return np.array(draws, dtype=np.int64)
 
 
 def _add_laplace_on_grid(values: Floats, scale: Fraction, source: Source) -> Floats:
-    """Add Laplace noise to doubles: discrete noise on the grid of all doubles (multiples of 2**-1074), rounded once.
+    """Add Laplace noise to doubles: discrete noise on the multiples of 2**-1074, followed by a single rounding.
 
     Args:
         values: Finite doubles, shape (n,).
-        scale: Exact scale of the noise, in the values' unit.
-        source: Source of random bytes.
+        scale: The exact scale of the noise, in the values' unit.
+        source: The source of random bytes.
     """
     noise_steps = draw_wide_laplace(values.size, 1 / (scale * _DOUBLE_GRID), source=source)
     sums = (_grid_steps(value) + steps for value, steps in zip(values.tolist(), noise_steps, strict=True))
@@ -364,7 +367,7 @@ def _grid_steps(value: float) -> int:
 
 
 def _double_of_steps(steps: int) -> float:
-    """Return the double nearest to a number of steps of 2**-1074, or the largest double of that sign on overflow."""
+    """Convert a number of steps of 2**-1074 to the nearest double, or to the largest double of its sign on overflow."""
     try:
         return steps / _DOUBLE_GRID  # Python rounds the quotient of two integers correctly
     except OverflowError:

@@ -1,7 +1,7 @@
 """Exact draws from rows of integer weights, with the operating system's entropy.
 
 Draws from weights involve no floating point and no modulo, so each output has exactly the probability that was
-certified. :func:`choose`, which draws with rational probabilities, uses doubles only where they provably decide the
+certified. :func:`choose`, which draws with rational probabilities, uses doubles only where they provably determine the
 result.
 """
 
@@ -29,32 +29,33 @@ __all__ = [
     "make_source",
 ]
 
-#: A function that returns a given number of random bytes; :func:`os.urandom` except in tests and with ``--seed``.
+#: A function that returns a given number of random bytes. It is :func:`os.urandom` except in tests and with ``--seed``.
 Source = Callable[[int], bytes]
 
 #: The sum of each row of weights.
 TOTAL = 1 << 63
 
-#: The largest error of the doubles that :func:`choose` gets as cuts, compared with the exact rationals.
+#: The largest absolute error of the cuts that are passed to :func:`choose` as doubles.
 MAX_CUT_ERROR: Final = 2.0**-36
-#: Draws that are processed at a time, to limit the memory used.
+#: The number of draws processed at a time, to limit memory use.
 _CHUNK = 1 << 20
-#: Draws from different rows that are looked up at a time, so that their arrays stay in the processor's cache.
+#: The number of draws from different rows looked up at a time, so that their arrays stay in the processor's cache.
 _SEARCH_BLOCK = 1 << 14
-#: Bits by which most of many draws from one row are decided: 4,096 intervals, so that their table is in the cache.
+#: The number of leading bits that decide most draws if many are made from one row. The table of the 4,096 intervals
+#: fits into the cache.
 _LEADING_BITS = 12
 
 
 @define
 class RowStreams:
-    """A separate stream of random bytes for each row, so that a row's draw does not depend on other rows.
+    """A separate stream of random bytes for each row, which makes a row's draw independent of other rows.
 
-    When called as a :data:`Source`, it returns the first 8 bytes of each row in turn.
+    When called as a :data:`Source`, it returns the first 8 bytes of each row's stream in turn.
 
     Attributes:
         read: ``read(row, start, count)`` returns ``count`` bytes of a row's stream, from position ``start`` on.
         rows: (B,) row indices, in the order of the draws.
-        _next: Position in ``rows`` of the row whose first 8 bytes are read next.
+        _next: The position in ``rows`` of the row whose first 8 bytes are read next.
     """
 
     read: Callable[[int, int, int], bytes]
@@ -62,7 +63,7 @@ class RowStreams:
     _next: int = 0
 
     def of(self, row_numbers: NDArray[np.int64]) -> RowStreams:
-        """Return the streams for the rows at the given positions in ``rows``."""
+        """Return the streams of the rows at the given positions in ``rows``."""
         return RowStreams(self.read, self.rows[row_numbers])
 
     def __call__(self, count: int) -> bytes:
@@ -72,7 +73,7 @@ class RowStreams:
         return b"".join(self.read(row, 0, 8) for row in stream_rows)
 
     def beyond(self, row_number: int) -> Source:
-        """Return a source for the bytes after the first 8 in a row's stream. Each call continues where the last ended.
+        """Return a source of the bytes after the first 8 in a row's stream. Each call continues where the last ended.
 
         ``row_number`` is the row's position in ``rows``.
         """
@@ -92,11 +93,11 @@ def draw(weights_row: NDArray[np.uint64], draws: int = 1, *, source: Source | No
 
     Args:
         weights_row: (K,) uint64, summing to exactly 2**63.
-        draws: Number of draws.
-        source: Source of random bytes; the operating system's entropy by default.
+        draws: The number of draws.
+        source: The source of random bytes. The default is the operating system's entropy.
 
     Returns:
-        (draws,) indices. Each costs 8 bytes of entropy and a binary search.
+        (draws,) indices. Each one costs 8 bytes of entropy and a binary search.
 
     Raises:
         UsageError: The weights have the wrong type, shape or sum, or ``draws`` is negative.
@@ -111,31 +112,31 @@ def draw(weights_row: NDArray[np.uint64], draws: int = 1, *, source: Source | No
 
 
 class CumulatedRows:
-    """Rows of integer weights and their running sums. A row's sums are computed when it is first drawn from.
+    """Rows of integer weights and their running sums, which are computed when a row is first drawn from.
 
-    A uniform 63-bit integer is looked up among the running sums of a row. The number of integers, out of 2**63, that
-    lead to an index is exactly the weight of the index. Several threads may draw at once.
+    To draw from a row, a uniform 63-bit integer is looked up among its running sums. Of the 2**63 possible integers,
+    exactly as many lead to an index as the index has weight. Several threads may draw at once.
 
     Attributes:
         _weights: (N, K) integer weights.
-        _sums: (N, K) running sums of each row; undefined for rows from which nothing has been drawn.
-        _is_summed: (N,) whether a row's running sums are computed.
+        _sums: (N, K) running sums of each row. Undefined for rows from which nothing has been drawn.
+        _is_summed: (N,) whether a row's running sums have been computed.
     """
 
     def __init__(self, weights: NDArray[np.uint64]) -> None:
-        """Create the sampler for uint64 weights of shape (N, K). Each row that is drawn from must sum to 2**63."""
+        """Create a sampler for uint64 weights of shape (N, K). Each row that is drawn from must sum to 2**63."""
         self._weights = np.asarray(weights)
         if self._weights.dtype != np.uint64 or self._weights.ndim != 2:
             shape = self._weights.shape[1:]
             raise UsageError(
                 f"a row of weights must be uint64 of shape (K,), got {self._weights.dtype} of shape {shape}"
             )
-        # Not filled here: the system gives memory only to rows that are written, and so only to rows that are used.
+        # Not filled here, because the system allocates memory only for rows that are written, that is, for rows in use.
         self._sums = np.empty(self._weights.shape, dtype=np.uint64)
         self._is_summed = np.zeros(len(self._weights), dtype=np.bool_)
 
     def draw(self, row: int, draws: int, *, source: Source | None = None) -> NDArray[np.int64]:
-        """Draw ``draws`` independent indices, shape (draws,), from one row; see :func:`draw`."""
+        """Draw ``draws`` independent indices, shape (draws,), from a row. See :func:`draw`."""
         if draws < 0:
             raise UsageError(f"the number of draws must be at least 0, got {draws}")
         self._sum_rows(np.array([row]))
@@ -147,14 +148,15 @@ class CumulatedRows:
         return samples
 
     def draw_each(self, rows: NDArray[np.int64], *, source: Source | None = None) -> NDArray[np.int64]:
-        """Draw one index for each entry of ``rows``: index k of row i with probability exactly weights[i, k] / 2**63.
+        """Draw an index for each entry of ``rows``: index k for row i with probability exactly weights[i, k] / 2**63.
 
         Args:
             rows: (B,) row indices from 0 to N - 1, in any order.
-            source: Source of random bytes, 8 for each entry in order; the operating system's entropy by default.
+            source: The source of random bytes, which supplies 8 bytes for each entry in order. The default is the
+                operating system's entropy.
 
         Returns:
-            (B,) output indices. Each costs 8 bytes of entropy and a binary search.
+            (B,) output indices. Each one costs 8 bytes of entropy and a binary search.
 
         Raises:
             UsageError: A row does not sum to 2**63.
@@ -162,7 +164,7 @@ class CumulatedRows:
         >>> CumulatedRows(np.array([[0, 2**63], [2**63, 0]], dtype=np.uint64)).draw_each(np.array([1, 0, 1]))
         array([0, 1, 0])
         """
-        # Positions among all weights are products of these numbers, which a smaller type could not hold.
+        # Row indices are multiplied to get positions among all weights, which might overflow a smaller type.
         rows = np.asarray(rows, dtype=np.int64)
         self._sum_rows(rows)
         entropy = source or os.urandom
@@ -178,42 +180,43 @@ class CumulatedRows:
         """Compute the running sums of the given rows, except those whose sums are already known.
 
         Args:
-            rows: (B,) indices of the rows that are about to be drawn from.
+            rows: (B,) indices of the rows to be drawn from.
 
         Raises:
-            UsageError: The sum of a row is not 2**63.
+            UsageError: A row does not sum to 2**63.
         """
         missing_rows = np.unique(rows[~self._is_summed[rows]])
         step = max(1, _CHUNK // max(1, self._weights.shape[1]))
         for start in range(0, len(missing_rows), step):
             part = missing_rows[start : start + step]
             sums = np.cumsum(self._weights[part], axis=1, dtype=np.uint64)
-            # A sum that overflows 64 bits is smaller than the one before it. Without overflow the last is the largest.
+            # A sum that overflows 64 bits is smaller than the previous one. Without overflow, the last sum is the
+            # largest.
             is_valid = (sums.max(axis=1, initial=0) == np.uint64(TOTAL)) & (sums[:, 1:] >= sums[:, :-1]).all(axis=1)
             if not is_valid.all():
                 faulty_row = self._weights[part[int((~is_valid).argmax())]]
                 raise UsageError(f"a row of weights must sum to 2**63, got {sum(faulty_row.tolist())}")
-            # In this order: another thread that finds a row marked must find its sums too.
+            # The order matters: if another thread finds a row marked as summed, the sums must be there.
             self._sums[part] = sums
             self._is_summed[part] = True
 
     def _look_up(self, rows: NDArray[np.int64], integers: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Count, for each row, the running sums that are at most the given integer, by binary search.
+        """For each row, count the running sums that are at most the given integer, by binary search.
 
         All rows are searched at once, because every search takes the same number of steps. Each step halves the range
-        of possible indices. No search can leave its row, because the row's last sum, 2**63, is larger than any of the
+        of possible indices. No search can leave its row, because a row's last sum, 2**63, is larger than any of the
         integers.
 
         Args:
             rows: (B,) row indices.
-            integers: (B,) the integer, below 2**63, to look up in each of these rows.
+            integers: (B,) integers below 2**63, one to look up in each of these rows.
         """
         flat_sums, length = self._sums.ravel(), int(self._weights.shape[1])
         start = rows * length
         first: NDArray[np.int64] = start.copy()
         while length > 1:
             half = length // 2
-            # If the last sum of the lower half is at most the integer, the answer lies in the upper half.
+            # If the lower half's last sum is at most the integer, the answer lies in the upper half.
             first += half * (flat_sums[first + (half - 1)] <= integers)
             length -= half
         first -= start
@@ -221,16 +224,16 @@ class CumulatedRows:
 
 
 def _look_up_in_row(sums: NDArray[np.uint64], integers: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Count, for each integer, how many of a row's running sums are at most that integer.
+    """For each integer, count how many of a row's running sums are at most that integer.
 
-    Integers with the same leading bits form an interval. No search is needed for an interval that belongs to
-    a single index.
+    Integers with the same leading bits form an interval. If an interval belongs to a single index, no search is needed
+    for its integers.
 
     Args:
         sums: (K,) running sums of the row.
         integers: (n,) integers below 2**63.
     """
-    # Below four integers for each interval on average, the table of intervals costs more than it saves.
+    # With fewer than four integers per interval on average, building the table of intervals takes longer than it saves.
     if len(integers) < 4 << _LEADING_BITS:
         return np.searchsorted(sums, integers, side="right")
     shift = np.uint64(63 - _LEADING_BITS)
@@ -245,8 +248,9 @@ def _look_up_in_row(sums: NDArray[np.uint64], integers: NDArray[np.uint64]) -> N
 
 
 def _read_integers(entropy: Source, count: int) -> NDArray[np.uint64]:
-    """Return ``count`` uniform integers below 2**63 from a source: the upper 63 bits of its 64-bit words."""
-    # Index k has the integers from the running sum of k - 1 up to, but not including, that of k: exactly w_k of them.
+    """Return ``count`` uniform integers below 2**63 from a source, each from the upper 63 bits of a 64-bit word."""
+    # Index k will be drawn for the integers from the running sum of k - 1 (included) to that of k (excluded), which are
+    # exactly w_k integers.
     return np.frombuffer(entropy(8 * count), dtype="<u8") >> np.uint64(1)
 
 
@@ -255,19 +259,19 @@ def choose(
 ) -> NDArray[np.int64]:
     """Draw one of m + 1 alternatives for each row, with exact rational probabilities.
 
-    A uniform number with infinitely many bits is compared with the cumulative probabilities (cuts). The first 64 bits
-    are nearly always sufficient. If they lie close to a cut, as many further bits as needed are compared with exact
-    rationals.
+    A uniform number with infinitely many bits is compared with the cumulative probabilities (cuts). Its first 64 bits
+    are nearly always enough. If they lie close to a cut, as many further bits as needed are drawn and compared with
+    exact rationals.
 
     Args:
         cuts: (B, m) cumulative probabilities of the first 1, ..., m alternatives, each with an error below
             :data:`MAX_CUT_ERROR`.
         exact: A function that takes a row index and returns the row's m cuts as rationals.
-        source: Source of random bytes, 8 for each row in order; the operating system's entropy by default. With
-            :class:`RowStreams`, further bytes come from the row's stream.
+        source: The source of random bytes, which supplies 8 bytes for each row in order. The default is the operating
+            system's entropy. With :class:`RowStreams`, any further bytes come from the row's stream.
 
     Returns:
-        (B,) indices of alternatives, from 0 to m. Each costs 8 bytes of entropy.
+        (B,) indices of alternatives, from 0 to m. Each one costs 8 bytes of entropy.
 
     >>> choose(np.array([[0.0, 1.0], [1.0, 1.0]]), lambda row: [Fraction(row), Fraction(1)])
     array([1, 0])
@@ -277,10 +281,11 @@ def choose(
     for start in range(0, len(cuts), _CHUNK):
         chunk_cuts = cuts[start : start + _CHUNK]
         bits = np.frombuffer(entropy(8 * len(chunk_cuts)), dtype="<u8")
-        # A uniform number of [0, 1), rounded to a double; the cuts that it reaches give the alternative.
+        # A uniform number from [0, 1), rounded to a double. The number of cuts that it reaches is the alternative's
+        # index.
         uniform = (bits * 2.0**-64)[:, None]
         alternatives[start : start + len(chunk_cuts)] = (uniform >= chunk_cuts).sum(axis=1)
-        # Twice the error of a cut: it covers the rounding of the 64 bits to a double as well.
+        # Twice the error of a cut, to cover the rounding of the 64 bits to a double as well.
         is_close = (np.abs(uniform - chunk_cuts) <= 2.0 * MAX_CUT_ERROR).any(axis=1)
         for row in np.flatnonzero(is_close).tolist():
             extra_source = entropy.beyond(start + row) if isinstance(entropy, RowStreams) else entropy
@@ -294,12 +299,13 @@ def _decide_exactly(bits: int, cuts: Sequence[Fraction], entropy: Source) -> int
     Args:
         bits: The first 64 bits after the binary point, as an integer.
         cuts: A row's cumulative probabilities, as rationals.
-        entropy: Source of further bits, which are read until the comparison is decided.
+        entropy: The source of further bits, which are read until all comparisons are decided.
     """
     length = 64
     while True:
         scaled = [cut * (1 << length) for cut in cuts]
-        # The number lies in [bits, bits + 1) / 2**length. Cuts inside that interval are not decided yet.
+        # The number lies in [bits, bits + 1) / 2**length. Comparisons with cuts inside that interval are still
+        # undecided.
         min_count, max_count = (sum(cut <= bits for cut in scaled), sum(cut < bits + 1 for cut in scaled))
         if min_count == max_count:
             return min_count
@@ -307,5 +313,5 @@ def _decide_exactly(bits: int, cuts: Sequence[Fraction], entropy: Source) -> int
 
 
 def make_source(seed: int | None) -> Source:
-    """Return the operating system's entropy, or, if a seed is given, NumPy's PCG64 stream, which is not private."""
+    """Return the operating system's entropy or, if a seed is given, NumPy's PCG64 stream, which is not private."""
     return os.urandom if seed is None else np.random.Generator(np.random.PCG64(seed)).bytes

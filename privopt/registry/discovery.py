@@ -1,6 +1,6 @@
-"""Discovery of plugins. pluggy calls each plugin's hooks when the plugin is registered.
+"""Discovery of plugins, whose hooks pluggy calls when the plugins are registered.
 
-If a plugin fails, the reason is reported, and other plugins still work. Only the module that a plugin's entry point
+If a plugin fails, the reason is reported and the other plugins still work. Only the module that a plugin's entry point
 names is imported. Mechanisms are imported when they are needed.
 """
 
@@ -43,14 +43,14 @@ from privopt.specs import (
 
 
 class _UnfitError(Exception):
-    """Raised if a plugin's hook is not marked with ``@hookimpl`` or returns a value of the wrong type."""
+    """Raised if a plugin's author made a mistake, such as a hook without ``@hookimpl`` or of the wrong return type."""
 
 
 class _PluginLoader:
     """Registers plugins with pluggy, one at a time.
 
-    The hooks are historic: pluggy calls a plugin's hooks while it registers the plugin. Any exception can therefore be
-    attributed to that plugin.
+    The hooks are historic, which means that pluggy calls a plugin's hooks when it registers the plugin. Any exception
+    can therefore be attributed to that plugin.
 
     Attributes:
         manager: pluggy's manager.
@@ -58,12 +58,12 @@ class _PluginLoader:
     """
 
     def __init__(self) -> None:
-        """Create pluggy's manager, and direct the results of each historic hook to :meth:`_add_specs`."""
+        """Create pluggy's manager, and make it pass the results of each historic hook to :meth:`_add_specs`."""
         self.manager = pluggy.PluginManager(GROUP)
         self.manager.add_hookspecs(Hooks)
         self.specs_by_hook: dict[str, list[Spec]] = {}
         hook = self.manager.hook
-        # Each hook, and the types of specs that it may return.
+        # Each hook with the types of specs that it may return.
         for caller, spec_types in (
             (hook.privopt_roles, (RoleSpec,)),
             (hook.privopt_kinds, (KindSpec,)),
@@ -76,11 +76,11 @@ class _PluginLoader:
             caller.call_historic(partial(self._add_specs, caller.name, spec_types))
 
     def load(self, point: EntryPoint, name: str) -> list[Spec]:
-        """Import a plugin, register it and return its specs. If this fails, the plugin is not registered.
+        """Import and register a plugin, and return its specs. If this fails, the plugin is not registered.
 
         Args:
             point: The entry point that names the plugin's module.
-            name: A unique name for pluggy: the names of the package and of the entry point.
+            name: A unique name for pluggy, made up of the names of the package and the entry point.
 
         Raises:
             _UnfitError, pluggy.PluginValidationError: The plugin has a mistake that its author must correct.
@@ -94,7 +94,7 @@ class _PluginLoader:
             self.manager.check_pending()
             self._check_hooks(plugin)
         except BaseException:
-            # The plugin may be registered in part, and none of its hooks must be called later.
+            # The plugin may be partly registered, and none of its hooks must be called later.
             if self.manager.has_plugin(name):
                 self.manager.unregister(name=name)
             raise
@@ -103,23 +103,23 @@ class _PluginLoader:
     def _check_hooks(self, plugin: object) -> None:
         """Raise _UnfitError if a hook of the plugin returned None or is not marked with ``@hookimpl``.
 
-        pluggy ignores such a hook silently, so without this check the plugin's author would not learn why the hook has
-        no effect.
+        pluggy silently ignores such hooks, so without this check the plugin's author would not learn why a hook has no
+        effect.
         """
         for caller in self.manager.get_hookcallers(plugin) or ():
-            # pluggy does not pass on a result of None, so such a hook has no entry in specs_by_hook.
+            # pluggy does not pass on None, so a hook that returned it has no entry in specs_by_hook.
             if caller.is_historic() and caller.name not in self.specs_by_hook:
                 raise _UnfitError(f"{caller.name} must return a list, got None")
         for name in dir(plugin):
             if not name.startswith(f"{GROUP}_") or isinstance(getattr(plugin, name), type):
                 continue
             is_marked = self.manager.parse_hookimpl_opts(plugin, name) is not None
-            # Every function whose name begins with privopt_ is regarded as a hook. Classes were skipped above.
+            # Every function whose name begins with privopt_ is taken to be a hook. Classes were skipped above.
             if callable(getattr(plugin, name)) and not is_marked:
                 raise _UnfitError(f"{name} must be marked with @privopt.specs.hookimpl, or have another name")
 
     def _add_specs(self, hook: str, spec_types: tuple[type, ...], returned: object) -> None:
-        """Add the specs that a plugin's hook returned. pluggy calls this method with the result of each historic hook.
+        """Record the specs that a plugin's hook returned. pluggy calls this method with each historic hook's result.
 
         Args:
             hook: The name of the hook.
@@ -131,7 +131,7 @@ class _PluginLoader:
         """
         is_list = isinstance(returned, Iterable) and not isinstance(returned, str | bytes)
         specs: list[Any] = list(returned) if is_list else [returned]  # type: ignore[call-overload]
-        # A value that is not a list is refused even if it is a valid spec, and shown whole in the message.
+        # A value that is not a list is rejected even if it is a valid spec, and the message shows it in full.
         invalid_specs = [spec for spec in specs if not (is_list and isinstance(spec, spec_types))]
         if invalid_specs:
             expectation = " or ".join(spec_type.__name__ for spec_type in spec_types)
@@ -142,8 +142,8 @@ class _PluginLoader:
 def discover(points: Iterable[EntryPoint]) -> Registry:
     """Load the plugins that entry points name, and return a registry of everything that they register.
 
-    The core's plugin comes first, then the project's other plugins, then all remaining plugins. Each group is sorted by
-    name. The registry lists plugins that fail as broken.
+    The core's plugin comes first, followed by the project's other plugins and then all remaining ones. Each group is
+    sorted by name. Plugins that fail are listed in the registry as broken.
     """
     loader, broken, entries = _PluginLoader(), list[Broken](), list[Entry[Any]]()
     for point, plugin, version in _in_order(points, broken):
@@ -155,7 +155,7 @@ def discover(points: Iterable[EntryPoint]) -> Registry:
             except (_UnfitError, pluggy.PluginValidationError) as error:
                 broken.append(failure(reason=" ".join(str(error).split()), fatal=True))
             except BaseException as error:  # even a SystemExit of one plugin must not disable the others
-                # A KeyboardInterrupt comes from the user if there was a signal, and otherwise from the plugin.
+                # A KeyboardInterrupt was caused by the user if a signal arrived, and by the plugin otherwise.
                 if signals:
                     raise
                 broken.append(failure(reason=format_error(error)))
@@ -167,7 +167,7 @@ def discover(points: Iterable[EntryPoint]) -> Registry:
 def _in_order(points: Iterable[EntryPoint], broken: list[Broken]) -> list[tuple[EntryPoint, str, str]]:
     """Return entry points in order of precedence, each with its package's name and version.
 
-    If two packages register the same name, the first one takes precedence, so that plugins cannot replace parts of the
+    If two packages register the same name, the first one takes precedence, so plugins cannot replace parts of the
     project.
 
     Args:
@@ -182,17 +182,17 @@ def _in_order(points: Iterable[EntryPoint], broken: list[Broken]) -> list[tuple[
         except DamagedMetadataError as error:
             broken.append(Broken(plugin=folder_name_of(point), version=UNKNOWN, reason=str(error), is_damaged=True))
             continue
-        # The core comes first, then the project's other distributions, then those of others.
+        # The core comes first, then the project's other packages, then third-party ones.
         rank = 0 if plugin == CORE else 1 if plugin in project else 2
         owned_points.append(((rank, plugin, point.name, point.value), point, plugin, version))
     return [row[1:] for row in sorted(owned_points, key=lambda row: row[0])]
 
 
 def _index_entries(entries: Iterable[Entry[Any]], broken: list[Broken]) -> Registry:
-    """Return a registry with the valid entries, and add the invalid ones to ``broken``.
+    """Return a registry of the valid entries, and add the invalid ones to ``broken``.
 
-    An entry is invalid if an earlier entry has the same category and name, if it is a kind for an unregistered role, or
-    if it is a mechanism with an unregistered notion.
+    An entry is invalid if an earlier entry has the same category and name, if it is a kind whose role is not
+    registered, or if it is a mechanism that claims a notion that is not registered.
 
     Args:
         entries: All entries, in order of precedence.
@@ -205,7 +205,7 @@ def _index_entries(entries: Iterable[Entry[Any]], broken: list[Broken]) -> Regis
             category, name = entry.key
             reason = f"the {category} {name!r} is registered by both {first.origin} and {entry.origin}; uninstall one"
             broken.append(entry.as_broken(reason, clash=entry.key))
-    # A mechanism that two distributions register is dropped completely, because it is unclear which one a user means.
+    # If two packages register the same mechanism, both are dropped, because it is unclear which one a user means.
     for failure in broken:
         if failure.clash is not None and failure.clash[0] == MechanismSpec.category:
             index.pop(failure.clash, None)
@@ -228,25 +228,25 @@ def _index_entries(entries: Iterable[Entry[Any]], broken: list[Broken]) -> Regis
 
 
 def _add_decomposers(spec: MechanismSpec, decomposers: Iterable[KindSpec]) -> MechanismSpec:
-    """Return a mechanism's spec. If the mechanism is decomposable, add a method for each registered decomposer.
+    """Return a mechanism's spec with a method added for each registered decomposer, if the mechanism is decomposable.
 
-    Decomposers with the same name as one of the mechanism's own methods are omitted.
+    A decomposer is omitted if the mechanism already has a method of that name.
     """
     if not spec.decomposes:
         return spec
     method_names = {method.name for method in spec.methods}
     added = [kind for kind in decomposers if kind.name not in method_names]
-    # A decomposer has no default gap, so a run stops at the default method's gap.
+    # Decomposers have no default gap of their own, so they use that of the mechanism's default method.
     methods = (MethodSpec(name=kind.name, summary=kind.summary, gap=spec.default.gap) for kind in added)
     return evolve(spec, methods=(*spec.methods, *methods))
 
 
 _substitute: ContextVar[Registry | None] = ContextVar("registry", default=None)
-"""The registry that replaces the installed one in a :func:`using` block; None outside such blocks."""
+"""The registry that replaces the installed one inside a :func:`using` block, or None outside such blocks."""
 
 
 def registry() -> Registry:
-    """Return the registry of this environment, or the substitute set by :func:`using`.
+    """Return the registry of this environment, or the one substituted by :func:`using`.
 
     The environment is read once per process.
     """
@@ -255,9 +255,9 @@ def registry() -> Registry:
 
 @cache
 def _installed_registry() -> Registry:
-    """Return the registry of the installed plugins. Distributions that cannot be read are listed as broken.
+    """Return the registry of the installed plugins, with unreadable distributions listed as broken.
 
-    The registry is cached, because importing all plugins is slow and installed distributions rarely change during a
+    The registry is cached, because importing all plugins is slow and the installed distributions rarely change during a
     run.
     """
     installed = installed_entry_points()
@@ -271,11 +271,11 @@ def _installed_registry() -> Registry:
 
 @contextmanager
 def using(substitute: Registry) -> Iterator[None]:
-    """Open a block in which :func:`registry` returns ``substitute``.
+    """Return a context manager in which :func:`registry` returns ``substitute``.
 
-    The conformance kit and tests use this function to run mechanisms that are not installed.
+    The conformance kit and the tests use it to run mechanisms that are not installed.
     """
-    # A context variable, so that threads and tasks outside of the block keep the installed registry.
+    # This is a context variable, so threads and tasks outside of the block keep the installed registry.
     token = _substitute.set(substitute)
     try:
         yield

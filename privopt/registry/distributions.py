@@ -1,7 +1,7 @@
 """Entry points of the installed distributions, read one by one.
 
-``importlib.metadata.entry_points()`` fails completely if a single distribution has damaged metadata, for example after
-an interrupted installation. This module still finds the other distributions, and reports the damaged one.
+``importlib.metadata.entry_points()`` fails altogether if a single distribution has damaged metadata, for example after
+an interrupted installation. This module still finds the other distributions and reports the damaged one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from privopt.errors import reason_of
 from privopt.registry.installed import normalize_name
 
 _FOLDER: Final = re.compile(r"(?P<name>[^-]+)(-.*)?\.(dist|egg)-info")
-"""Matches the name of a metadata folder: the name of the distribution and usually its version."""
+"""Matches the name of a metadata folder, which contains the distribution's name and usually its version."""
 
 ADVICE: Final = "install the distribution again or delete that folder"
-"""The advice that messages give about damaged metadata."""
+"""The advice that error messages give about damaged metadata."""
 UNKNOWN: Final = "unknown"
-"""The placeholder version of a distribution whose metadata states none."""
+"""The version shown for a distribution whose metadata does not provide one."""
 
 
 class DamagedMetadataError(Exception):
@@ -37,8 +37,8 @@ class DamagedDistribution:
     """A distribution whose entry points cannot be read.
 
     Attributes:
-        name: The distribution's name, extracted from the name of its metadata folder. If the folder is not named in the
-            usual form, this is the whole name of the folder.
+        name: The distribution's name, taken from the name of its metadata folder. If the folder does not have the usual
+            form of name, this is the folder's full name.
         reason: The reason, as a single line that begins with the path.
     """
 
@@ -61,7 +61,7 @@ class InstalledEntryPoints:
 
 @cache
 def installed_entry_points() -> InstalledEntryPoints:
-    """Return the entry points of every distribution on the path. They are read once per process."""
+    """Return the entry points of every distribution on the path, which are read once per process."""
     points: list[EntryPoint] = []
     damaged: list[DamagedDistribution] = []
     visited: set[str] = set()
@@ -88,7 +88,7 @@ def owner_of(point: EntryPoint) -> tuple[str, str]:
     version is :data:`UNKNOWN`.
 
     Raises:
-        DamagedMetadataError: The metadata does not state a name and a version.
+        DamagedMetadataError: The metadata cannot be read, or lacks a name or a version.
     """
     if point.dist is None:
         return point.value, UNKNOWN
@@ -108,27 +108,28 @@ def owner_of(point: EntryPoint) -> tuple[str, str]:
 
 
 def folder_name_of(point: EntryPoint) -> str:
-    """Return the name of an entry point's distribution, derived from its metadata folder instead of its metadata."""
+    """Return the name of an entry point's distribution, taken from the metadata folder's name, not the metadata."""
     return point.value if point.dist is None else _folder_name(point.dist)
 
 
 def skip_damaged_distributions() -> None:
     """Make other libraries in this process skip the distributions that :func:`installed_entry_points` cannot read.
 
-    Libraries that search for entry points themselves (numba, networkx) fail at the first damaged file. Only programs,
-    not libraries, may call this function, because it replaces a property of importlib's classes.
+    Libraries that look for entry points themselves (numba, networkx) fail at the first damaged file. Only programs, not
+    libraries, may call this function, because it replaces a property of importlib's classes.
     """
     if not installed_entry_points().damaged:
         return
     classes = {ancestor for distribution in _distributions([]) for ancestor in type(distribution).__mro__}
-    # If a library has imported the package importlib_metadata, its class is replaced as well as the standard library's.
+    # If a library has imported the importlib_metadata package, its classes are patched in addition to the standard
+    # ones.
     for distribution_class in classes:
         if "entry_points" in vars(distribution_class):
             _read_damaged_as_empty(distribution_class)
 
 
 def _read_damaged_as_empty(distribution_class: type) -> None:
-    """Replace a class's ``entry_points`` property with one that returns no entry points if reading fails."""
+    """Make a class's ``entry_points`` property return an empty collection if the entry points cannot be read."""
     read = vars(distribution_class)["entry_points"].fget
 
     def entry_points(self: Distribution) -> EntryPoints:
@@ -143,9 +144,8 @@ def _read_damaged_as_empty(distribution_class: type) -> None:
 
 
 def _distributions(damaged: list[DamagedDistribution]) -> Iterator[Distribution]:
-    """Yield every distribution on the path. If a finder of distributions fails, record that in ``damaged`` and stop."""
-    # A generator cannot be resumed after an error, so the distributions of later finders are missing. The error is
-    # recorded.
+    """Yield every distribution on the path. If listing them fails, record the error in ``damaged`` and stop."""
+    # A generator cannot be resumed after an error, so the distributions of later finders are missing.
     try:
         yield from importlib.metadata.distributions()
     except Exception as error:
@@ -158,7 +158,7 @@ def _path_of(distribution: Distribution) -> str:
 
 
 def _folder_name(distribution: Distribution) -> str:
-    """Derive a distribution's name from that of its metadata folder. This works even if the files are damaged."""
+    """Return a distribution's name, taken from its metadata folder's name. This works even if the files are damaged."""
     folder = PurePath(_path_of(distribution)).name
     match = _FOLDER.fullmatch(folder)
     return folder if match is None else match["name"].replace("_", "-")

@@ -1,6 +1,6 @@
 """The registry of an environment: the specs of its plugins, the packages that provide them, and the broken plugins.
 
-Specs name their code as ``"package.module:name"``. The code is imported only when an entry is loaded, so that listing
+Specs refer to their code as ``"package.module:name"``. The code is imported only when an entry is loaded, so listing
 mechanisms is fast.
 """
 
@@ -25,7 +25,7 @@ _MECHANISM = "privopt.interfaces:Mechanism"
 
 
 def normalize_name(distribution: str) -> str:
-    """Return a distribution's name in its normalized form (PEP 503), so that names can be compared.
+    """Return a distribution's name in normalized form (PEP 503), for comparison.
 
     >>> normalize_name("Privopt_Metric.DP")
     'privopt-metric-dp'
@@ -37,7 +37,7 @@ def _import_target(target: str) -> Any:
     """Import the object that ``"package.module:name"`` names.
 
     Raises:
-        RegistryError: The object cannot be imported, or its module raises any error.
+        RegistryError: The object cannot be imported, whatever error its module raises.
     """
     module, _, name = target.partition(":")
     try:
@@ -62,16 +62,16 @@ def load_class(target: str, base: type) -> type[Any]:
 
 @frozen(kw_only=True)
 class Broken:
-    """A plugin that could not be loaded, or a single name that the registry omits from a plugin.
+    """A plugin that could not be loaded, or a single name that is left out of the registry.
 
     Attributes:
         plugin: The name of the plugin's package (distribution).
         version: The version of the package.
-        reason: The reason for omitting the plugin, in one line.
-        fatal: Whether the cause is an error by the plugin's author, such as a misspelt hook or a name that another
-            plugin already uses. ``privopt list`` then ends with exit code 2.
+        reason: The reason for the omission, in one line.
+        fatal: Whether the plugin's author must correct it, as with a misspelt hook or a name that another plugin
+            already uses. ``privopt list`` then exits with code 2.
         is_damaged: Whether the package's metadata cannot be read.
-        clash: The category and the name that two packages claim; None for other reasons.
+        clash: The category and name that two packages claim, or None for other reasons.
     """
 
     plugin: str
@@ -84,7 +84,7 @@ class Broken:
 
 @frozen(kw_only=True)
 class Entry(Generic[S]):
-    """A spec and the installed package (distribution) that registers it.
+    """A spec, together with the installed package (distribution) that registers it.
 
     Attributes:
         spec: The registered spec.
@@ -98,12 +98,12 @@ class Entry(Generic[S]):
 
     @property
     def key(self) -> tuple[str, str]:
-        """The entry's category and name, which together identify the entry in a registry."""
+        """The entry's category and name, which together identify it in a registry."""
         return self.spec.category, self.spec.name
 
     @property
     def origin(self) -> str:
-        """The package, its version and the spec's target as text, for messages."""
+        """The package, its version and the spec's target as text for messages."""
         spec = cast("Spec", self.spec)
         if isinstance(spec, TemplateSpec):
             target = spec.package
@@ -115,7 +115,7 @@ class Entry(Generic[S]):
         """Import and return the spec's target.
 
         Args:
-            base: ``"package.module:Class"`` of the required base class; None for any object.
+            base: The required base class as ``"package.module:Class"``. If None, any object is accepted.
 
         Raises:
             RegistryError: The target cannot be imported, or is not a subclass of the base class. The message names the
@@ -128,16 +128,17 @@ class Entry(Generic[S]):
             raise RegistryError(f"{self.plugin}: {self.spec.name}: {error}") from error
 
     def as_broken(self, reason: str, clash: tuple[str, str] | None = None) -> Broken:
-        """Return a record stating that this entry is omitted because of an error by the plugin's author."""
+        """Return a record that this entry is left out of the registry because of a mistake by the plugin's author."""
         return Broken(plugin=self.plugin, version=self.version, reason=reason, fatal=True, clash=clash)
 
 
 @frozen(kw_only=True)
 class Kind(Entry[KindSpec]):
-    """A kind of distance, loss, notion, solver or decomposer, and the installed package that registers it.
+    """A kind of distance, loss, notion, solver or decomposer, together with the package that registers it.
 
     Attributes:
-        base: ``"package.module:Class"`` of the base class that the kind's role requires. Set by :meth:`Registry.kind`.
+        base: The base class that the kind's role requires, as ``"package.module:Class"``. It is set by
+            :meth:`Registry.kind`.
     """
 
     base: str = ""
@@ -153,7 +154,7 @@ class Kind(Entry[KindSpec]):
 
 @frozen(kw_only=True)
 class Registered(Entry[MechanismSpec]):
-    """A mechanism and the installed package that registers it."""
+    """A mechanism, together with the installed package that registers it."""
 
     def load(self) -> Any:
         """Import the mechanism's class and return a new instance, a :class:`privopt.interfaces.Mechanism`.
@@ -171,7 +172,7 @@ class Registered(Entry[MechanismSpec]):
         """Check the type of a value that one of the mechanism's methods returned.
 
         Args:
-            method: The name of the method, for the message.
+            method: The name of the method, for the error message.
             value: The value that the method returned.
             expected_type: The required type of the value.
 
@@ -179,7 +180,7 @@ class Registered(Entry[MechanismSpec]):
             RegistryError: The type is wrong. The message names the package, mechanism, method and both types.
         """
         if not isinstance(value, expected_type):
-            # The message names the package that exports the type, from which plugins import it.
+            # Name the package from which plugins import the type, rather than the module that defines it.
             package = ".".join(expected_type.__module__.split(".")[:2])
             raise RegistryError(
                 f"{self.plugin}: {self.spec.name}: {method}() must return "
@@ -187,7 +188,7 @@ class Registered(Entry[MechanismSpec]):
             )
 
     def method(self, name: str | None) -> MethodSpec:
-        """Return the mechanism's method called ``name``, or the default method for None.
+        """Return the mechanism's method called ``name``. If ``name`` is None, return the default method.
 
         Raises:
             UnknownNameError: The mechanism has no such method.
@@ -218,9 +219,9 @@ class Registry:
             roles that kinds fill (``"notion"``, ``"solver"``, ...), ``"role"``, ``"command"``, ``"name"`` (in the
             ``privopt`` package), ``"template"`` (for ``privopt new``), ``"trait"`` or ``"check"`` (for the kit), and
             ``"check of each ROLE"``.
-        broken: The plugins that could not be loaded, and the names that are omitted.
+        broken: The plugins that could not be loaded, and single names that were left out.
         observers: The implementations of the ``privopt_released`` hook.
-        handle_hook: pluggy's caller for the ``privopt_handle`` hook; None if no plugins are loaded.
+        handle_hook: pluggy's caller for the ``privopt_handle`` hook, or None if no plugins are loaded.
     """
 
     entries: Mapping[tuple[str, str], Entry[Any]] = field(factory=dict)
@@ -229,7 +230,7 @@ class Registry:
     handle_hook: pluggy.HookCaller | None = None
 
     def of(self, category: str) -> dict[str, Entry[Any]]:
-        """Return the entries in a category, by name."""
+        """Return a category's entries by name."""
         return {name: entry for (its_category, name), entry in self.entries.items() if its_category == category}
 
     @property
@@ -238,27 +239,27 @@ class Registry:
         return cast("dict[str, Registered]", dict(sorted(self.of(MechanismSpec.category).items())))
 
     def get(self, name: str) -> Registered:
-        """Return the mechanism called ``name``. Raises the same errors as :meth:`find`."""
+        """Return the mechanism called ``name``. This raises the same errors as :meth:`find`."""
         return cast("Registered", self.find(MechanismSpec.category, name))
 
     def names(self, role: str) -> tuple[str, ...]:
-        """Return the names of the kinds that can fill a role, with the core's own kinds first."""
+        """Return the names of the kinds that can fill a role, starting with the core's."""
         return tuple(self.of(role))
 
     def kind(self, role: str, name: str) -> Kind:
-        """Return the kind called ``name`` for a role, such as ``"solver"``, with the base class that the role requires.
+        """Return the kind called ``name`` for a role such as ``"solver"``, with the base class that the role requires.
 
         Raises:
-            UnknownNameError: There is no such role or no such kind. The message suggests similar or known names.
+            UnknownNameError: There is no such role or kind. The message suggests similar or known names.
             UsageError, RegistryError: See :meth:`find`.
         """
         base: str = self.find(RoleSpec.category, role).spec.base
         return evolve(cast("Kind", self.find(role, name)), base=base)
 
     def import_entry(self, category: str, name: str) -> object:
-        """Import and return the target of an entry: a command, a Python object or a check.
+        """Import and return the target of an entry, such as a command, a Python object or a check.
 
-        Raises the same errors as :meth:`find` if there is no such entry.
+        This raises the same errors as :meth:`find` if there is no such entry.
         """
         return self.find(category, name).import_target()
 
@@ -267,11 +268,11 @@ class Registry:
 
         Raises:
             UnknownNameError: There is no such entry. The message suggests similar or known names.
-            UsageError: There is no such entry, but plugins are broken or packages of the project are missing. The
-                message names them as well.
+            UsageError: There is no such entry, and plugins are broken or packages of the project are not installed. The
+                message names these as well, because they may be the reason.
             RegistryError: Two packages claim the name.
         """
-        # Checked first, because the entry of the first distribution may still be registered under a clashing name.
+        # Check this first, because the first package's entry may still be registered under the name in question.
         for broken in self.broken:
             if broken.clash == (category, name):
                 raise RegistryError(broken.reason)
@@ -284,23 +285,25 @@ class Registry:
         raise UsageError("; ".join([str(error), *absences]))
 
     def describe_absences(self) -> list[str]:
-        """Return possible reasons for a missing name: plugins that could not be loaded, and missing packages."""
+        """Return possible reasons why a name is missing: plugins that could not be loaded, and missing packages."""
         failures = [f"{broken.plugin} could not be loaded: {broken.reason}" for broken in self.broken]
         return [*failures, *describe_missing_distributions()]
 
     def replace(self, *entries: Entry[Any]) -> Registry:
-        """Return a copy of this registry with some entries replaced or added, for :func:`using`.
+        """Return a copy of this registry with the given entries added or replaced, for use with :func:`using`.
 
-        The copy has no observers, so that runs of the conformance kit do not trigger the ``privopt_released`` hook.
+        The copy has no observers, so runs of the conformance kit do not trigger the ``privopt_released`` hook.
         """
         return evolve(self, entries={**self.entries, **{entry.key: entry for entry in entries}}, observers=())
 
     def find_handle_class(self, release: object, base: type[B]) -> type[B]:
-        """Return the class of the Python object (the handle) for a release, from the ``privopt_handle`` hook.
+        """Ask the ``privopt_handle`` hook for the class of a release's handle, and return that class.
+
+        A handle is the Python object through which users access a release.
 
         Args:
             release: The release.
-            base: The base class of handles. It is returned if no plugin has a class for this release.
+            base: The base class of handles, which is returned if no plugin has a class for this release.
 
         Raises:
             RegistryError: The class is not a subclass of ``base``.
@@ -313,14 +316,14 @@ class Registry:
         return handle_class
 
     def notify_released(self, release: object, problem: object) -> list[str]:
-        """Call every plugin's ``privopt_released`` hook (an observer), and return any errors as warnings.
+        """Call every plugin's ``privopt_released`` hook, and return any errors as warnings.
 
         Args:
             release: The certified release. Its folder has been verified and is in its final place.
             problem: The problem that the release solves.
         """
         complaints = []
-        # The observers are called here rather than by pluggy, which would stop at the first error.
+        # pluggy would stop at the first error, so the observers are called directly.
         arguments = {"release": release, "problem": problem}
         for observer in self.observers:
             try:
@@ -332,7 +335,7 @@ class Registry:
 
 
 def format_error(error: BaseException) -> str:
-    """Return a plugin's error as a single line of text, even if the error's ``__str__`` fails."""
+    """Return a plugin's error as a single line of text, even if converting the error to a string fails."""
     try:
         message = str(error)
     except Exception:

@@ -1,4 +1,4 @@
-"""Messages about missing distributions of this project and missing libraries, derived from the core's metadata."""
+"""Messages about missing distributions of this project and missing libraries, based on the core's metadata."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ CORE: Final = "privopt-core"
 INSTALL_ALL: Final = "pip install privopt"
 """The command that installs the core and all distributions of the project."""
 EXTRA: Final = "all"
-"""The extra of the core under which its pyproject.toml lists the project's distributions."""
+"""The core's extra that lists the project's distributions in pyproject.toml."""
 
-# Matches a requirement of an extra, such as "name >=1; extra == 'tables'", and captures the distribution and the extra.
+# Matches an extra's requirement, such as "name >=1; extra == 'tables'", and captures the distribution and the extra.
 # All other requirements are installed together with the core.
 _REQUIREMENT: Final = re.compile(r"([\w.-]+).*;.*\bextra\s*==\s*['\"]([\w.-]+)['\"].*", re.DOTALL)
 
 
 def project_distributions() -> tuple[str, ...]:
-    """Return the names of the project's packages except the core, or () if the core's metadata is damaged."""
+    """Return the names of the project's packages other than the core, or () if the core's metadata is damaged."""
     return tuple(name for name, extra in _optional_requirements() if extra == EXTRA)
 
 
@@ -28,7 +28,7 @@ def describe_missing_library(error: ModuleNotFoundError) -> str | None:
     """Return a sentence with the command that installs a missing library, or None if no extra of the core requires it.
 
     Args:
-        error: The error that importing the library raised.
+        error: The error that was raised by importing the library.
     """
     module = (error.name or "").partition(".")[0]
     extras = [extra for name, extra in _optional_requirements() if name == module and extra != EXTRA]
@@ -37,17 +37,17 @@ def describe_missing_library(error: ModuleNotFoundError) -> str | None:
 
 @cache
 def _optional_requirements() -> tuple[tuple[str, str], ...]:
-    """Return a pair (package, extra) for each requirement of the core's extras, such as (polars, tables)."""
+    """Return the requirements of the core's extras as pairs (package, extra), such as (polars, tables)."""
     try:
         requirements = requires(CORE) or []
-    except (PackageNotFoundError, ValueError, OSError):  # a copy of the sources without metadata, or damaged ones
+    except (PackageNotFoundError, ValueError, OSError):  # metadata is missing (a copy of the sources) or damaged
         return ()
     matches = map(_REQUIREMENT.fullmatch, requirements)
     return tuple((match[1], match[2]) for match in matches if match is not None)
 
 
 def describe_missing_distributions() -> list[str]:
-    """Return a list with one sentence that names the project's missing packages, or [] if none is missing."""
+    """Return a list with a sentence that names the project's missing packages, or [] if none is missing."""
     missing = [name for name in project_distributions() if not _is_installed(name)]
     if not missing:
         return []
@@ -55,7 +55,7 @@ def describe_missing_distributions() -> list[str]:
 
 
 def _is_installed(name: str) -> bool:
-    """Return whether a distribution is installed according to its metadata, without importing it."""
+    """Return whether a distribution's metadata is installed. The distribution is not imported."""
     try:
         distribution(name)
     except PackageNotFoundError:
