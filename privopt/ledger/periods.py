@@ -40,13 +40,13 @@ _FIRST_DAY: Final = {"day": "", "week": "-1", "month": "-01"}
 
 
 def _check_period(instance: object, attribute: object, value: Any) -> None:
-    """attrs validator that rejects any value that is not a key of :data:`PERIODS`."""
+    """Raise UsageError if a field's value is not a key of :data:`PERIODS` (attrs validator)."""
     if not isinstance(value, str) or value not in PERIODS:  # a list, for example, cannot be looked up
         raise UsageError(f"per must be one of {', '.join(PERIODS)}, got {cut(repr(value))}")
 
 
 def _check_zone(instance: object, attribute: object, value: Any) -> None:
-    """attrs validator that rejects time zones that are unknown or that differ between machines."""
+    """Raise UsageError if a field's value is not a time zone that all machines know and agree on (attrs validator)."""
     try:
         is_known = isinstance(value, str) and ZoneInfo(value).key not in MACHINE_ZONES
     except (OSError, ValueError, KeyError):  # KeyError: unknown name; the others: a name that is a path

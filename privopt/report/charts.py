@@ -1,6 +1,6 @@
-"""The drawings in all reports: labelled bars, maps that show places and values, and logarithmic axes.
+"""The drawings used in reports: labelled bars, maps that show places and values, and logarithmic axes.
 
-Only this module and :mod:`privopt.report.theme` import matplotlib. Mechanisms draw with the functions in these two
+Only this module and :mod:`privopt.report.theme` import matplotlib. Mechanisms draw with the functions of these two
 modules.
 """
 
@@ -33,17 +33,17 @@ else:
     Axes = Any
 
 LONGEST_NAME: Final = 60
-"""The largest number of characters in a name that a figure shows in full. Longer names would leave too little room."""
+"""The largest number of characters that a figure shows of a name. Longer names would leave too little room."""
 LABELLED_DECADES: Final = 3.0
-"""The largest number of decades on an axis for which more than the powers of ten are labelled."""
+"""The largest number of decades on an axis with labels at multiples of the powers of ten, not only at the powers."""
 
 
 MAX_LABEL_DIGITS: Final = 6
-"""The largest number of digits in a bar's label. Numbers that differ only in further digits are equal to a reader."""
+"""The largest number of digits in a bar's label. Numbers that differ only in later digits look equal to a reader."""
 
 
 def short_name(name: str) -> str:
-    """Return a name for a figure, cut if it is longer than :data:`LONGEST_NAME`. Tables show names in full.
+    """Return a name for a figure, shortened to :data:`LONGEST_NAME` characters if it is longer. Tables show full names.
 
     >>> short_name("north"), short_name("n" * 1000)[-5:], len(short_name("n" * 1000))
     ('north', 'nn...', 60)
@@ -56,15 +56,15 @@ def rows_of(names: Sequence[str], label: str, *, width: float = 7.6, row: float 
 
     Args:
         names: The rows' names.
-        label: The name and unit of the values, for the x axis.
+        label: The name and unit of the values, which label the x axis.
         width: The figure's width in inches.
         row: The height of each row in inches.
     """
-    # 1.1 inches are for the axis of values and its label.
+    # The x axis and its label take 1.1 inches.
     figure, axes = axes_of(width, 1.1 + row * len(names))
     positions = np.arange(len(names))
     axes.set_yticks(positions, [short_name(name) for name in names], fontsize=9)
-    # From the last position to the first, so that the first row is on top, with about half a row beyond either end.
+    # Reverse the axis to put the first row on top, and leave about half a row of space at both ends.
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel(label)
     return figure, axes, positions
@@ -82,17 +82,17 @@ def set_up_map(
 
     Args:
         axes: The axes.
-        labels: The names and units of the x and y axes; empty strings if directions have no meaning.
-        lines: Streets or connections, each as the positions of its two ends.
-        latitude: The mean latitude in degrees, if positions are in degrees; None if they are lengths.
-        margin: The space around the places, as a fraction of the map, so that dots at the edge are not cut off.
+        labels: The names and units of the x and y axes, or empty strings if directions have no meaning.
+        lines: Streets or connections, each given by the positions of its two ends.
+        latitude: The mean latitude in degrees if positions are in degrees, or None if they are lengths.
+        margin: The space around the places, as a fraction of the map's size, so that dots at the edge are not cut off.
     """
     from matplotlib.collections import LineCollection
 
     if len(lines):
         collection = LineCollection(list(lines), colors=SOFT, linewidths=0.8, zorder=0)
         axes.add_collection(collection).set_rasterized(len(lines) > MAX_VECTOR_MARKS)
-    # A degree of longitude is shorter than one of latitude by the cosine of the latitude, which is 0 at the poles.
+    # A degree of longitude is shorter than a degree of latitude by the factor cos(latitude), which is 0 at the poles.
     axes.set_aspect(1.0 if latitude is None else 1.0 / max(0.01, math.cos(math.radians(latitude))))
     axes.margins(margin)
     axes.set(xlabel=labels[0], ylabel=labels[1])
@@ -101,14 +101,14 @@ def set_up_map(
 
 
 def orient_map(coordinates: Floats, unit: str = "") -> tuple[Floats, tuple[str, str], float | None]:
-    """Return positions with x or longitude first, as a map shows them, and labels for the map's axes.
+    """Return positions in the order used on maps, with x or longitude first, and labels for the map's axes.
 
     Args:
         coordinates: The positions, (N, 2), as (x, y), or as (latitude, longitude) in degrees.
-        unit: The unit of x and y; empty for degrees.
+        unit: The unit of x and y, or an empty string for degrees.
 
     Returns:
-        The positions, (N, 2), as (x, y) or (longitude, latitude); the labels for both axes; and the mean latitude in
+        The positions, (N, 2), as (x, y) or (longitude, latitude); the labels of both axes; and the mean latitude in
         degrees, or None if the positions are lengths.
     """
     if unit:
@@ -117,10 +117,10 @@ def orient_map(coordinates: Floats, unit: str = "") -> tuple[Floats, tuple[str, 
 
 
 def fit_height(figure: Figure, axes: Axes) -> None:
-    """Set a figure's height so that its only map fills the width; the map's height is 1/3 to 0.8 of the width."""
+    """Set a figure's height so that its only map fills the width, with a map height of 1/3 to 0.8 of the width."""
     aspect, (width, height) = axes.get_aspect(), axes.dataLim.size
     assert not isinstance(aspect, str)  # a map's aspect is a number
-    # One inch is for the labels and the legend.
+    # The labels and the legend take one inch.
     proportion = min(0.8, max(1 / 3, aspect * height / max(width, 1e-300)))
     figure.set_figheight(1.0 + proportion * figure.get_figwidth())
 
@@ -137,17 +137,18 @@ def draw_maps(
     latitude: float | None = None,
     size: tuple[float, float] = (5.6, 4.9),
 ) -> Figure:
-    """Draw maps side by side, with coloured dots that show values. The maps can share a colour scale.
+    """Draw maps side by side whose dots are coloured by value. The maps can share a colour scale.
 
     Args:
-        values_by_title: For each map's title, the values at the places, (N,); NaN for a place without a colour.
+        values_by_title: Maps each map's title to the values at the places, (N,). Places with the value NaN get no
+            colour.
         places: The positions, (N, 2), as (x, y) or (longitude, latitude).
-        labels: The names and units of both axes; empty strings if directions have no meaning.
+        labels: The names and units of both axes, or empty strings if directions have no meaning.
         label: The name and unit of the values, shown below the colour bar.
-        upper: The upper end of the common colour scale, which begins at 0; by default the largest value. "each" gives
-            every map its own colour scale, up to its own largest value, for maps that show different quantities.
-        streets: The indices of the two places that each street joins, (E, 2); None if there are no streets.
-        latitude: The mean latitude in degrees, if positions are in degrees; None if they are lengths.
+        upper: The upper end of the shared colour scale, which begins at 0. The default is the largest value. If "each",
+            every map has its own colour scale, up to its own largest value, for maps that show different quantities.
+        streets: The indices of the two places that each street joins, (E, 2), or None if there are no streets.
+        latitude: The mean latitude in degrees if positions are in degrees, or None if they are lengths.
         size: The figure's width and height in inches.
     """
     from matplotlib.ticker import MaxNLocator
@@ -156,32 +157,32 @@ def draw_maps(
     if len(panels) > 1:
         figure.set_layout_engine("compressed")  # keeps the maps close to one another
     highest = float(np.nanmax(list(values_by_title.values())))
-    # The upper end of the common scale; None if each map has its own scale.
+    # The upper end of the shared scale, or None if each map has its own.
     common_end = None if upper == "each" else highest if upper is None else upper
     is_bitmap = len(places) > MAX_VECTOR_MARKS  # without antialiasing a bitmap takes a third of the bytes
     style: dict[str, Any] = {"cmap": "viridis", "vmin": 0.0, "antialiased": not is_bitmap, **RIM}
-    # The axes take about 0.61 of a panel's width, and labels take the rest.
+    # The axes take about 0.61 of a panel's width, and the labels take the rest.
     area = dot_size(places, 0.61 * size[0] / len(panels))
     for axes, (title, values) in zip(panels, values_by_title.items(), strict=True):
         set_up_map(axes, labels, () if streets is None else places[streets], latitude=latitude)
-        # The largest values are drawn last, so that no other dot covers them.
+        # Draw the largest values last, so that no other dots cover them.
         order = np.argsort(values, kind="stable")
         end = common_end or float(np.nanmax(values)) or 1.0
         x, y = places[order].T
         dots = axes.scatter(x, y, c=values[order], s=area, vmax=end, rasterized=is_bitmap, clip_on=False, **style)
         axes.set_title(title)
         if common_end is None:
-            # Few labels, pruned at the ends, so that labels on neighbouring maps do not touch.
+            # Use few labels, and none at the ends, so that the labels of neighbouring maps do not touch.
             axes.xaxis.set_major_locator(MaxNLocator(9 // len(panels), prune="both"))
             own_label = f"{title} ({label})"
             figure.colorbar(dots, ax=axes, label=own_label, location="bottom", aspect=25, ticks=MaxNLocator(3))
         if axes is not panels[0]:
             axes.set_ylabel("")
     if common_end is not None:
-        # Values beyond the scale have its last colour, which the arrow at the end of the colour bar indicates.
+        # Values beyond the scale have its last colour. An arrow at the end of the colour bar indicates this.
         extend = "max" if highest > common_end else "neither"
         figure.colorbar(dots, ax=figure.axes, label=label, location="bottom", aspect=40, extend=extend)
-    # Places in one row: their second coordinates differ by rounding errors alone, so that axis would mean nothing.
+    # If all places lie in a row, their second coordinates differ by rounding errors only, so that axis means nothing.
     width, height = np.ptp(places, axis=0).tolist()
     if height <= 1e-9 * width:
         figure.set_figheight(2.2)
@@ -191,7 +192,7 @@ def draw_maps(
 
 
 def use_logarithmic_scales(axes: Axes) -> None:
-    """Make both axes logarithmic, with plain numbers at as many ticks as fit."""
+    """Make both axes logarithmic, and label as many ticks as fit with plain numbers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes.set_xscale("log")
@@ -201,34 +202,34 @@ def use_logarithmic_scales(axes: Axes) -> None:
         if not 0 < lower < upper:
             continue
         decades = math.log10(upper / lower)
-        # The more decades there are, the fewer labels fit in each. Each pair has the largest number of decades for
-        # which the given multiples of powers of ten are labelled.
+        # The more decades there are, the fewer labels fit in each. Each pair contains a number of decades, up to which
+        # the given multiples of powers of ten are labelled.
         ranges = ((0.5, range(1, 10)), (1, (1, 2, 3, 5, 7)), (LABELLED_DECADES, (1, 2, 5)), (math.inf, (1,)))
         axis.set_major_locator(LogLocator(subs=next(digits for most, digits in ranges if decades <= most)))
-        # Plain numbers, because matplotlib's own formatter writes markup, which the theme would show as it is.
+        # matplotlib's own formatter writes math markup, which this theme does not render.
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        # Minor ticks stay without labels, which would overlap.
+        # Labels at minor ticks would overlap.
         axis.set_minor_formatter(NullFormatter())
 
 
 @use_theme
 def draw_losses(rows: Sequence[tuple[str, float]], unit: str, bound: float | None) -> Figure:
-    """Draw mechanisms' losses as bars, with the proved bound as a line.
+    """Draw the losses of mechanisms as bars, and the proved bound as a line.
 
     Args:
-        rows: Each mechanism's name and loss, beginning with the release's mechanism.
+        rows: Each mechanism's name and loss, starting with the release's mechanism.
         unit: The unit of the losses.
-        bound: The proved lower bound on the loss; None if no bound was proved.
+        bound: The proved lower bound on the loss, or None if no bound was proved.
     """
-    # 0.9 inches are for the axis and the legend, and 0.56 for each bar with its name.
+    # The axis and the legend take 0.9 inches, and each bar with its name takes 0.56.
     figure, axes = axes_of(7.6, 0.9 + 0.56 * len(rows))
     values = [value for _, value in rows]
     positions = range(len(rows))
-    # Only the first bar, for the release's mechanism, has the accent colour; the others are for comparison.
+    # Only the first bar, for the release's mechanism, has the accent colour. The others are for comparison.
     colours = [MARK] + [SOFT] * (len(rows) - 1)
     bars = axes.barh(positions, values, color=colours, height=0.46)
     axes.bar_label(bars, labels=_distinct_texts(values), padding=4, color=INK)
-    # Names are above the bars, which therefore begin at the same place however long the names are.
+    # Names are placed above the bars, so that long names do not take width away from the bars.
     for position, (name, _) in zip(positions, rows, strict=True):
         axes.annotate(
             short_name(name), (0, position - 0.3), xytext=(2, 0), textcoords="offset points", va="bottom", color=INK
@@ -238,7 +239,7 @@ def draw_losses(rows: Sequence[tuple[str, float]], unit: str, bound: float | Non
     axes.margins(x=0.18)
     axes.set_xlabel(unit)
     if bound is not None and np.isfinite(bound):
-        # The bound is drawn as a piece across each bar, so that no line runs through the names between the bars.
+        # Draw the bound only across the bars, so that the line does not run through the names between them.
         tops, ends = [row - 0.29 for row in positions], [row + 0.29 for row in positions]
         style: dict[str, Any] = {"color": BAD, "linewidth": 2, "linestyle": (0, (2, 1))}
         axes.vlines([bound] * len(rows), tops, ends, label="proved bound", **style)
@@ -247,7 +248,7 @@ def draw_losses(rows: Sequence[tuple[str, float]], unit: str, bound: float | Non
 
 
 def _distinct_texts(values: Sequence[float]) -> list[str]:
-    """Format numbers with three digits, or with up to :data:`MAX_LABEL_DIGITS` if that shows how they differ.
+    """Format numbers with three digits, or with up to :data:`MAX_LABEL_DIGITS` digits if that shows how they differ.
 
     >>> _distinct_texts([3604.4, 3612.1, 3598.1]), _distinct_texts([1.0543, 1.17]), _distinct_texts([2.0, 2.0000001])
     (['3,604', '3,612', '3,598'], ['1.05', '1.17'], ['2', '2'])
@@ -256,14 +257,14 @@ def _distinct_texts(values: Sequence[float]) -> list[str]:
     steps = np.diff(np.unique(np.asarray(values, dtype=np.float64)))
     if largest > 0 and math.isfinite(largest) and steps.size:
         for digits in range(3, MAX_LABEL_DIGITS + 1):
-            # The last digit is worth at most half of the smallest difference.
+            # These digits suffice if one unit in the last digit is at most half of the smallest difference.
             if steps.min() >= 2 * 10.0 ** (math.floor(math.log10(largest)) + 1 - digits):
                 return [format_digits(value, digits) for value in values]
     return [format_digits(value) for value in values]
 
 
 def dot_size(places: Floats, width: float) -> float:
-    """Return a dot area, in square points, small enough that the dots on a map rarely overlap.
+    """Return an area for the dots on a map, in square points, that is small enough for them to overlap rarely.
 
     Args:
         places: The dots' positions, (N, 2), in any unit.
@@ -274,10 +275,10 @@ def dot_size(places: Floats, width: float) -> float:
     span = typical_distance = max(float(np.ptp(places, axis=0).max()), 1e-300)
     distinct_places = np.unique(places, axis=0)
     if len(distinct_places) > 1:
-        # Some 300 places suffice for a median. The place nearest to each is that place itself, so the second nearest is
-        # used.
+        # Some 300 places are enough for a median. The nearest place to each place is itself, so take the second
+        # nearest.
         sampled_places = places[:: max(1, len(places) // 300)]
         typical_distance = float(np.median(cKDTree(distinct_places).query(sampled_places, k=2)[0][:, 1]))
-    # An inch has 72 points, and the factor 0.85 leaves a gap between dots. For very dense and very sparse maps, the
-    # area is limited to between 8 and 420 square points.
+    # An inch has 72 points, and the factor 0.85 leaves gaps between the dots. The area is limited to between 8 and 420
+    # square points, for very dense and very sparse maps.
     return float(np.clip((0.85 * min(typical_distance, span) / span * width * 72) ** 2, 8, 420))

@@ -1,8 +1,9 @@
 """Export of map layers as GeoJSON, for geographic information systems.
 
-Geographic coordinates are degrees on WGS 84, as the format assumes. Planar coordinates are not tied to a location on
+Geographic coordinates are degrees on WGS 84, as the format prescribes. Planar coordinates are not tied to a location on
 Earth, and programs must not mistake kilometres for degrees. A file with planar coordinates therefore has an engineering
-coordinate system as its ``crs``, which GDAL (and so QGIS) can read. If it were ``null``, GDAL would assume degrees.
+coordinate system as its ``crs``, which GDAL (and so QGIS) can read. With a ``crs`` of ``null``, GDAL would assume
+degrees.
 """
 
 from __future__ import annotations
@@ -20,27 +21,27 @@ from privopt.errors import UsageError
 from privopt.interfaces.reporting import Feature, Layer
 
 ENDINGS: Final = (".geojson", ".json")
-"""The extensions that GeoJSON files can have, in lower case."""
+"""The file extensions accepted for GeoJSON, in lower case."""
 DEGREE_DECIMALS: Final = 7
-"""The number of decimals of coordinates in degrees, about 1 cm (RFC 7946, section 11.2)."""
+"""The number of decimals in coordinates given in degrees, which is about 1 cm (RFC 7946, section 11.2)."""
 PLANAR_DIGITS: Final = 9
-"""The number of significant digits in which a planar layer's extent is written. The unit can be anything."""
+"""The number of significant digits with which a planar layer's extent is written, since its unit can be anything."""
 PROPERTY_DIGITS: Final = 10
-"""The number of significant digits of properties that are not integers."""
+"""The number of significant digits in properties that are not integers."""
 
 
 def point_features(
     ids: Sequence[str], coordinates: Floats, columns: Mapping[str, Any], *, geographic: bool
 ) -> list[Feature]:
-    """Return a map feature for each id: a point that has the id and further properties.
+    """Return a map feature for each id: a point with the id and further properties.
 
     Args:
         ids: The N ids.
         coordinates: The points' coordinates, (N, 2): latitude and longitude in degrees, or x and y.
         columns: The points' further properties by name, each with N values.
-        geographic: Whether the coordinates are degrees.
+        geographic: Whether the coordinates are in degrees.
     """
-    # GeoJSON has longitude first (RFC 7946, section 3.1.1), whereas privopt has latitude first everywhere else.
+    # GeoJSON puts longitude first (RFC 7946, section 3.1.1), while privopt puts latitude first everywhere else.
     values = coordinates[:, ::-1] if geographic else coordinates
     named = {name: np.asarray(column).tolist() for name, column in columns.items()}
     return [
@@ -64,15 +65,14 @@ def write_layer(layer: Layer, path: Path) -> None:
     if layer.kind == "planar":
         head["crs"] = {"type": "name", "properties": {"name": _plane(layer.unit)}}
         head["coordinates"] = f"planar, {layer.unit}: no place on Earth"
-    # JSON cannot express numbers that are not finite: they become null in properties, and allow_nan=False refuses
-    # them as coordinates.
+    # JSON has no infinity or NaN. In properties they become null, and in coordinates allow_nan=False rejects them.
     decimals = _coordinate_decimals(layer)
     head["features"] = [_feature(feature, decimals) for feature in layer.features]
     path.write_text(json.dumps(head, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n", "utf-8")
 
 
 def _plane(unit: str) -> str:
-    """Return a planar coordinate system that is not tied to a location on Earth, as well-known text (WKT 2).
+    """Return the definition of a planar coordinate system that is not tied to a location on Earth, in WKT 2.
 
     Args:
         unit: The unit of length. "km" is written as kilometres, and any other unit as "unknown".
@@ -87,14 +87,14 @@ def _coordinate_decimals(layer: Layer) -> int:
     if layer.kind == "geographic":
         return DEGREE_DECIMALS
     positions = [position for feature in layer.features for position in feature.path]
-    # The extent in each direction. A layer with a single place has none.
+    # The extent in each direction, which is 0 for a layer with a single place.
     extents = [max(axis) - min(axis) for axis in zip(*positions, strict=True)]
     extent = max(filter(math.isfinite, extents), default=0.0)
     return DEGREE_DECIMALS if extent == 0.0 else PLANAR_DIGITS - 1 - math.floor(math.log10(extent))
 
 
 def _round_property(value: Any) -> Any:
-    """Return a property's value for GeoJSON. Non-integers are rounded, and numbers that are not finite become None."""
+    """Return a property's value for GeoJSON. Non-integers are rounded, and non-finite numbers become None."""
     if not isinstance(value, float):
         return value
     if not math.isfinite(value):
@@ -103,11 +103,11 @@ def _round_property(value: Any) -> Any:
 
 
 def _feature(feature: Feature, decimals: int) -> dict[str, Any]:
-    """Return a point or line as a GeoJSON object.
+    """Convert a point or line to a GeoJSON object.
 
     Args:
         feature: The point or line.
-        decimals: The number of decimals of its coordinates. Below 0, they are rounded to tens, hundreds and so on.
+        decimals: The number of decimals in its coordinates. If negative, they are rounded to tens, hundreds and so on.
     """
     # Adding 0.0 turns -0.0 into 0.0.
     line = [[round(number, decimals) + 0.0 for number in position] for position in feature.path]

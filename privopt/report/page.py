@@ -1,7 +1,7 @@
-"""The frame of every report, and the figures, tables and sections in it.
+"""The frame of every report, and the figures, tables and sections inside it.
 
-A page is one HTML file without external resources, so it works offline and no server learns who reads it. The markup
-comes from templates in this package, which escape all text.
+A page is a single HTML file without external resources, so it works offline and no server learns who reads it. The
+markup comes from templates in this package, which escape all text.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ MAX_WHOLE_TABLE: Final = 100
 """The largest number of rows for which a table is shown in full."""
 
 MAX_EPSILON_CHARACTERS: Final = 8
-"""The largest number of characters in an epsilon that is shown as it was stated."""
+"""The largest number of characters in an epsilon that is shown exactly as given."""
 
 FIRST_ROWS: Final = 50
-"""The number of rows that are shown of a longer table."""
+"""The number of rows shown of a table that is not shown in full."""
 
 UNPROTECTED: Final = "Treat it like the secret data itself."
-"""The sentence shown for a release that is not private, in place of the one that says whom to trust."""
+"""The sentence shown for a release that is not private, in place of the sentence about whom to trust."""
 
 RATIONAL: Final = re.compile(r"-?\d+/0*[1-9]\d*", re.ASCII)
-"""Matches a quotient in a certificate's notes, but not one with a denominator of 0."""
+"""Matches a ratio of integers in a certificate's notes, unless its denominator is 0."""
 
 WHOLE_NUMBER: Final = re.compile(r"(?<![\w.,])\d{4,15}(?![\w,]|\.\d)", re.ASCII)
 """Matches a whole number of 4 to 15 digits that stands alone rather than in a decimal or a name."""
@@ -56,17 +56,17 @@ WHOLE_NUMBER: Final = re.compile(r"(?<![\w.,])\d{4,15}(?![\w,]|\.\d)", re.ASCII)
 def figure_section(
     title: str, figure: Figure, lead: str = "", *, narrow: Figure | None = None, for_experts: bool = False
 ) -> Section:
-    """Return a section with a title, a sentence and a figure. If given, ``narrow`` replaces the figure on phones."""
+    """Return a section with a title, a sentence and a figure. On phones, ``narrow`` is shown instead if it is given."""
     return Section(title=title, lead=lead, html=drawing(title, figure, narrow=narrow), for_experts=for_experts)
 
 
 def drawing(title: str, figure: Figure, caption: str = "", *, narrow: Figure | None = None) -> Markup:
-    """Return the markup of one figure, with a drawing for wide pages and another for phones.
+    """Return a figure's markup, which contains one drawing for wide pages and another for phones.
 
     Args:
-        title: The name of the figure for screen readers.
-        figure: The figure. Unless ``narrow`` is given, :func:`make_narrow` changes this object.
-        caption: A sentence below the figure.
+        title: The figure's name for screen readers.
+        figure: The figure. Unless ``narrow`` is given, :func:`make_narrow` modifies it.
+        caption: A sentence to put below the figure.
         narrow: The figure for phones, if it cannot be derived from ``figure``.
     """
     # The wide drawing comes first, because make_narrow changes the figure.
@@ -75,7 +75,7 @@ def drawing(title: str, figure: Figure, caption: str = "", *, narrow: Figure | N
 
 
 def pair_section(title: str, drawings: Sequence[Markup], lead: str = "") -> Section:
-    """Return a section that shows figures (results of :func:`drawing`) side by side on a wide screen."""
+    """Return a section that shows figures (results of :func:`drawing`) side by side on wide screens."""
     return Section(title=title, lead=lead, html=render("privopt.report/pair.html", parts=drawings))
 
 
@@ -89,7 +89,7 @@ def table_section(
     file: str = "",
     for_experts: bool = False,
 ) -> Section:
-    """Return a section with a title, a sentence and one table.
+    """Return a section with a title, a sentence and a table.
 
     Args:
         title: The section's title, which is also the table's name for screen readers.
@@ -97,8 +97,8 @@ def table_section(
         rows: The rows.
         lead: The sentence above the table.
         total: The total number of rows, if ``rows`` contains only the first ones.
-        file: The name of the file in the release folder that contains all rows; empty if there is no such file.
-        for_experts: Whether the section belongs to the page's part for experts.
+        file: The name of the file in the release folder that contains all rows, or an empty string if there is none.
+        for_experts: Whether the section belongs to the part of the page for experts.
     """
     html = table(title, header, rows, total=total, file=file)
     return Section(title=title, lead=lead, html=html, for_experts=for_experts)
@@ -107,18 +107,19 @@ def table_section(
 def table(
     title: str, header: Sequence[str], rows: Iterable[Sequence[Any]], *, total: int | None = None, file: str = ""
 ) -> Markup:
-    """Return the markup for one table, which shows all rows if there are at most 100, or else the first 50.
+    """Return a table's markup, which shows all rows if there are at most 100, or else the first 50.
 
-    A table that does not show all rows says so. It has a link to the rows as CSV, which the page contains, and a box
-    that searches all of them. On narrow screens the rows of a wide table become lists. Non-integers have three
-    significant digits below 1,000, and no decimals from 1,000 on.
+    A table that does not show all rows says so, and has a link to the rows as CSV, embedded in the page, and a search
+    box for them. On narrow screens, the rows of a wide table become lists. Non-integers below 1,000 are shown with
+    three significant digits, and others without decimals.
 
     Args:
         title: The table's name for screen readers.
         header: The column names.
         rows: The rows.
-        total: The total number of rows, if ``rows`` contains only the first ones; by default the length of ``rows``.
-        file: The name of the file in the release folder that contains all rows; empty if there is no such file.
+        total: The total number of rows, if ``rows`` contains only the first ones. The default is the length of
+            ``rows``.
+        file: The name of the file in the release folder that contains all rows, or an empty string if there is none.
     """
     cell_rows = [tuple(row) for row in rows]
     is_long = len(cell_rows) > MAX_WHOLE_TABLE
@@ -133,7 +134,7 @@ def table(
         title=title,
         header=header,
         rows=shown_rows,
-        # All cells in a column are aligned in the same way, even a text such as "none" among numbers.
+        # All cells of a column are aligned alike, even a text such as "none" among numbers.
         numeric=[any(_is_number(row[column]) for row in cell_rows) for column in range(len(header))],
         width_class=_width_class(header, shown_rows),
         is_whole=not is_long and total == len(cell_rows),
@@ -146,31 +147,31 @@ def table(
 
 
 def _width_class(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return the CSS class that makes report.css show a table's rows as lists on screens too narrow for the table."""
-    # A column is at least as wide as its longest word, and is followed by a gap of two characters.
+    """Return the CSS class with which report.css turns a table's rows into lists on screens that are too narrow."""
+    # A column is at least as wide as its longest word, plus a gap of two characters.
     widths = [
         2 + max(len(word) for text in (name, *(row[column] for row in rows)) for word in (*_words(text), ""))
         for column, name in enumerate(header)
     ]
-    # A screen that is 390 pixels wide has room for some 44 characters, and one of 768 pixels for 80.
+    # About 44 characters fit on a screen that is 390 pixels wide, and 80 on one of 768 pixels.
     return "lists many" if sum(widths) > 80 else "lists" if sum(widths) > 44 else ""
 
 
 def _words(text: str) -> list[str]:
     """Split a string at possible line breaks, and truncate each part to 24 characters."""
-    # A position such as (x 0.3 km, y 0 km) counts as one word. Words of more than 24 characters, as in paths, break
-    # anywhere.
+    # A position such as (x 0.3 km, y 0 km) counts as one word. Words with more than 24 characters, such as paths, can
+    # break anywhere.
     return [word[:24] for word in re.findall(r"\([^()]*\d[^()]*\)|\S+", text)]
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value is a number. Tables right-align numbers."""
+    """Return whether a value is a number, which tables align to the right."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)  # True is an int in Python
 
 
 def _judge(result: Result) -> tuple[str, str]:
     """Return the badge's text and CSS class, which say whether the guarantee is proved, partly declared or absent."""
-    # The mark has precedence, because noise from a seed is not private, whatever was proved.
+    # The mark takes precedence, because noise from a seed is not private, whatever was proved.
     if result.mark:
         return result.mark, "bad"
     if result.certificate.evidence == "declared":
@@ -181,9 +182,10 @@ def _judge(result: Result) -> tuple[str, str]:
 
 
 def _add_decimals(value: object) -> object:
-    """Add an approximate decimal to each rational in a value, as in ``"1/3 (0.333333)"``, and return the new value.
+    """Return a value with an approximate decimal added to each ratio of integers, as in ``"1/3 (0.333333)"``.
 
-    Integers in strings get thousands separators. Lists are processed recursively; other values are returned unchanged.
+    Whole numbers in strings get thousands separators. Lists are processed recursively, and other values are returned
+    unchanged.
     """
     if isinstance(value, (list, tuple)):
         return [_add_decimals(inner) for inner in value]
@@ -196,9 +198,9 @@ def _add_decimals(value: object) -> object:
 
 
 def _format_certificate(result: Result) -> dict[str, Any]:
-    """Return the values of the guarantee and the certificate as strings, keyed by their labels on the page.
+    """Return the guarantee's and the certificate's values as text, by their labels on the page.
 
-    The original values can have any type, because the folder may have been tampered with.
+    The values can have any type, because someone may have tampered with the folder.
     """
     certificate, guarantee = result.certificate, result.guarantee
     epsilon = guarantee.epsilon
@@ -213,14 +215,14 @@ def _format_certificate(result: Result) -> dict[str, Any]:
         "conditions checked": certificate.checked,
         "arithmetic": _add_decimals(certificate.arithmetic),
     }
-    # Further values of the certificate, which depend on the notion, are shown under their keys.
+    # The certificate's other values depend on the privacy notion, and are labelled with their keys.
     notes = {"rests_on": certificate.rests_on, **certificate.notes}
     rows |= {name.replace("_", " "): _add_decimals(value) for name, value in notes.items() if value != ""}
     return {name: format_text(value) for name, value in rows.items()}
 
 
 def _describe_mechanism(result: Result) -> str:
-    """Return a sentence that names the mechanism and says what it does."""
+    """Return a sentence with the mechanism's name and summary."""
     summary = registry().get(result.mechanism).spec.summary
     # A name such as LR-Geo keeps its capitals.
     if summary[1:2].islower():
@@ -229,17 +231,17 @@ def _describe_mechanism(result: Result) -> str:
 
 
 def _is_fit(result: Result) -> bool:
-    """Return whether the loss is a sum of squared distances to noisy values. It then measures fit rather than error."""
+    """Return whether the loss is a sum of squared distances to noisy values, which measures fit rather than error."""
     return result.objective.unit.endswith(SQUARED)
 
 
 def _format_epsilon(epsilon: Fraction) -> str:
-    """Format epsilon as it was stated, or rounded up to three digits if the stated form is long or a quotient.
+    """Format epsilon as it was given. If that form is long or a ratio, round it up to three digits instead.
 
     >>> _format_epsilon(Fraction("0.1666")), _format_epsilon(Fraction(1, 3))
     ('0.1666', '0.334')
     """
-    # A reader multiplies epsilon by the number of releases, so the shown value must not be below the stated one.
+    # Readers multiply epsilon by the number of releases, so the shown value must not be below the true one.
     text = exact_text(epsilon)
     if len(text) <= MAX_EPSILON_CHARACTERS and "/" not in text:
         return text
@@ -252,15 +254,15 @@ def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> li
 
     Args:
         result: The parsed result.json.
-        in_readers_unit: A function that formats a loss in the unit that the problem names for its readers, such as
-            minutes. It returns an empty string if there is no such unit. The formatted loss is shown first.
+        in_readers_unit: A function that formats a loss in the unit that the problem defines for its readers, such as
+            minutes, or returns an empty string if there is no such unit. The formatted loss is shown first.
     """
     objective, guarantee = result.objective, result.guarantee
 
     def format_loss(value: float) -> tuple[str, str]:
-        """Return a loss and its unit, as two strings.
+        """Return a loss and its unit as two strings.
 
-        If the problem names a unit for its readers, the first string is the loss in that unit, and the second is the
+        If the problem defines a unit for its readers, the first string is the loss in that unit, and the second is the
         loss in the original unit.
         """
         unit = objective.unit_after(value)
@@ -285,11 +287,11 @@ def _solver_figures(result: Result) -> list[tuple[str, ...]]:
     value, bound = objective.value, objective.lower_bound
 
     def format_number(number: float) -> str:
-        """Format a loss or a bound with six significant digits, or as a whole number from 1e6 up to 1e15."""
+        """Format a loss or bound with six significant digits, or as a whole number if it is between 1e6 and 1e15."""
         return f"{number:,.0f}" if 1e6 <= abs(number) < 1e15 else f"{number:,.6g}"
 
     figures: list[tuple[str, ...]] = [(objective.measured_quantity, format_number(value), objective.unit_after(value))]
-    # The bound of a fit to noisy values is not shown: it bounds the distance to the noisy values, not the errors.
+    # For a fit to noisy values, no bound is shown, because it bounds the distance to the noisy values, not the errors.
     if not _is_fit(result):
         if bound is not None:
             figures.append(("proved bound", format_number(bound), objective.unit_after(bound)))
@@ -307,13 +309,13 @@ def _solver_figures(result: Result) -> list[tuple[str, ...]]:
 
 
 def _format_commands(result: Result) -> str:
-    """Return two commands to run in the release folder: one repeats the solve, the other verifies the release.
+    """Return two commands to run in the release folder, one to solve the problem again and one to verify the release.
 
     The solve command includes all options that can change its result.
     """
     applied = result.asked
-    # The values in ``asked`` were validated when result.json was read. Those in ``told`` were not, so in a tampered
-    # folder this can be any JSON value.
+    # The values in ``asked`` were validated when result.json was read. Those in ``told`` were not, so if someone
+    # tampered with the folder, this can be any JSON value.
     jobs = result.details.told.get("jobs")
     options = [
         ("jobs", jobs if type(jobs) is int and jobs > 0 else None),
@@ -322,7 +324,7 @@ def _format_commands(result: Result) -> str:
         ("seed", result.seed),
     ]
     option_text = "".join(f" --{name} {value!r}" for name, value in options if value is not None)
-    # The command must run as printed, and solve refuses a method without a guarantee unless --allow-unsafe is given.
+    # The printed command must work, and solve rejects methods without a guarantee unless --allow-unsafe is given.
     entry = registry().get(result.mechanism)
     unsafe = " --allow-unsafe" if entry.spec.asks(entry.method(result.method)) else ""
     return (
@@ -339,7 +341,7 @@ def _is_fact(value: object) -> bool:
 
 def _describe_origin(result: Result) -> dict[str, Any]:
     """Return facts about how the release was made, by name: versions, method, solver, problem file, seed and times."""
-    # ``solver`` is not verified, so in a tampered folder its members can have any type.
+    # ``solver`` is not verified, so if someone tampered with the folder, its values can have any type.
     versions = result.solver.get("versions")
     solver = {key: value for key, value in result.solver.items() if _is_fact(value)}
     seconds = ", ".join(f"{name} {format_digits(value)}" for name, value in attrs.asdict(result.time).items())
@@ -353,7 +355,7 @@ def _describe_origin(result: Result) -> dict[str, Any]:
         "plugin": f"{format_text(result.plugin.name)} {format_text(result.plugin.version)}",
         "method": result.method,
         "status": result.status_in_words,
-        # Rows about which nothing is known are left out.
+        # Rows with the value None are left out.
         "solver": ", ".join(f"{format_text(name)}: {format_text(value)}" for name, value in solver.items()) or None,
         "made with": made_with or None,
         "problem": f"{format_text(result.problem.file)}, SHA-256 {format_text(result.problem.sha256)}",
@@ -373,22 +375,22 @@ def page(
     warnings: Sequence[str] = (),
     in_readers_unit: Callable[[float], str] = lambda value: "",
 ) -> str:
-    """Return the whole report as one HTML document.
+    """Return the whole report as a single HTML document.
 
     Args:
         result: The parsed result.json.
         body: The mechanism's sections.
-        headline: Sentences on the published data, their error and an attacker's gain. If empty, the page begins with
+        headline: Sentences about the published data, their error and an attacker's gain. If empty, the page begins with
             the guarantee.
-        heading: The problem's title and purpose. Without a title, the names of the mechanism and the problem file are
-            the heading.
-        truth: Whether some sections compare the release with the secrets. If so, the page says to keep it private.
-        absent: The names of the secret files missing from the release folder.
-        warnings: Sentences that every user of the release should know.
-        in_readers_unit: A function that formats a loss in the unit that the problem names for its readers. It returns
+        heading: The problem's title and purpose. If there is no title, the heading consists of the names of the
+            mechanism and the problem file.
+        truth: Whether any sections compare the release with the secrets. If so, the page says to keep it private.
+        absent: The names of secret files that are missing from the release folder.
+        warnings: Sentences that every user of the release should read.
+        in_readers_unit: A function that formats a loss in the unit that the problem defines for its readers, or returns
             an empty string if there is no such unit.
     """
-    # The mechanism and the file are the heading if the problem has no title. Otherwise they are shown below the title.
+    # The mechanism and the file serve as the heading if the problem has no title. Otherwise, they are shown below it.
     made_by = f"{result.mechanism}, from {result.problem.file}"
     verdict, badge = _judge(result)
     for_everyone = [section for section in body if not section.for_experts]

@@ -1,4 +1,4 @@
-"""A release's guarantee in plain words: the claim, what was checked, and what was not."""
+"""A release's guarantee in plain words: what it claims, which parts of that were checked, and which were not."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from privopt.specs import NOTHING
 
 
 def claim(result: Result) -> str:
-    """Return a release's guarantee as one sentence, in the words of its privacy notion.
+    """Return a release's guarantee as a sentence in the words of its privacy notion.
 
     If the release's noise came from a seed, the sentence says that the release is not private.
     """
     guarantee = result.guarantee
-    # A notion's promise assumes fresh noise, so it would be false for noise that anyone with the seed can draw again.
+    # A notion's promise assumes fresh noise. It would be false for noise that anyone who has the seed can draw again.
     if guarantee.seeded and guarantee.kind != NOTHING:
         return "This result is not private: its noise came from --seed, so anyone who knows the seed can remove it."
     sentence: str = registry().kind("notion", guarantee.kind).load().promise(result)
@@ -27,12 +27,12 @@ def trust(result: Result) -> str:
 
 
 def exposed_to(result: Result) -> str:
-    """Return a phrase naming the parties against whom the guarantee does not hold; empty if there are none."""
+    """Return a phrase naming those against whom the guarantee does not hold, or an empty string if there are none."""
     observer: str = registry().kind("notion", result.guarantee.kind).load().exposed_to(result)
     return observer
 
 
 def limits(result: Result) -> tuple[list[str], list[str]]:
-    """Return two lists: the parts of the claim that were checked, and those that were not, one line for each part."""
+    """Return the parts of the claim that were checked, and those that were not, as two lists with a line per part."""
     lines: tuple[list[str], list[str]] = registry().kind("notion", result.guarantee.kind).load().limits(result)
     return lines

@@ -1,8 +1,8 @@
-"""Functions that fill HTML templates. Every inserted string is escaped unless it came from a template.
+"""Rendering of HTML templates. Inserted strings are escaped unless they came from a template.
 
 A template is a file in a package and is named ``package/file``, as in ``render("privopt.report/table.html", ...)``.
-Plugins keep their templates beside their code. jinja2 is imported when the first page is made, because solving does not
-need it.
+Plugins keep their templates next to their code. jinja2 is imported only when the first page is made, because solving
+does not need it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from privopt.declare.notebook import format_text
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup as Markup
-else:  # for annotations alone
+else:  # only used in annotations
     Environment = Markup = Any
 
 __all__ = ["Markup", "render", "script_json"]
 
 
 def render(template: str, **values: Any) -> Markup:
-    """Return the markup that results from filling a template with values.
+    """Fill a template with values, and return the resulting markup.
 
     Args:
         template: The package's name, a slash, and the name of a file in the package.
@@ -54,9 +54,9 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["text"] = format_text
-    # No-break spaces keep a number and its per cent sign, or degrees and their direction, on one line.
+    # No-break spaces keep a number and its per cent sign on one line, as well as degrees and their direction.
     environment.filters["prose"] = lambda text: re.sub(r"(?<=\d) (?=%)|(?<=\u00b0) ", "\u00a0", text)
-    # Scripts and style sheets are privopt's own and need no escaping. script_json escapes what could end a script.
+    # Scripts and style sheets come from packages and need no escaping. script_json escapes what could end a script.
     environment.filters["json"] = lambda value: Markup(script_json(value))
     environment.globals["source"] = lambda name: Markup(_read_file(name))
     return environment
@@ -69,9 +69,9 @@ def _read_file(name: str) -> str:
 
 
 def script_json(value: object) -> str:
-    """Return a value as JSON for a ``<script>``, with ``<``, ``>``, ``&`` and line separators escaped.
+    """Return a value as JSON for a ``<script>`` element, with ``<``, ``>``, ``&`` and line separators escaped.
 
-    With these escapes no value can end the script or begin a comment in it.
+    With these characters escaped, no value can end the script or begin a comment in it.
 
     Raises:
         ValueError: The value contains a number that is not finite.

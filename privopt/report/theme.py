@@ -1,6 +1,6 @@
 """The style of figures, the colours of figures and pages, and the export of figures to inline SVG, .svg and .png.
 
-Inline SVG refers to colours by the page's CSS variables (:data:`NAMES`), so one figure suits both light and dark pages.
+Inline SVG refers to colours by the page's CSS variables (:data:`NAMES`), so the same figure suits light and dark pages.
 matplotlib is imported only when a figure is drawn, because it takes long to load.
 """
 
@@ -33,7 +33,7 @@ else:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# The colours of text, secondary text, lines, the accent, good news, bad news, a warning and a pale background.
+# The colours of text, secondary text, lines, accents, good news, bad news, warnings and pale backgrounds.
 INK: Final = "#1b1f24"
 SOFT: Final = "#57606a"
 LINE: Final = "#d0d7de"
@@ -46,7 +46,7 @@ PALE: Final = "#dbe7f3"
 NAMES: Final = {INK: "ink", SOFT: "soft", LINE: "line", MARK: "mark", GOOD: "good", BAD: "bad", WARM: "warm"} | {
     PALE: "pale"
 }
-"""The names of colours that differ between light and dark pages. report.css defines variables with these names."""
+"""The names of the colours that differ between light and dark pages. report.css defines variables with these names."""
 
 RULES: Final = {
     "text.color": INK,
@@ -65,34 +65,34 @@ RULES: Final = {
     "legend.fontsize": 9.5,
     "xtick.color": SOFT,
     "ytick.color": SOFT,
-    "svg.fonttype": "none",  # text stays text: it can be searched and read aloud, and takes less space than outlines
+    "svg.fonttype": "none",  # text that can be searched and read aloud, and takes less space than outlines
     "text.parse_math": False,  # an id may contain a dollar sign
 }
-"""matplotlib's settings for all figures."""
+"""The matplotlib settings for all figures."""
 
 
 RIM: Final[dict[str, Any]] = {"edgecolors": SOFT, "linewidths": 0.5}
 """The outline of dots whose colour shows a value.
 
-Without it, some dots would vanish on a dark page, others on a light one.
+Without an outline, some dots would be invisible on dark pages, and others on light ones.
 """
 
 NARROW_WIDTH: Final = 3.5
-"""The width of drawings for telephones, in inches: 336 pixels, which fit on a page of 390 pixels with a scroll bar."""
+"""The width of drawings for phones, in inches: 336 pixels, which fit on a 390-pixel page with a scroll bar."""
 
 NARROW_LABEL: Final = 16
-"""The largest number of characters in each line of a name that stands beside a bar on a narrow drawing."""
+"""The largest number of characters per line in names beside the rows of a narrow drawing."""
 
 POINTS_PER_CHARACTER: Final = 5.4
-"""The average width, in points, of a character in a 10-point font, used to estimate where a label must be broken."""
+"""The average width of a character in a 10-point font, in points, used to estimate where labels must be broken."""
 
 SERIES: Final = (MARK, "#c05600", INK, "#8a8f98")
-"""The colours for the lines in one figure, in order. They differ even for readers who cannot tell red from green."""
+"""The colours of successive lines in a figure. Even readers who cannot tell red from green can distinguish them."""
 
 MOST_TICKS: Final = 8
 """The largest number of intervals between the ticks of an axis."""
 MIN_LABEL_GAP: Final = 0.25
-"""The smallest gap between labels, relative to a label's width, as a browser's font can be wider than matplotlib's."""
+"""The smallest gap between labels, relative to a label's width. Browsers may use a wider font than matplotlib."""
 
 FLATTEST_MAP: Final = 0.2
 """The smallest ratio between the shorter and the longer side of a map."""
@@ -100,7 +100,7 @@ FLATTEST_MAP: Final = 0.2
 MAX_VECTOR_MARKS: Final = 1_000
 """The largest number of marks that a figure stores as vectors rather than as a bitmap.
 
-As vectors, maps of 2,032 places took up 1 MB of a page of 1.5 MB.
+As vectors, maps of 2,032 places took up 1 MB of a 1.5 MB page.
 """
 
 
@@ -109,7 +109,8 @@ def use_theme(draw: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(draw)
     def draw_with_theme(*args: P.args, **kwargs: P.kwargs) -> T:
-        # Imported here, because matplotlib takes long to load. The cycler holds the colours for successive lines.
+        # matplotlib takes long to load, so it is imported only here. The cycler supplies the colours of successive
+        # lines.
         import matplotlib as mpl
         from cycler import cycler
 
@@ -129,7 +130,7 @@ def axes_of(width: float = 6.4, height: float = 4.4) -> tuple[Figure, Axes]:
 def panels_of(width: float, height: float, count: int, *, share_y: bool = False) -> tuple[Figure, Sequence[Axes]]:
     """Create a figure of ``width`` by ``height`` inches, and return it with ``count`` axes side by side.
 
-    ``share_y`` says whether all axes have the same vertical range.
+    If ``share_y`` is True, all axes have the same vertical range.
     """
     from matplotlib.figure import Figure
 
@@ -139,11 +140,11 @@ def panels_of(width: float, height: float, count: int, *, share_y: bool = False)
 
 
 def add_legend(figure: Figure, handles: Sequence[Any] = (), labels: Sequence[str] = ()) -> int:
-    """Put a legend above all axes of a figure, where it covers no data, in as many columns as fit.
+    """Put a legend above all axes of a figure, where it covers no data, with as many columns as fit.
 
     Args:
         figure: The figure.
-        handles: The drawn objects to list; by default all labelled objects in the axes, with each label once.
+        handles: The drawn objects to list. The default is all labelled objects in the axes, with each label once.
         labels: The text for each handle.
 
     Returns:
@@ -152,10 +153,10 @@ def add_legend(figure: Figure, handles: Sequence[Any] = (), labels: Sequence[str
     if not handles:
         entries: dict[str, Any] = {}
         for axes in figure.axes:
-            # matplotlib returns (handles, labels). They are reversed so that the labels become the keys.
+            # matplotlib returns (handles, labels), which are reversed to make the labels the keys.
             entries |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
         labels, handles = list(entries), list(entries.values())
-    # An inch has 72 points. The sign before a label and the gap after it take as much room as 8 characters.
+    # An inch has 72 points. The symbol before a label and the gap after it take as much room as 8 characters.
     characters = int(figure.get_figwidth() * 72 / POINTS_PER_CHARACTER)
     broken_labels = [fill(label, characters - 8) for label in labels]
     widest = 8 + max((len(line) for label in broken_labels for line in label.split("\n")), default=0)
@@ -166,9 +167,9 @@ def add_legend(figure: Figure, handles: Sequence[Any] = (), labels: Sequence[str
 
 @use_theme
 def make_narrow(figure: Figure) -> Figure:
-    """Rearrange a figure for a telephone: make it narrow, stack its axes, and wrap long labels.
+    """Rearrange a figure for phones: make it narrow, stack its axes, and wrap long labels.
 
-    The figure itself is changed rather than a copy, because copying a figure fails if a formatter is a function.
+    The figure itself is modified rather than a copy, because figures with functions as formatters cannot be copied.
     """
     from matplotlib.collections import PathCollection
     from matplotlib.gridspec import GridSpec
@@ -178,7 +179,7 @@ def make_narrow(figure: Figure) -> Figure:
     charts = [axes for axes in figure.axes if axes.get_subplotspec() is not None]
     _widen_flat_maps(figure)
     _lay_out(figure)
-    # The width and height of each chart on the wide drawing, in inches.
+    # The width and height that each chart has in the wide drawing, in inches.
     sizes = [(axes.bbox.width / figure.dpi, axes.bbox.height / figure.dpi) for axes in charts]
     if len(charts) > 1:
         rows, x_label, y_label = GridSpec(len(charts), 1, figure=figure), charts[0].get_xlabel(), charts[0].get_ylabel()
@@ -194,12 +195,12 @@ def make_narrow(figure: Figure) -> Figure:
         map_width = NARROW_WIDTH - 0.8
         height = 0.8 * len(charts) + 0.7 * (len(figure.axes) - len(charts)) + 0.3 * len(figure.legends)
         for axes, (width, map_height) in zip(charts, sizes, strict=True):
-            # If its limits are free, a map has a fixed height, as a fraction of its width.
+            # Maps with adjustable limits get a fixed height, as a fraction of their width.
             height += map_width * (0.8 if axes.get_adjustable() == "datalim" else min(1.4, map_height / width))
             for dots in axes.collections:
                 if isinstance(dots, PathCollection):
-                    # The dots cover the same fraction of the map as on the wide drawing. Small ones stay visible, and
-                    # thick rims do not fill them.
+                    # Let the dots cover the same fraction of the map as in the wide drawing, but keep small ones
+                    # visible, and do not let thick rims fill them.
                     drawn_sizes = dots.get_sizes()
                     dots.set_linewidth(np.minimum(dots.get_linewidth(), 1.2).tolist())
                     dots.set_sizes(np.maximum(drawn_sizes * (map_width / width) ** 2, np.minimum(drawn_sizes, 16.0)))
@@ -207,33 +208,33 @@ def make_narrow(figure: Figure) -> Figure:
         height *= 0.8 * len(charts)
     line_count = 1
     for axes in figure.axes:
-        # A narrow drawing fits some 38 characters of a title, 36 of a horizontal label, and 8 per inch of a vertical
-        # one.
+        # A narrow drawing has room for about 38 characters in a title, 36 in a horizontal label, and 8 per inch in a
+        # vertical one.
         title_width = 38
         axes.set_xlabel(fill(axes.get_xlabel(), 36))
         axes.set_ylabel(fill(axes.get_ylabel(), max(16, int(8 * height / max(1, len(charts))))))
-        # Wraps the names beside rows. Only the locator tells that the labels are names, because matplotlib formats
-        # fixed labels by a function.
+        # Wrap the names beside rows. Only the locator shows that the labels are names, because matplotlib uses the same
+        # formatter class for fixed labels and for functions.
         if isinstance(axes.yaxis.get_major_locator(), FixedLocator):
             names = [fill(label.get_text(), NARROW_LABEL) for label in axes.get_yticklabels()]
             axes.set_yticks(axes.get_yticks(), names)
             line_count = max([line_count, *(1 + name.count("\n") for name in names)])
-            # Titles are centred over the axes, which are narrower if names stand beside them.
+            # Titles are centred over the axes, which are narrower if there are names beside them.
             title_width -= max((len(line) for name in names for line in name.split("\n")), default=0)
         axes.set_title(fill(axes.get_title(), title_width))
-    # Rows become taller with the number of lines in their names. The axis and the legend take one inch.
+    # Make rows taller if their names have several lines. The axis and the legend take one inch.
     figure.set_size_inches(NARROW_WIDTH, height if line_count == 1 else 1 + (height - 1) * (1 + 0.6 * (line_count - 1)))
     for legend in list(figure.legends):
         handles, labels = legend.legend_handles, [" ".join(text.get_text().split()) for text in legend.get_texts()]
         legend.remove()
-        # Each line of the legend takes a fifth of an inch. The figure's height already has room for one line.
+        # Each line of the legend takes a fifth of an inch. The figure's height already includes one line.
         figure.set_figheight(figure.get_figheight() + 0.2 * (add_legend(figure, handles, labels) - 1))
     figure.set_layout_engine("compressed" if is_map else "constrained")
     return figure
 
 
 def use_whole_ticks(axis: Axis) -> None:
-    """Restrict an axis's ticks to integers, for counts."""
+    """Restrict an axis's ticks to integers, as for counts."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(nbins=MOST_TICKS, integer=True))
@@ -245,7 +246,7 @@ def svg(figure: Figure, title: str, *, name: str = "wide") -> Markup:
     Args:
         figure: The figure.
         title: The figure's name for screen readers.
-        name: The element's CSS class, which report.css uses to choose between several drawings of one figure.
+        name: The element's CSS class, by which report.css chooses between several drawings of the same figure.
     """
     import matplotlib as mpl
     from markupsafe import Markup, escape
@@ -254,27 +255,27 @@ def svg(figure: Figure, title: str, *, name: str = "wide") -> Markup:
     stream = io.StringIO()
     _widen_flat_maps(figure)
     _use_plain_numbers(figure)
-    # With a fixed salt for ids and without a date, equal figures have equal bytes.
+    # A fixed salt for ids and no date make equal figures byte-identical.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": f"{title} {name}"}), _any_character():
         _thin_ticks(figure)
         FigureCanvasSVG(figure).print_svg(stream, metadata={"Date": None, "Creator": None})
     text = stream.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", _well_formed(text), flags=re.DOTALL)
-    # All figures share one page, but matplotlib numbers the ids in each figure from the start, so ids get the figure's
+    # All figures share a page, but matplotlib assigns the same ids in every figure, so prefix them with the figure's
     # name.
     unique = re.sub(r"\W+", "-", f"{title} {name}".lower())
     text = re.sub(r'(id="|url\(#|xlink:href="#)', lambda match: match.group(1) + unique + "-", text)
     text = re.sub(r"#[0-9a-f]{6}", lambda match: _colour_variable(match.group(0)), text)
-    # matplotlib has escaped all other texts in the markup.
+    # matplotlib has already escaped all other text in the markup.
     return Markup(text.replace("<svg", f'<svg class="{name}" role="img" aria-label="{escape(title)}"', 1))
 
 
 def _use_plain_numbers(figure: Figure) -> None:
     """Set the axes' formatters so that numbers are plain text such as 0.1 or 20,000.
 
-    On logarithmic axes, matplotlib would write numbers as math markup. :data:`RULES` disables the rendering of math, so
-    dollar signs would appear.
+    On logarithmic axes, matplotlib would write numbers as math markup. Since :data:`RULES` disables the rendering of
+    math, dollar signs would appear.
     """
     from matplotlib.ticker import FuncFormatter, LogFormatter, NullFormatter, ScalarFormatter
 
@@ -295,14 +296,14 @@ def _use_plain_numbers(figure: Figure) -> None:
                 axis.set_major_formatter(ThousandsFormatter())
             elif isinstance(axis.get_major_formatter(), LogFormatter):
                 axis.set_major_formatter(number)
-                # Within one decade there may be no major tick at all, so minor ticks need labels.
+                # An axis within a single decade may have no major ticks at all, so its minor ticks need labels.
                 axis.set_minor_formatter(number if 0 < low < high <= 10 * low else NullFormatter())
 
 
 def _thin_ticks(figure: Figure) -> None:
-    """Place a figure's axes, and thin out the ticks on horizontal axes whose labels overlap.
+    """Place a figure's axes, and thin out the ticks of horizontal axes on which labels overlap.
 
-    If labels overlap even with three intervals between ticks, only two intervals are kept and the labels are rotated.
+    If labels still overlap with two intervals between ticks, the labels are rotated.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -312,7 +313,7 @@ def _thin_ticks(figure: Figure) -> None:
         locator = axis.get_major_locator()
         if not isinstance(locator, MaxNLocator):
             continue
-        # The number of intervals between ticks is lowered until no label reaches into the gap before the next one.
+        # Lower the number of intervals between ticks until there is a gap after each label.
         for bins in range(MOST_TICKS, 1, -1):
             axis.get_majorticklabels()  # updates ticks and labels, which are computed lazily
             lower, upper = sorted(axis.get_view_interval())
@@ -329,19 +330,19 @@ def _thin_ticks(figure: Figure) -> None:
             axis.set_tick_params(rotation=90)
     if changed:
         _lay_out(figure)
-    figure.set_layout_engine("none")  # placing the axes again would take longer than drawing
+    figure.set_layout_engine("none")  # repeating the layout would take longer than drawing
 
 
 def _widen_flat_maps(figure: Figure) -> None:
-    """Widen the limits of maps on which all places lie nearly on one line.
+    """Widen the limits of maps whose places nearly all lie on a line.
 
-    Without this, a map with equal scales would be too flat or too narrow to be drawn.
+    Otherwise, a map with equal scales would be too flat or too narrow to be drawn.
     """
     for axes in figure.axes:
         scale = axes.get_aspect()
         if isinstance(scale, str) or axes.get_adjustable() != "box":
             continue
-        # A unit of y is drawn `scale` times as long as a unit of x.
+        # A unit of y is drawn ``scale`` times as long as a unit of x.
         x_limits, y_limits = np.array(axes.get_xlim()), np.array(axes.get_ylim())
         width, height = abs(float(np.ptp(x_limits))), abs(float(np.ptp(y_limits))) * scale
         if height < FLATTEST_MAP * width:
@@ -351,45 +352,45 @@ def _widen_flat_maps(figure: Figure) -> None:
 
 
 def _stretch(limits: Floats, extent: float) -> tuple[float, float]:
-    """Return axis limits with the same centre and direction as ``limits``, shape (2,), but with the given extent."""
+    """Return axis limits with the centre and direction of ``limits``, shape (2,), but with the given extent."""
     start, end = limits.tolist()
     half, centre = extent / 2, start + (end - start) / 2
     return (centre - half, centre + half) if start <= end else (centre + half, centre - half)
 
 
 def _lay_out(figure: Figure) -> None:
-    """Place a figure's axes so that nothing overlaps, without drawing the figure, which would take much longer."""
+    """Place a figure's axes so that nothing overlaps. The figure is not drawn, because that would take much longer."""
     layout = figure.get_layout_engine()
     if layout is not None:
         layout.execute(figure)
     for axes in figure.axes:
-        axes.apply_aspect()  # with equal scales a map can be narrower than its cell, so it has room for fewer labels
+        axes.apply_aspect()  # a map with equal scales may be narrower than its cell, with room for fewer labels
 
 
 def _colour_variable(colour: str) -> str:
-    """Return the CSS variable for a colour, with the colour itself as fallback if the SVG is used outside a page."""
+    """Return the CSS variable for a colour. The colour itself is the fallback if the SVG is used outside a page."""
     return f"var(--{NAMES[colour]},{colour})" if colour in NAMES else colour
 
 
 @contextmanager
 def _any_character() -> Iterator[None]:
-    """Silence warnings about characters missing from matplotlib's font, because browsers have other fonts."""
+    """Silence warnings about characters that matplotlib's font lacks, because browsers have other fonts."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
 
 
 def _well_formed(markup: str) -> str:
-    """Escape the control characters in SVG markup. Ids can contain them, but XML does not permit them."""
+    """Escape the control characters in SVG markup, which ids can contain but XML does not permit."""
     return re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", lambda sign: printable(sign.group()), markup)
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure with a white background to a file. The extension (.svg or .png) determines the format."""
+    """Write a figure with a white background to a file, in the format given by the extension (.svg or .png)."""
     _use_plain_numbers(figure)
     with _any_character():
         _thin_ticks(figure)
-        # White, because an image file is on no page whose colours it could follow.
+        # The background is white, because an image file has no page whose colours it could adopt.
         if path.suffix != ".svg":
             figure.savefig(path, facecolor="white", dpi=144)
             return

@@ -1,4 +1,4 @@
-"""One-sentence explanations of the words in reports that a reader may not know."""
+"""One-sentence explanations of words in reports that readers may not know."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ MEANINGS: Final = {
     "report": "A random or noisy answer that is sent instead of the true one.",
     "rho": "Like epsilon, for noise that follows a bell curve: the smaller, the more private.",
 }
-"""The explained words in alphabetical order. docs/reference/glossary.md explains the words on all pages."""
+"""The explained words, in alphabetical order. docs/reference/glossary.md explains the words used on all pages."""
 
 _NO_TEXT: Final = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 """Matches markup that readers do not see as text: scripts, style sheets and tags."""
 
 
 def explain_words(texts: Iterable[str], sections: Iterable[Section]) -> dict[str, str]:
-    """Return a mapping from each word in :data:`MEANINGS` that occurs on a page to its meaning, sorted by word.
+    """Return the words in :data:`MEANINGS` that occur on a page, with their meanings, sorted by word.
 
     >>> list(explain_words(["Reports add up."], []))
     ['report']
 
     Args:
         texts: The page's plain texts outside the sections.
-        sections: The sections. Scripts and style sheets in their markup are not searched.
+        sections: The page's sections. Scripts and style sheets in their markup are not searched.
     """
     parts = list(texts)
     for section in sections:

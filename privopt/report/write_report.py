@@ -1,4 +1,4 @@
-"""The ``privopt report`` command, which makes one page from a release folder DIR, and writes its figures as files."""
+"""The ``privopt report`` command, which makes a page from a release folder DIR and writes its figures to files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
     Args:
         folder: The release folder DIR, which is verified first.
         truth: Whether to compare the release with the secrets.
-        progress: A function that is called with the current step.
+        progress: Called with the current step.
 
     Returns:
         The path of the page.
@@ -37,7 +37,7 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
     Raises:
         DoesNotHoldError: A claim in DIR does not hold.
         InputError: DIR cannot be read.
-        UsageError: DIR cannot be written. Or ``truth`` is set, but DIR has no ``private/`` folder or the mechanism has
+        UsageError: DIR cannot be written. Or ``truth`` is True, but DIR has no ``private/`` folder or the mechanism has
             no secrets to compare the release with.
     """
     opened = open_verified(folder, progress=progress)
@@ -56,18 +56,18 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
             raise UsageError(f"--truth: {opened.registered.spec.name} has no secrets to compare its release with")
         target = private / REPORT
     check = reporting.report_check(release, result, folder)
-    # Comparisons with the secrets come directly after the mechanism's own sections, because the user asked for them.
+    # Comparisons with the secrets directly follow the mechanism's own sections, because the user asked for them.
     sections = [
         *reporting.report(problem, release, result),
         *compared,
         *_budget_of(opened),
         *([] if check is None else [check]),
     ]
-    # Lists the secret files missing from the folder. Files with a public version, such as noisy counts, are omitted,
-    # because they are not needed to solve again.
+    # The secret files that are missing from the folder. Those that have a public version, such as noisy counts, are not
+    # included, because they are not needed to solve again.
     absent = sorted({file.name for file in files_of(opened.declared) if file.secret and file.absent})
     headline, faults = _make_headline(reporting, opened)
-    # The warnings are computed again, because result.json does not contain them.
+    # result.json does not contain the warnings, so they are computed again.
     warnings = (*collect_warnings(mechanism, problem, release, result), *faults)
     text = page(
         result,
@@ -79,13 +79,13 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
         warnings=warnings,
         in_readers_unit=partial(reporting.in_readers_unit, problem, result),
     )
-    # SHA256SUMS does not cover the page, so the folder can be verified with or without it.
+    # SHA256SUMS does not include the page, so the folder can be verified with or without it.
     replace_in_release(target, text.encode("utf-8"), folder.absolute())
     return target
 
 
 def _make_headline(reporting: Reporting[Any, Any], opened: OpenedFolder) -> tuple[str, list[str]]:
-    """Return the opening sentences that the plugin provides for a report, and warnings about errors in its code.
+    """Return the plugin's opening sentences for a report, and warnings about errors in the plugin's code.
 
     There are no opening sentences if the release is marked as not private, for example because its noise came from a
     seed. The report then begins with the guarantee, which says so.
@@ -101,15 +101,16 @@ def _make_headline(reporting: Reporting[Any, Any], opened: OpenedFolder) -> tupl
 
 
 def _budget_of(opened: OpenedFolder) -> list[Section]:
-    """Return a list with a section on the privacy budget that a noisy release spends.
+    """Return a section about the privacy budget that a noisy release spends, as a list.
 
-    The list is empty if reports are drawn from the release later, because then each report spends budget. It is also
-    empty if a ledger cannot count the release's guarantee.
+    The list is empty if reports can be drawn from the release, because then each report spends budget. It is also empty
+    if the release's guarantee is of a kind that a ledger cannot count.
     """
     result, release = opened.result, opened.release
     relation = opened.mechanism.privacy(opened.problem, result.method).relation
     cost = cost_of_draw(result.guarantee, relation, "", "", mark=result.mark)
-    # If the release can be sampled, each report costs budget when it is drawn, and the release itself costs none.
+    # If the release has a ``sample`` method of its own, the reports drawn from it spend budget, and the release does
+    # not.
     if isinstance(cost, str) or type(release).sample is not Release.sample:
         return []
     lead = (
@@ -125,8 +126,11 @@ def write_figures(folder: Path, target: Path, *, progress: Progress | None = Non
 
     Args:
         folder: The release folder DIR, which is verified first.
-        target: The folder for the files, created if it is missing.
-        progress: A function that is called with the current step.
+        target: The folder for the files, which is created if it is missing.
+        progress: Called with the current step.
+
+    Returns:
+        The paths of the files.
 
     Raises:
         DoesNotHoldError: A claim in DIR does not hold.
@@ -150,7 +154,7 @@ def write_figures(folder: Path, target: Path, *, progress: Progress | None = Non
 
 
 def write_geo(folder: Path, target: Path, *, progress: Progress | None = None) -> Path:
-    """Write a release's map layer as GeoJSON.
+    """Write a release's map layer as GeoJSON, and return the path of the file.
 
     Raises:
         DoesNotHoldError: A claim in the release folder does not hold.

@@ -1,9 +1,9 @@
-"""Attacks on releases with a public channel: measured epsilon, Bayes error, entropy, and a test on samples.
+"""Attacks on releases with a public channel: measured epsilon, Bayes error, entropy, and an attack on samples.
 
-A channel is the matrix that gives the probability of each report for each secret. Epsilon is the largest log ratio
-between two secrets' probabilities of the same report, per unit of distance between the secrets. The Bayes error is the
-probability of a wrong guess when the most likely secret is guessed. The test on samples derives a lower bound on
-epsilon from reports that are drawn for the two secrets with the largest ratio.
+A channel is the matrix of the probabilities of each report given each secret. Epsilon is the largest log ratio between
+two secrets' probabilities of the same report, per unit of distance between the secrets. The Bayes error is the
+probability that a guess is wrong when the most likely secret is guessed. The attack on samples derives a lower bound on
+epsilon from reports drawn for the two secrets with the largest ratio.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ __all__ = ["attack_channel", "attack_two", "bayes_error", "entropy_bits"]
 MAX_COMPARISONS: Final = 4_000_000_000
 """The largest number of comparisons between two probabilities for which all pairs of secrets are compared.
 
-If there are more, no epsilon is measured. This many comparisons take about 4 s on one core; 500 secrets and 500 reports
-took 0.12 s."""
+If there are more, epsilon is not measured. This many comparisons take about 4 s on one core. 500 secrets and 500
+reports took 0.12 s.
+"""
 
 BLOCK: Final = 1 << 22
-"""The number of probabilities that are compared at once, which bounds the memory."""
+"""The number of probabilities compared at once, which limits the memory used."""
 
 ATTACK_CONFIDENCE: Final = 0.999
-"""The confidence of the lower bound on epsilon from the attack on samples."""
+"""The confidence of the lower bound on epsilon in the attack on samples."""
 SECRET_DRAWS: Final = 20_000
 """The number of reports that the attack on samples draws for each of the two secrets."""
 
@@ -40,19 +41,19 @@ def attack_channel(channel: Channel, release: Release, guarantee: Guarantee) -> 
     """Return the metrics of ``privopt audit --json`` that can be computed from a channel.
 
     Args:
-        channel: The probability of each report for each secret, as the release states it.
-        release: The release. If it can draw samples, they are attacked as well.
-        guarantee: The claimed guarantee. Its epsilon holds either per unit of distance or for any two secrets.
+        channel: The release's channel, which gives the probability of each report for each secret.
+        release: The release. If reports can be drawn from it, they are attacked as well.
+        guarantee: The claimed guarantee. Its epsilon applies either per unit of distance or to any two secrets.
 
     Returns:
         A dictionary with the keys ``epsilon``, ``bayes_error``, ``entropy_bits`` and ``statistical``. Within
-        ``epsilon``, ``achieved`` is None if there is only one secret, there are too many pairs to compare, or the claim
-        is per unit of distance and the distances are unknown.
+        ``epsilon``, ``achieved`` is None if there is only one secret, if there are too many pairs to compare, or if the
+        claim is per unit of distance and the distances are unknown.
     """
     z = np.asarray(channel.probabilities, dtype=np.float64)
     count = len(z)
     prior = np.full(count, 1.0 / count) if channel.prior is None else np.asarray(channel.prior, dtype=np.float64)
-    # The unit of local DP may begin with "per" too ("per person"), but its epsilon holds for any two secrets.
+    # The unit of local DP can also begin with "per" ("per person"), but its epsilon applies to any two secrets.
     per_distance = guarantee.unit.startswith("per ") and guarantee.kind != LocalDP.kind
     is_measurable = channel.distances is not None or not per_distance
     achieved, pair = (None, None)
@@ -77,7 +78,7 @@ def bayes_error(probabilities: Floats, prior: Floats) -> float:
         probabilities: (N, K) probability of each output given each record.
         prior: (N,) probability of each record, summing to 1.
     """
-    # 1 - sum over outputs of max over secrets of prior times probability; in blocks, to bound the memory.
+    # 1 - sum over outputs of max over secrets of prior times probability, in blocks to limit memory use.
     best = np.zeros(probabilities.shape[1])
     for part in slices(probabilities.shape[1], len(probabilities), BLOCK):
         best[part] = (prior[:, None] * probabilities[:, part]).max(axis=0)
@@ -92,7 +93,7 @@ def entropy_bits(probabilities: Floats, prior: Floats) -> float:
         prior: (N,) probability of each record, summing to 1.
     """
     marginal = prior @ probabilities
-    # Outputs of probability 0 contribute 0 by convention, but their logarithm is not finite.
+    # Outputs of probability 0 contribute 0 by convention, although their logarithm is not finite.
     positive = marginal[marginal > 0]
     return float(max(0.0, -(positive * np.log2(positive)).sum()))
 
@@ -101,9 +102,10 @@ def _distances_from(channel: Channel, row: int, *, per_distance: bool) -> Floats
     """Return the distances from a secret to all secrets, shape (N,).
 
     Args:
-        channel: The channel, with distances if ``per_distance``.
+        channel: The channel.
         row: The secret's row index.
-        per_distance: Whether the claim is per unit of distance. If not, every distance counts as 1.
+        per_distance: Whether the claim is per unit of distance. If not, or if the channel has no distances, every
+            distance counts as 1.
     """
     if not per_distance or channel.distances is None:
         return np.ones(len(channel.inputs))
@@ -117,20 +119,20 @@ def _find_max_slope(channel: Channel, z: Floats, *, per_distance: bool) -> tuple
     one of the two secrets, or if two secrets at distance 0 have different probabilities.
 
     Args:
-        channel: The channel, for its distances.
+        channel: The channel, which provides the distances.
         z: The channel's probabilities, (N, K).
         per_distance: Whether the claim is per unit of distance. If not, every distance counts as 1.
     """
     with np.errstate(divide="ignore"):
         logs = np.log(z)
     greatest, pair = 0.0, (0, 1)
-    # Each pair once: the absolute log ratio is symmetric.
+    # The absolute log ratio is symmetric, so each pair is compared only once.
     for row in range(len(z) - 1):
         spread = np.zeros(len(z) - row - 1)
         for part in slices(len(spread), z.shape[1], BLOCK):
             with np.errstate(invalid="ignore"):
                 log_ratios = np.abs(logs[row + 1 + part.start : row + 1 + part.stop] - logs[row])
-            log_ratios[np.isnan(log_ratios)] = 0.0  # -inf minus -inf: the report is impossible for both
+            log_ratios[np.isnan(log_ratios)] = 0.0  # from -inf minus -inf: the report is impossible for both secrets
             spread[part] = log_ratios.max(axis=1, initial=0.0)
         distances = _distances_from(channel, row, per_distance=per_distance)[row + 1 :]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -144,18 +146,18 @@ def _find_max_slope(channel: Channel, z: Floats, *, per_distance: bool) -> tuple
 def _attack_by_sampling(
     channel: Channel, release: Release, pair: tuple[int, int], *, per_distance: bool
 ) -> dict[str, Any] | None:
-    """Draw reports for two secrets, and return the audit's ``statistical`` entry; None if sampling is impossible.
+    """Draw reports for two secrets and return the audit's ``statistical`` entry, or None if sampling is impossible.
 
     Args:
-        channel: The channel, for the names of secrets and reports.
-        release: The release, which draws the reports.
+        channel: The channel, which provides the names of the secrets and reports.
+        release: The release to draw reports from.
         pair: The row indices of the two secrets.
         per_distance: Whether the claim is per unit of distance.
     """
     # A release that does not override the method of the base class cannot be sampled.
     if type(release).sample is Release.sample:
         return None
-    # Reports that the channel does not list are a fault that the attack should notice, so they get indices too.
+    # Reports that the channel does not list are given indices too, because the attack should notice this fault.
     numbers = {name: number for number, name in enumerate(channel.outputs)}
     first_name, second_name = (str(channel.inputs[row]) for row in pair)
     reports_by_secret = [
@@ -173,10 +175,10 @@ def attack_two(reports_by_secret: Sequence[Ints], names: Sequence[str], distance
         reports_by_secret: The reports drawn for each of the two secrets, as output indices. Both arrays have the same
             length.
         names: The names of the two secrets.
-        distance: The distance between the secrets; 1 if the claim is for any two secrets.
+        distance: The distance between the secrets, or 1 if the claim applies to any two secrets.
     """
     lower_bound = epsilon_lower(reports_by_secret[0], reports_by_secret[1], ATTACK_CONFIDENCE)
-    # Secrets at distance 0 must have equal reports, so any difference refutes every epsilon.
+    # Secrets at distance 0 must have equally distributed reports, so any difference refutes every epsilon.
     if lower_bound > 0:
         lower_bound = lower_bound / distance if distance > 0 else math.inf
     return {

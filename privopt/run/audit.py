@@ -1,7 +1,7 @@
 """The ``privopt audit`` command, which measures what an attacker learns from a release.
 
-The mechanism's own attacks (:class:`privopt.interfaces.abilities.Audits`) take precedence. If they omit the Bayes
-error, all missing metrics are computed from the release's channel.
+A mechanism's own attacks (:class:`privopt.interfaces.abilities.Audits`) take precedence. If they do not include the
+Bayes error, all missing metrics are computed from the release's channel.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from privopt.run.verify import open_verified
 
 __all__ = ["audit", "table"]
 
-# The metrics that every audit has. "gv" (violations of the guarantee) contains the fraction of the inequalities that
-# are violated, and by how much.
+# The metrics in every audit. "gv" (violations of the guarantee) says what fraction of the inequalities is violated, and
+# by how much.
 KEYS: Final = ("epsilon", "gv", "bayes_error", "expected_loss", "entropy_bits", "statistical")
 
 
 def audit(folder: Path, *, over_time: int | None = None, progress: Progress | None = None) -> dict[str, Any]:
     """Return metrics of what an attacker learns from a release folder (DIR). Metrics that do not apply are None.
 
-    If the mechanism does not measure the Bayes error itself, missing metrics are computed from the channel of the
-    release (:meth:`privopt.interfaces.release.Release.channel`).
+    If the mechanism does not measure the Bayes error itself, missing metrics are computed from the release's channel
+    (:meth:`privopt.interfaces.release.Release.channel`).
 
     Args:
         folder: The release folder.
-        over_time: The largest number of reports about one place in attacks over time. If None, the ``over_time`` key is
-            omitted.
-        progress: A function that is called with the name of each step.
+        over_time: The largest number of reports about the same place in attacks over time. If None, or if the mechanism
+            has no such attacks, the key ``over_time`` is left out.
+        progress: Called with the name of each step.
 
     Raises:
         DoesNotHoldError: A checksum or a claim in DIR does not hold.
@@ -42,17 +42,18 @@ def audit(folder: Path, *, over_time: int | None = None, progress: Progress | No
     if progress is not None:
         progress("attacking the release", 0, None, None)
     epsilon = opened.result.guarantee.epsilon
-    # Every key is present, with None if it does not apply, so that readers of the JSON find the same keys each time.
+    # Include every key, with None if it does not apply, so that the JSON always has the same keys.
     blank: dict[str, Any] = dict.fromkeys(KEYS)
     blank["epsilon"] = {"claimed": None if epsilon is None else float(epsilon), "achieved": None}
     mechanism, problem, release = opened.mechanism, opened.problem, opened.release
-    # A mechanism's own attacks come first; only metrics that it omits are measured on the channel.
+    # The mechanism's own attacks take precedence. Only metrics missing from them are computed from the channel.
     own_figures = mechanism.audit(problem, release, opened.result) if isinstance(mechanism, Audits) else {}
     figures = {**blank, **own_figures}
     channel = channel_of(mechanism, problem, release)
     if figures["bayes_error"] is None and isinstance(channel, Channel):
         measured = attack_channel(channel, opened.release, opened.result.guarantee)
-        # "epsilon" is never None, because it states the claim. It is replaced if the mechanism measured no epsilon.
+        # "epsilon" is never None, because it contains the claim. It is replaced if the mechanism did not measure
+        # epsilon.
         has_achieved_epsilon = figures["epsilon"].get("achieved") is not None
         figures |= {
             name: value
@@ -64,7 +65,7 @@ def audit(folder: Path, *, over_time: int | None = None, progress: Progress | No
     return figures
 
 
-# The titles of metrics in the table, by key. The title of any other key is the key itself with spaces.
+# The metrics' titles in the table. The title of any other key is the key itself, with spaces.
 _TITLES: Final = {
     "epsilon": "epsilon",
     "gv": "violated inequalities",
@@ -77,7 +78,7 @@ _TITLES: Final = {
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the metrics from an audit as text. The last line names the metrics that do not apply."""
+    """Return the metrics of an audit as a text table. Its last line lists the metrics that do not apply."""
     titles = {name: _TITLES.get(name, name.replace("_", " ")) for name in figures}
     lines = [
         f"{titles[name]:<30}{line}"
@@ -94,12 +95,12 @@ def table(figures: Mapping[str, Any]) -> str:
 def _format_lines(value: object, *, split: bool = False) -> list[str]:
     """Return a metric as lines of text.
 
-    There is one line, unless mappings are nested three deep. In that case, each inner mapping has its own line, which
-    begins with the mapping's name.
+    There is a single line unless mappings are nested three deep. In that case, each inner mapping has its own line,
+    which begins with the mapping's name.
 
     Args:
         value: The metric's value.
-        split: Whether to put inner mappings on their own lines regardless of the depth.
+        split: Whether to put inner mappings on separate lines whatever the depth.
     """
     inner = value if isinstance(value, Mapping) else {}
     tables = {name: item for name, item in inner.items() if isinstance(item, Mapping)}
@@ -114,7 +115,7 @@ def _format_lines(value: object, *, split: bool = False) -> list[str]:
 
 
 def _format_value(value: object) -> str:
-    """Return a value as text: numbers with six digits, mappings as pairs in brackets, and lists item by item."""
+    """Return a value as text: numbers with six digits, mappings in brackets, and lists as their items."""
     if value is None:
         return "unknown"
     if isinstance(value, float):
@@ -127,5 +128,5 @@ def _format_value(value: object) -> str:
 
 
 def _format_pairs(value: Mapping[str, Any]) -> str:
-    """Return the names and values of a mapping as text, separated by commas."""
+    """Return a mapping's names and values as text, separated by commas."""
     return ", ".join(f"{inner.replace('_', ' ')} {_format_value(item)}" for inner, item in value.items())

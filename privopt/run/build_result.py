@@ -1,4 +1,4 @@
-"""Functions that build the result of a solve, read it back from result.json, and compare two results.
+"""Functions that build the result of a solve, read it back from result.json, and compare results.
 
 A result contains the measurement of the release, the versions of the software, and the options of the run. Releases
 that fail their certificate are rejected.
@@ -51,7 +51,7 @@ R = TypeVar("R", bound=Release)
 
 
 def collect_warnings(mechanism: Mechanism[P, R], problem: P, release: R, result: Result) -> list[str]:
-    """Return the warnings of a release's mechanism and claimed notion, which every user of the release must read."""
+    """Return the warnings of a release's mechanism and privacy notion, which every user of the release must read."""
     notion = registry().kind("notion", result.guarantee.kind).load()
     warnings = mechanism.warnings(problem, release, result) if isinstance(mechanism, Warns) else ()
     return [*warnings, *notion.warnings(result)]
@@ -62,13 +62,13 @@ def build_result(task: Task, outcome: Outcome[Any], context: SolveContext, optio
 
     Args:
         task: The problem, and the mechanism and method that solved it.
-        outcome: The mechanism's outcome, with the release, a lower bound, and facts about the search.
-        context: The context of the run, for the gap and for progress.
+        outcome: The mechanism's outcome: the release, a lower bound and facts about the search.
+        context: The context of the run, which has the gap and reports progress.
         options: The options of the run.
 
     Raises:
-        CertificationError: The release failed its certificate, claims an unregistered or unmeasured guarantee, has an
-            objective that is not a number, or contradicts its bound.
+        CertificationError: The release failed its certificate, its guarantee was not measured or is not the registered
+            one, its objective is not a number, or its bound contradicts the objective.
     """
     registered, method, mechanism = task.registered, task.method, task.mechanism
     context.report("certifying the release")
@@ -76,25 +76,25 @@ def build_result(task: Task, outcome: Outcome[Any], context: SolveContext, optio
         measurement = measure_release(registered, mechanism, task.problem, outcome.release, method.name)
     _check_certificate(task, measurement)
     value, utility, certificate = measurement.value, measurement.utility, measurement.certificate
-    # measure_release returns this error instead of raising it, because verify reports it as a complaint.
+    # measure_release returns this error rather than raising it, because verify reports it as a complaint.
     if measurement.value_error is not None:
         raise measurement.value_error
     if value is None or math.isnan(value):
         raise CertificationError("the release's objective could not be evaluated; nothing written")
-    # A mechanism may state no bound, or an infinite one, which says nothing.
+    # A mechanism may return no bound, or an infinite one, which says nothing.
     bound = outcome.lower_bound
     has_bound = bound is not None and not math.isinf(bound)
     bound = _check_bound(bound, value, maximise=utility.maximise) if bound is not None and has_bound else None
     method_facts = dict(outcome.details)
     if options.jobs is not None:
         method_facts["jobs"] = options.jobs
-    # Nothing in DIR will prove the bound, so it becomes a fact that verify does not check.
+    # Nothing in the folder will prove the bound, so record it as a fact that verify does not check.
     if bound is not None and not isinstance(mechanism, ProvesBound):
         method_facts, bound = {"lower_bound": bound, **method_facts}, None
     program = method_facts.pop(LP, None)
     if program is not None and not solves_program(mechanism):
         raise CertificationError(f"{registered.spec.name} states a program that it does not declare; nothing written")
-    # If this is true, the noise did not come from the seed. Stating the seed would say that the release is not private.
+    # If True, the noise did not come from the seed, and recording the seed would mean that the release is not private.
     has_own_noise = certificate.evidence == "declared" and not outcome.seeded
     return Result(
         mechanism=registered.spec.name,
@@ -127,18 +127,21 @@ def build_result(task: Task, outcome: Outcome[Any], context: SolveContext, optio
 
 
 def _program_bounds(program: Mapping[str, Any]) -> Bounds:
-    """Return the value and the lower bound, if any, of the linear program that a mechanism reports in its facts."""
-    # Rounding can put the bound of a program that is solved to optimality slightly above its value.
+    """Return the value and any lower bound of the linear program that a mechanism reports among its facts."""
+    # If the program was solved to optimality, rounding can put its bound slightly above its value.
     bound = program.get("lower_bound")
     return Bounds.of(program["value"], bound if bound is None else min(bound, program["value"]))
 
 
 def _check_certificate(task: Task, measurement: Measurement) -> None:
-    """Raise a CertificationError if a release fails its certificate, or if its claim is unmeasured or unregistered.
+    """Check that a release passes its certificate, and that its claim was measured and is the registered one.
 
     Args:
-        task: The mechanism and its method, for messages.
+        task: The mechanism and its method, which error messages name.
         measurement: The measurement of the release.
+
+    Raises:
+        CertificationError: One of these conditions is not met.
     """
     kind, certificate = measurement.guarantee.kind, measurement.certificate
     if kind != measurement.registered_kind:
@@ -154,22 +157,22 @@ def _check_certificate(task: Task, measurement: Measurement) -> None:
 
 
 def problem_reference(copy: ProblemCopy) -> ProblemFile:
-    """Return the name and checksum of the problem file for result.json."""
+    """Return the problem file's name and checksum for result.json."""
     return ProblemFile(file=copy.name, sha256=copy.sha256)
 
 
 def _check_bound(bound: float, value: float, *, maximise: bool) -> float:
-    """Return a bound on the optimum, or the value itself if a rounding error puts the bound on its wrong side.
+    """Return a bound on the optimum, or the objective's value if only a rounding error puts the bound beyond it.
 
     Args:
-        bound: A lower bound, or an upper one if ``maximise``.
+        bound: A lower bound, or an upper bound if ``maximise``.
         value: The objective of the release.
         maximise: Whether the objective is maximised.
 
     Raises:
         CertificationError: The bound contradicts the value, or is not a number.
     """
-    # "not <=" instead of ">", because a NaN must be refused too.
+    # "not <=" rather than ">", so that NaN is rejected as well.
     excess = value - bound if maximise else bound - value
     if not excess <= RELATIVE_TOLERANCE * max(1.0, abs(value)):
         direction, name = ("below", "upper") if maximise else ("above", "lower")
@@ -180,7 +183,7 @@ def _check_bound(bound: float, value: float, *, maximise: bool) -> float:
 
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
-"""Matches the name of a distribution at the beginning of a requirement such as ``numpy>=2``."""
+"""Matches a distribution's name at the beginning of a requirement such as ``numpy>=2``."""
 _OPTIONAL: Final = re.compile(r";.*\bextra\b")
 """Matches the part of a requirement that makes it optional."""
 
@@ -189,13 +192,13 @@ _OPTIONAL: Final = re.compile(r";.*\bextra\b")
 def versions_behind(plugin: str) -> dict[str, str]:
     """Return the versions of Python, a plugin's package and all of its dependencies, by name.
 
-    Dependencies are followed recursively. Optional ones (extras) are omitted.
+    Dependencies are followed recursively, except for optional ones (extras).
 
     Args:
         plugin: The name of the plugin's package.
     """
     versions: dict[str, str] = {}
-    # A stack of names to look up. An empty name counts as visited, because importlib refuses it with a ValueError.
+    # A stack of names to look up. The empty name counts as visited, because importlib raises a ValueError for it.
     remaining, visited = [plugin], {""}
     while remaining:
         name = remaining.pop()
@@ -206,7 +209,8 @@ def versions_behind(plugin: str) -> dict[str, str]:
         try:
             metadata = distribution(name).metadata  # Read once, because it is parsed each time.
         except PackageNotFoundError:
-            # Required on another system only, or the "plugin" of a mechanism without a distribution.
+            # The package is required on other systems only, or ``plugin`` belongs to a mechanism without a
+            # distribution.
             continue
         except (ValueError, OSError):
             # Damaged metadata: neither the version nor the requirements are known.
@@ -222,24 +226,25 @@ def versions_behind(plugin: str) -> dict[str, str]:
 RELATIVE_TOLERANCE: Final = 1e-9
 """The largest permitted relative difference between a value in result.json and the recomputed value.
 
-Sums are added in an order that depends on the machine and the version of NumPy, so the last digits of doubles can
-differ."""
+The order in which sums are added up depends on the machine and the version of NumPy, so the last digits of doubles can
+differ.
+"""
 
 
 def read_result(folder: Path) -> Result:
-    """Read and parse the result.json of a release folder without checking its claims."""
+    """Read and parse the result.json of a release folder. Its claims are not checked."""
     return result_of(read_document(folder), str(folder / RESULT))
 
 
 def result_of(document: Mapping[str, Any], file: str) -> Result:
-    """Parse the result from the JSON object that result.json contains.
+    """Parse a result from the JSON object in result.json.
 
     Values that follow from others (the status, epsilon as a double, the warning about a seed) are not read. ``verify``
     compares them with :meth:`Result.to_json`.
 
     Args:
-        document: The content of the file as a JSON object.
-        file: The name of the file, for messages.
+        document: The contents of the file as a JSON object.
+        file: The name of the file, for error messages.
 
     Raises:
         InputError: A value is missing or malformed.
@@ -276,7 +281,7 @@ def differences(
         claimed_value: The value in result.json.
         expected_value: The value that follows from the other files.
         where: The path of the value in result.json.
-        tolerance: The relative difference up to which doubles count as equal.
+        tolerance: The relative difference up to which numbers count as equal if one of them is a float.
     """
     if isinstance(expected_value, dict) and isinstance(claimed_value, dict):
         # All names, the expected ones first.
@@ -300,18 +305,18 @@ def differences(
 
 
 def _is_close(claimed_value: object, expected_value: object, tolerance: float) -> bool:
-    """Return whether two values of a JSON document agree.
+    """Return whether two values from a JSON document agree.
 
-    Two numbers may differ by the relative tolerance if at least one of them is a float. All other values must be equal
-    and have the same type.
+    Numbers may differ by the relative tolerance if at least one of them is a float. All other values must be equal and
+    of the same type.
 
     Args:
         claimed_value, expected_value: The two values, which must not both be mappings or lists of equal length.
-        tolerance: The largest difference relative to the larger value.
+        tolerance: The largest difference, relative to the larger absolute value.
     """
     if type(claimed_value) is type(expected_value) and claimed_value == expected_value:
         return True
-    # Booleans count as integers in Python, but true is not the number 1 here.
+    # bool is a subclass of int in Python, but true must not equal the number 1 here.
     if bool in (type(claimed_value), type(expected_value)) or not (
         isinstance(claimed_value, float) or isinstance(expected_value, float)
     ):
@@ -320,6 +325,6 @@ def _is_close(claimed_value: object, expected_value: object, tolerance: float) -
         return False
     if any(isinstance(value, float) and not math.isfinite(value) for value in (claimed_value, expected_value)):
         return False
-    # Compared as fractions, because an integer may be larger than any double.
+    # Compare fractions, because an integer may be larger than any double.
     claimed_number, expected_number = Fraction(claimed_value), Fraction(expected_value)
     return abs(claimed_number - expected_number) <= Fraction(tolerance) * max(abs(claimed_number), abs(expected_number))

@@ -1,6 +1,6 @@
-"""The interface to the formally proved checker, which ``make formal`` extracts from the proof in docs/proof.
+"""The interface to the formally verified checker, which ``make formal`` extracts from the proof in docs/proof.
 
-The checker is a separate OCaml program that reads a release folder independently and shares no code with this package.
+The checker is a separate OCaml program that reads a release folder by itself and shares no code with this package.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ KERNEL = "privopt-kernel"
 """The file name of the checker's executable."""
 
 PROVED, NOT_PROVED = 0, 1
-"""Exit codes of the checker. Any other code means that it could not read the folder or does not support this kind of
+"""The checker's exit codes. Any other code means that it could not read the folder or does not support this kind of
 folder."""
 
 
 def find_kernel() -> Path:
-    """Return the path of the formally proved checker, which is next to this Python interpreter or on ``PATH``.
+    """Return the path of the formally verified checker, which is next to the Python interpreter or on ``PATH``.
 
     Raises:
         UsageError: The program is not installed.
     """
-    # The checker next to the interpreter is preferred, because one on PATH may have another version.
+    # Prefer the checker next to the interpreter, because one on PATH may be of another version.
     next_to_python = Path(sys.executable).with_name(KERNEL)
     program = str(next_to_python) if next_to_python.exists() else shutil.which(KERNEL)
     if program is None:
@@ -35,14 +35,14 @@ def find_kernel() -> Path:
 
 
 def prove(folder: Path) -> str:
-    """Run the formally proved checker on a release folder, and return the statement that it proved.
+    """Run the formally verified checker on a release folder, and return the statement that it proved.
 
     Args:
         folder: The folder of a metric release.
 
     Raises:
         UsageError: The checker is not installed, cannot read the folder, or does not support this kind of folder.
-        DoesNotHoldError: The checker could not prove one of the folder's claims. The message names the claim.
+        DoesNotHoldError: The checker could not prove one of the folder's claims, which the message names.
     """
     program = find_kernel()
     completed = subprocess.run([program, folder], capture_output=True, text=True, check=False)

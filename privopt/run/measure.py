@@ -1,8 +1,8 @@
-"""The measurement of a release: its guarantee, certificate and loss, computed from problem and release alone.
+"""The measurement of a release: its guarantee, certificate and loss, computed from the problem and the release alone.
 
-``solve`` states the measurement in result.json; ``verify`` repeats it and compares the two. Both commands call the same
-function, so they cannot disagree about how a value is computed. Within a :func:`remembering` block, slow parts of a
-measurement can cache their results under a hash of their input, so that they are not computed twice.
+``solve`` writes the measurement to result.json, and ``verify`` repeats it and compares the results. Both commands call
+the same function, so they cannot disagree about how a value is computed. Within a :func:`remembering` block, slow parts
+of a measurement can cache their results under a hash of their input to avoid computing them twice.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ class Measurement:
 
     Attributes:
         guarantee: The guarantee that the mechanism claims.
-        registered_kind: The only kind of guarantee that the method may claim: the one that the mechanism chooses for
-            the problem (:class:`privopt.interfaces.abilities.ChoosesNotion`), or else the one in its spec.
-        certificate: The certificate that the mechanism's privacy constraint issued.
+        registered_kind: The only kind of guarantee that the method may claim. It is the one that the mechanism chooses
+            for the problem (:class:`privopt.interfaces.abilities.ChoosesNotion`) or, if it chooses none, the one in its
+            spec.
+        certificate: The certificate issued by the mechanism's privacy constraint.
         utility: The utility loss.
-        value: The loss of the release; None if it has no loss or the loss could not be evaluated.
-        value_unit: The loss is rounded to a multiple of this number, so that programs with different rounding errors
-            state the same loss. None means that the loss is not rounded.
-        value_error: The error that kept the loss from being evaluated; None if no error occurred.
+        value: The release's loss, or None if it has no loss or the loss could not be evaluated.
+        value_unit: The unit to which the loss is rounded, so that programs with different rounding errors report the
+            same loss. If None, the loss is not rounded.
+        value_error: The error that prevented the loss from being evaluated, or None.
     """
 
     guarantee: Guarantee
@@ -71,14 +72,14 @@ def measure_release(
         problem: The problem that the release solves.
         release: The release.
         method: The name of the method that computed the release.
-        value_unit: The unit to which the loss is rounded, if a result states one. If None, a unit is chosen.
+        value_unit: The unit to which to round the loss, if a result contains one. If None, a unit is chosen.
 
     Raises:
         RegistryError: The mechanism returned an object of the wrong type.
         StoppedError: The time limit was reached.
         PrivoptError: The privacy cannot be measured.
     """
-    # The utility comes first, because the distances that its costs need are reused for the required pairs.
+    # The utility comes first, because the distances computed for its costs are reused for the privacy constraint.
     utility = mechanism.utility(problem, method)
     registered.expect("utility", utility, UtilityLoss)
     privacy = mechanism.privacy(problem, method)
@@ -97,7 +98,7 @@ def measure_release(
     except StoppedError:
         raise
     except Exception as error:
-        # Verify also measures releases that solve did not write, for which the utility may raise any error.
+        # verify also measures releases that solve did not write, with which the utility may raise any error.
         value_error = error
     return Measurement(
         guarantee=guarantee,
@@ -112,10 +113,10 @@ def measure_release(
 
 @contextmanager
 def remembering() -> Iterator[None]:
-    """Provide an empty cache for measurements made within the block.
+    """Provide an empty cache for measurements made within a ``with`` block.
 
-    A run measures its release, and measures it again after reading back the written files. Parts of the measurement
-    that use the cache (:func:`facts`) are computed again only if their input bytes have changed.
+    A run measures its release twice, the second time after reading back the written files. Parts of the measurement
+    that use the cache (:func:`facts`) are computed again only if their input has changed.
     """
     token = _FACTS.set({})
     try:
@@ -125,14 +126,14 @@ def remembering() -> Iterator[None]:
 
 
 def facts() -> dict[bytes, Any] | None:
-    """Return the cache, which maps content keys to measured results; None outside a :func:`remembering` block."""
+    """Return the cache, which maps content keys to measured results, or None outside a :func:`remembering` block."""
     return _FACTS.get()
 
 
 def content_key(words: str, *arrays: NDArray[Any]) -> bytes:
     """Return a cache key: the SHA-256 digest of ``words`` and the arrays' bytes.
 
-    ``words`` says what was computed. If the arrays' shapes or types can vary, ``words`` must state them too.
+    ``words`` says what was computed. If the arrays' shapes or types can vary, it must contain those as well.
     """
     digest = hashlib.sha256(words.encode())
     for array in arrays:

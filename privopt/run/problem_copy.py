@@ -1,9 +1,9 @@
-"""The copy of a problem's files in DIR, which lets a recipient verify the release without any other file.
+"""The copy of a problem's files in the release folder, which lets a recipient verify the release without other files.
 
-Outside ``private/``, nothing may depend on a secret except through the mechanism. This module enforces the rule for
-the problem's files: a file that the problem class declares secret never reaches ``problem/``; a mechanism may provide a
-public replacement instead. Columns of public tables that are never read, such as names or telephone numbers, are
-omitted.
+Outside ``private/``, nothing may depend on a secret except through the mechanism. This module enforces that rule for
+the problem's files. A file that the problem class declares secret never gets into ``problem/``, but a mechanism may
+provide a public replacement for it. Columns of public tables that are never read, such as names or telephone numbers,
+are left out.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _TOKEN: Final = re.compile(
 
 @frozen(kw_only=True)
 class ProblemCopy:
-    """A problem file and the files that it names, in the form that is written to the release folder (DIR).
+    """A problem file and the files that it names, in the form in which they are written to the release folder (DIR).
 
     A file outside the problem's folder is copied to ``external/``, and its path in the copied problem file is changed
     accordingly.
 
-    All mappings are keyed by the path of a copied file in ``problem/``, with slashes.
+    The keys of all mappings are the paths of copied files in ``problem/``, with slashes.
 
     Attributes:
         name: The name of the problem file.
@@ -70,10 +70,11 @@ class ProblemCopy:
             declared: The problem that was read from ``source``, with the files that it names.
 
         Raises:
-            InputError: A file is named both as secret and as public, or a path cannot be renamed.
+            InputError: A file is declared both secret and public, or the path to a file outside the problem's folder
+                cannot be replaced.
         """
         files = [file for file in files_of(declared) if not file.absent]
-        # Publishing a file that another key declares secret would reveal it.
+        # A file must not be published under one key if another key declares it secret.
         secret = {_file_identity(file) for file in files if file.secret}
         faults = [
             Fault(source.name, "", f"{file.name!r} named as a public file and as a secret one", "two files")
@@ -95,14 +96,14 @@ class ProblemCopy:
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of the copied problem file."""
+        """The SHA-256 checksum of the copied problem file."""
         return hashlib.sha256(self.contents).hexdigest()
 
     def publishing(self, replaced: Mapping[str, bytes]) -> ProblemCopy:
         """Return a copy that also publishes replacements for some secret files.
 
         The replacements contain only what the mechanism publishes about its secrets. The secret files themselves are
-        still written only to ``private/``. A Parquet table is replaced by a CSV file, so its name changes.
+        still written to ``private/`` only. A Parquet table is replaced by a CSV file, which has a different name.
 
         Args:
             replaced: The public contents, keyed by the file names in the problem.
@@ -130,7 +131,7 @@ class ProblemCopy:
 
 
 def with_csv_tables(source: File, declared: AttrsInstance) -> File:
-    """Return the problem with its public tables converted to CSV, or the unchanged problem if all of them are CSV.
+    """Return the problem file with its public tables converted to CSV, or unchanged if there is nothing to convert.
 
     A table whose class has a method ``as_csv() -> Mapping[str, bytes]`` converts its own files. All other Parquet files
     are converted column by column.
@@ -139,7 +140,7 @@ def with_csv_tables(source: File, declared: AttrsInstance) -> File:
         source: The problem file.
         declared: The problem that was read from ``source``.
     """
-    # Secret tables keep their form, because they go to private/, where only the owner reads them.
+    # Secret tables keep their format, because they go to private/, where only the owner reads them.
     files = {file.name: file for file in files_of(declared) if not file.absent}
     secret = {name for name, file in files.items() if file.secret}
     csv_by_name = {name: text for name, text in _tables_as_csv(declared).items() if name not in secret}
@@ -157,7 +158,7 @@ def with_csv_tables(source: File, declared: AttrsInstance) -> File:
 
 def _as_read(file: File) -> bytes:
     """Return the published version of a public file: its canonical form, without columns that were never read."""
-    # Columns that nothing reads, such as people's names, have no purpose in a release.
+    # ``seen.columns`` are the columns that were read. Others, such as people's names, have no purpose in a release.
     frame = _frame(file)
     if frame is not None:
         return csv_bytes(frame.select(name for name in frame.columns if name in file.seen.columns))
@@ -165,14 +166,14 @@ def _as_read(file: File) -> bytes:
 
 
 def _frame(file: File) -> pl.DataFrame | None:
-    """Return a file as a data frame if any of its columns was read; otherwise None."""
+    """Return a file as a data frame if any of its columns was read, or None otherwise."""
     return table_of(file) if file.seen.columns else None
 
 
 def _in_one_form(file: File) -> bytes:
     """Return a public file in canonical form: arrays as written by NumPy, and tables as CSV in a fixed style.
 
-    All programs read the canonical form in the same way, so no file can mean different things to two readers.
+    All programs read the canonical form in the same way, so a file cannot mean different things to different readers.
     """
     # The first bytes of every .npy file.
     if file.contents.startswith(b"\x93NUMPY"):
@@ -180,14 +181,14 @@ def _in_one_form(file: File) -> bytes:
     frame = _frame(file)
     if frame is not None:
         return csv_bytes(frame)
-    # ``seen.instead`` is set if the code that read the file stored other contents to be published in its place.
+    # ``seen.instead`` holds contents to publish in place of the file, if the code that read the file has set it.
     return file.contents if file.seen.instead is None else file.seen.instead
 
 
 def _csv_names(names: Iterable[str], used_names: set[str]) -> dict[str, str]:
-    """Return distinct new names that end in ``.csv``, keyed by old name, for files that were converted to CSV.
+    """Return new names that end in ``.csv``, all different, for files that were converted to CSV, keyed by old name.
 
-    Names that already end in ``.csv`` do not change.
+    Names that already end in ``.csv`` stay the same.
 
     Args:
         names: The current names of the files.
@@ -200,7 +201,7 @@ def _csv_names(names: Iterable[str], used_names: set[str]) -> dict[str, str]:
 
 
 def _unused_name(path: PurePosixPath, used_names: set[str]) -> str:
-    """Return a path as a string. If it is in ``used_names``, add a number before the suffix, as in ``a-2.csv``."""
+    """Return a path as a string, with a number before the suffix, as in ``a-2.csv``, if it is in ``used_names``."""
     name, number = path, 1
     while str(name) in used_names:
         number += 1
@@ -209,7 +210,7 @@ def _unused_name(path: PurePosixPath, used_names: set[str]) -> str:
 
 
 def _tables_as_csv(declared: AttrsInstance) -> dict[str, bytes]:
-    """Return the CSV files, by name, that the ``as_csv`` methods of a problem and its nested tables produce."""
+    """Return the CSV files, by name, that a problem and its nested tables produce with their ``as_csv`` methods."""
     convert = getattr(declared, "as_csv", None)
     csv_by_name = {} if convert is None else dict(convert())
     for attribute in attrs.fields(type(declared)):
@@ -220,10 +221,10 @@ def _tables_as_csv(declared: AttrsInstance) -> dict[str, bytes]:
 
 
 def _file_identity(file: File) -> tuple[int, int] | str:
-    """Return a key that is equal for two names that refer to the same file, even if one is a link.
+    """Return a key that is equal for all names of the same file, even if some of them are links.
 
-    Comparing names would not be enough: a file that one key declares secret could be published under another key's
-    public name. The returned key consists of device and inode; for a file in memory, it is the name.
+    Comparing names would not be enough, because a file that one key declares secret could be published under another
+    name. The key consists of the device and inode numbers. For a file in memory, it is the name.
     """
     if file.path is None:
         return file.name
@@ -232,25 +233,25 @@ def _file_identity(file: File) -> tuple[int, int] | str:
 
 
 def _write_file(path: Path, contents: bytes) -> None:
-    """Write a file, and create its folder if necessary."""
+    """Write a file, creating its folder if necessary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(contents)
 
 
 def _is_inside(name: str) -> bool:
-    """Return whether a file name stays inside the problem's folder: it must be relative and contain no ``..``."""
+    """Return whether a file name stays inside the problem's folder, i.e. is relative and contains no ``..``."""
     path = PurePosixPath(name)
     return not path.is_absolute() and ".." not in path.parts
 
 
 def _choose_names(names: list[str], used_names: set[str]) -> dict[str, str]:
-    """Return distinct new names, in a separate folder, for files from outside the problem's folder.
+    """Return new names in a separate folder, all different, for files from outside the problem's folder.
 
     Args:
         names: The paths of the files, as written in the problem file.
         used_names: The names of the problem's other files.
     """
-    # A folder name that no other file of the problem uses.
+    # Find a folder name that no other file of the problem uses.
     folder = "external"
     while any(PurePosixPath(name).parts[0] == folder for name in used_names):
         folder += "-more"
@@ -264,30 +265,30 @@ def _replace_paths(name: str, contents: bytes, new_names: Mapping[str, str]) -> 
     """Return the text of a problem file with some paths replaced, after checking that nothing else has changed.
 
     Args:
-        name: The name of the problem file, for messages.
-        contents: The bytes of the problem file.
+        name: The name of the problem file, for error messages.
+        contents: The contents of the problem file.
         new_names: The new paths, keyed by the paths that they replace.
 
     Returns:
         The new contents of the problem file.
 
     Raises:
-        InputError: A path to replace also occurs as a key.
+        InputError: A path to be replaced also occurs as a key.
     """
     text = contents.decode("utf-8-sig")
 
-    # The text is edited instead of being written anew, so that comments and layout stay the user's.
+    # Edit the text instead of generating it anew, to keep the user's comments and layout.
     def replace_token(match: re.Match[str]) -> str:
-        """Return the new path in quotes if the token is a path to replace; otherwise return the token unchanged."""
+        """Return the new path, quoted, if the token is a path to be replaced, or else the unchanged token."""
         token = match.group()
         if token.startswith("#"):
             return token
-        # Parsed as the value of a key, so that escapes in the string are resolved.
+        # Parse the token as a value, to resolve the escapes in the string.
         new_path = new_names.get(tomllib.loads(f"x = {token}")["x"])
-        # A JSON string is also a TOML string, except that TOML requires the character DEL to be escaped.
+        # JSON strings are valid TOML strings, except that TOML also requires DEL to be escaped.
         return token if new_path is None else json.dumps(new_path, ensure_ascii=False).replace("\x7f", "\\u007f")
 
-    # A string equal to a path may be a key or another value; the comparison shows whether one was replaced as well.
+    # A string equal to a path may also occur as a key. The comparison shows whether a key was replaced.
     renamed = _TOKEN.sub(replace_token, text)
     if _parse_toml(renamed) != _replace_values(_parse_toml(text), new_names):
         raise InputError([Fault(name, "", "a path outside its folder that is a key too", "files in its folder")])
@@ -295,12 +296,12 @@ def _replace_paths(name: str, contents: bytes, new_names: Mapping[str, str]) -> 
 
 
 def _parse_toml(text: str) -> dict[str, Any]:
-    """Parse a TOML file with floats as strings, so that ``1.0`` and ``1.00`` compare as different."""
+    """Parse TOML with floats as strings, so that ``1.0`` and ``1.00`` compare as different."""
     return tomllib.loads(text, parse_float=str)
 
 
 def _replace_values(value: Any, new_names: Mapping[str, str]) -> Any:
-    """Return a parsed TOML value in which the strings in ``new_names`` are replaced; keys of tables are unchanged."""
+    """Return a parsed TOML value with the strings in ``new_names`` replaced. The keys of tables are left unchanged."""
     if isinstance(value, dict):
         return {name: _replace_values(inner, new_names) for name, inner in value.items()}
     if isinstance(value, list):
@@ -311,7 +312,7 @@ def _replace_values(value: Any, new_names: Mapping[str, str]) -> Any:
 def stray_files(folder: Path, declared: AttrsInstance, file: str) -> list[str]:
     """Return a line for each file in ``problem/`` that the problem does not name or that is not in canonical form.
 
-    No claim covers such a file, so it could contain anything, even a secret.
+    No claim covers such files, so they could contain anything, even secrets.
 
     Args:
         folder: The release folder.

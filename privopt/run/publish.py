@@ -1,6 +1,6 @@
 """The last step of ``solve``: writing a release folder, verifying it as a recipient would, and moving it into place.
 
-Clean copies of files (``--copy-to``), such as photos without metadata, are moved into place just before the folder.
+Clean copies of files (``--copy-to``), such as photos without metadata, are moved into place just before the folder is.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Copies:
     """A mechanism's clean copies of files (``--copy-to``), in a hidden folder that is renamed at the end.
 
     Attributes:
-        target: The final folder; None if no copies are made.
-        workspace: The hidden folder next to ``target`` into which the copies are written; None if no copies are made.
+        target: The final folder, or None if no copies are made.
+        workspace: The hidden folder next to ``target`` to which the copies are written, or None if no copies are made.
         is_published: Whether the hidden folder has been renamed to ``target``.
     """
 
@@ -57,10 +57,10 @@ class Copies:
         """Rename the hidden folder to ``target``, as the last step before the release folder is moved into place."""
         if self.target is None or self.workspace is None:
             return
-        # Only the owner could read the hidden folder. The released copies are for everybody.
+        # Only the owner can read the hidden folder, but everybody may read the released copies.
         for path in [self.workspace, *self.workspace.rglob("*")]:
             path.chmod(0o755 if path.is_dir() else 0o644)
-        # Flushed to the disk before it gets its name, so that a crash leaves no folder with empty files.
+        # Flush the folder to disk before renaming it, so that a crash leaves no folder with empty files.
         flush_folder(self.workspace)
         replaced = swap_into_place(self.workspace, self.target, self.workspace)
         if replaced is not None:
@@ -70,13 +70,13 @@ class Copies:
 
 @contextmanager
 def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterator[Copies]:
-    """Yield a hidden folder for copies. It becomes ``target`` if the copies are published, and is removed otherwise.
+    """Yield a hidden folder for copies, which becomes ``target`` if the copies are published and is removed otherwise.
 
     Args:
-        target: The final folder, which must be missing or empty unless ``force`` is set. None means that no copies are
-            made.
+        target: The final folder, which must be missing or empty unless ``force`` is True. If None, no copies are made.
         out: The release folder DIR, whose result lists the copies.
-        force: Whether ``target`` may be replaced. If so, it must contain exactly the copies that an earlier DIR lists.
+        force: Whether ``target`` may be replaced, provided that it contains exactly the copies that an earlier DIR
+            lists.
 
     Raises:
         UsageError: ``target`` contains anything else, or cannot be created.
@@ -91,7 +91,7 @@ def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterat
     check_parent(target, "--copy-to")
     if out.absolute() in (target, *target.parents):
         raise UsageError(f"--copy-to {target}: lies in --out {out}")
-    # Only the unchanged copies of an earlier run may be replaced. Anything else is somebody's data.
+    # Only unchanged copies from an earlier run may be replaced. Anything else is somebody's data.
     if target.exists() and any(target.iterdir()) and not (force and _hash_files(target) == _listed_hashes(out)):
         cure = "with --force it may hold the copies that DIR lists, unchanged, and nothing else"
         raise UsageError(f"--copy-to {target}: is not empty; {cure}")
@@ -100,14 +100,14 @@ def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterat
         try:
             yield copies
         except BaseException:
-            # DIR was not written. Without it, nothing says that the copies are clean.
+            # The release folder was not written, and without it nothing says that the copies are clean.
             if copies.is_published:
                 shutil.rmtree(target, ignore_errors=True)
             raise
 
 
 def _hash_files(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file in a folder, by path. The value for a link is ``""``, which matches no hash."""
+    """Return the SHA-256 of each file in a folder, by path. For a link, the value is ``""``, which matches no hash."""
     paths = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
     return {
         path.relative_to(folder).as_posix(): "" if path.is_symlink() else hashlib.sha256(path.read_bytes()).hexdigest()
@@ -116,7 +116,7 @@ def _hash_files(folder: Path) -> dict[str, str]:
 
 
 def _listed_hashes(folder: Path) -> dict[str, str] | None:
-    """Return the SHA-256 of each copy that a release folder lists, by path; None if the folder lists no copies."""
+    """Return the SHA-256 of each copy listed in a release folder, by path, or None if the folder lists no copies."""
     try:
         hashes = json.loads((folder / RESULT).read_text("utf-8"))["details"]["copies"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -125,7 +125,7 @@ def _listed_hashes(folder: Path) -> dict[str, str] | None:
 
 
 CHECKPOINT_SUFFIXES: Final = (".npz", ".json", ".part")
-"""The suffixes of checkpoint files in DIR.partial. A folder that contains any other file is not removed."""
+"""The suffixes of checkpoint files in DIR.partial. If the folder contains any other file, it is not removed."""
 
 
 @frozen(kw_only=True)
@@ -134,12 +134,12 @@ class SolveOutcome:
 
     Attributes:
         folder: The folder that was written.
-        result: The content of the folder's result.json.
+        result: The contents of the folder's result.json.
         stopped: Whether the search was stopped early.
         warnings: Sentences that every user of the release must read.
-        meaning: Sentences on what the guarantee means for this problem.
+        meaning: Sentences about what the guarantee means for this problem.
         is_private: Whether the whole folder is private to its owner, so that nothing in it may be published.
-        secret_names: The names of the problem's secret files. Files with these names in ``problem/`` contain no
+        secret_names: The names of the problem's secret files. Files of the same names in ``problem/`` contain no
             secrets.
     """
 
@@ -154,16 +154,16 @@ class SolveOutcome:
 
 @frozen(kw_only=True, eq=False)
 class Run:
-    """The state that the steps of one run share.
+    """The state shared by the steps of a run.
 
     Attributes:
         options: The options of the solve.
         out: The folder to write.
         start_time: The start of the run on the monotonic clock, in seconds.
         context: The context that is passed to the mechanism.
-        workspace: The object that makes the hidden folder and turns it into the release folder.
+        workspace: Creates the hidden folder and turns it into the release folder.
         copies: The hidden folder of clean copies, if any.
-        add_note: A function that adds a sentence to any error that is raised later in the run.
+        add_note: A function that adds a sentence to any error raised later in the run.
     """
 
     options: Options
@@ -181,7 +181,7 @@ def publish_release(task: Task, outcome: Outcome[Any], result: Result, run: Run)
     Args:
         task: The problem and the mechanism.
         outcome: The mechanism's outcome, with the release and its proof.
-        result: The result that ``build_result`` returned.
+        result: The result of :func:`build_result`.
         run: The options, workspace and context of the run.
 
     Raises:
@@ -190,11 +190,11 @@ def publish_release(task: Task, outcome: Outcome[Any], result: Result, run: Run)
     run.context.report("writing and verifying the folder")
     folder, late_warnings = run.workspace.new(), list[str]()
     result = _write(task, outcome, result, run, folder)
-    # Warnings and explanations come from plugins and may fail, so they are collected before the folder gets its name.
+    # Collect warnings and explanations before the folder gets its name, because they come from plugins and may fail.
     warnings = collect_warnings(task.mechanism, task.problem, outcome.release, result)
     meaning = meaning_of(task.mechanism, task.problem, outcome.release, result)
     run.workspace.complete(folder, private=outcome.release.private_folder, check=_check_written)
-    # The copies come first, because DIR says that they are clean and so must not exist without them.
+    # Publish the copies first, because the release folder says that they are clean and must not exist without them.
     run.copies.publish()
     run.workspace.publish(folder, late_warnings.append)
     # A stopped run keeps its checkpoint for --resume.
@@ -212,18 +212,18 @@ def publish_release(task: Task, outcome: Outcome[Any], result: Result, run: Run)
 
 
 def _write(task: Task, outcome: Outcome[Any], result: Result, run: Run, folder: Path) -> Result:
-    """Write all files of a release into a hidden folder, and return the result as written to result.json.
+    """Write all files of a release to a hidden folder, and return the result as written to result.json.
 
     Args:
         task: The problem and the mechanism.
         outcome: The mechanism's outcome, with the release and its proof.
-        result: The result so far. This function sets the times and the problem's checksum, which depends on the
+        result: The result so far. This function adds the times and the checksum of the problem, which depends on the
             published files.
-        run: The run, for its times.
+        run: The run, which measured the times.
         folder: The hidden folder.
     """
     outcome.release.write(folder)
-    # A proof without a stated bound would make verify fail.
+    # verify rejects a folder with a proof but no bound.
     if outcome.proof is not None and result.objective.lower_bound is not None:
         outcome.proof.write(folder)
     mechanism, release = task.mechanism, outcome.release
@@ -237,14 +237,19 @@ def _write(task: Task, outcome: Outcome[Any], result: Result, run: Run, folder: 
         (private / "truth.json").write_text(dump_json(outcome.truth), "utf-8")
     if not any(private.iterdir()):
         private.rmdir()
-    # Written last: the problem's checksum is known only now, and the times include writing.
+    # result.json is written last, because the problem's checksum is known only now and the times include writing.
     result = evolve(result, problem=problem_reference(copy), time=_phase_times(task, run))
     (folder / RESULT).write_text(dump_json(result.to_json()), "utf-8")
     return result
 
 
 def _check_written(folder: Path) -> None:
-    """Verify a folder from its files alone, as a recipient would. Raise RoundTripError if verification fails."""
+    """Verify a folder from its files alone, as a recipient would.
+
+    Raises:
+        RoundTripError: The folder cannot be read, or fails verification.
+        StoppedError: A limit was reached, which says nothing about the folder.
+    """
     try:
         verdict = verify(folder)
     except StoppedError:
@@ -261,10 +266,11 @@ def _check_written(folder: Path) -> None:
 def _phase_times(task: Task, run: Run) -> Times:
     """Return the seconds that each phase and the whole run took.
 
-    If the problem has secret files, times are rounded up to whole seconds, because exact times could reveal them.
+    If the problem has secret files, times are rounded up to whole seconds, because exact times could reveal something
+    about them.
 
     Args:
-        task: The problem, which says whether there are secret files.
+        task: The problem, which has the list of secret files.
         run: The run, whose context measured the phases.
     """
     times = {phase: run.context.times.get(phase, 0.0) for phase in ("build", "solve", "repair", "verify")}
@@ -276,8 +282,8 @@ def _phase_times(task: Task, run: Run) -> Times:
 def remove_checkpoint(folder: Path, warn: Callable[[str], None]) -> None:
     """Remove the checkpoints of a completed run (DIR.partial), because they may contain parts of private matrices.
 
-    A folder with any other file is not removed, and ``warn`` is called with a sentence about the folder. A path that is
-    a link or not a folder is left alone.
+    If the folder contains any other file, it is not removed, and ``warn`` is called with a sentence about it. A path
+    that is a link or not a folder is left alone.
     """
     if folder.is_symlink() or not folder.is_dir():
         return

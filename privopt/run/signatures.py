@@ -1,7 +1,7 @@
 """Functions that sign release folders and check who signed them.
 
-A signature covers SHA256SUMS, which in turn covers the published files. OpenSSH's ``ssh-keygen -Y`` creates and checks
-it, so privopt needs no cryptography of its own.
+A signature covers SHA256SUMS, which in turn covers the published files. It is made and checked with OpenSSH's
+``ssh-keygen -Y``, so privopt needs no cryptography of its own.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from privopt.interfaces import Progress
 from privopt.run.verify import Verdict, open_verified
 
 NAMESPACE: Final = "privopt-release"
-"""The namespace of the signatures, so that a signature for another purpose, such as a commit, is not accepted."""
+"""The namespace of the signatures, which prevents signatures for other purposes, such as commits, from being
+accepted."""
 
 PROGRAM: Final = "ssh-keygen"
 """The OpenSSH program that creates and checks signatures."""
 
 
 def sign(folder: Path, key: Path, *, force: bool = False, progress: Progress | None = None) -> Path:
-    """Verify and sign a release folder (DIR): write SHA256SUMS.sig next to SHA256SUMS, and return its path.
+    """Verify a release folder (DIR) and sign it by writing SHA256SUMS.sig. Return the path of this file.
 
     Args:
         folder: The release folder, DIR.
         key: An OpenSSH private key, or a public key if an agent holds the private one.
         force: Whether to replace an existing signature.
-        progress: A function that is called with the name of each step.
+        progress: Called with the name of each step.
 
     Raises:
         DoesNotHoldError: A checksum or a claim in DIR does not hold.
@@ -53,7 +54,7 @@ def sign(folder: Path, key: Path, *, force: bool = False, progress: Progress | N
 
 
 def check_key(key: Path) -> None:
-    """Check that a key can sign by signing an empty message. Callers do this before a long computation.
+    """Check that a key can sign, by signing an empty message. Callers do this before a long computation.
 
     Raises:
         UsageError: ``ssh-keygen`` is missing, or it cannot sign with this key.
@@ -62,17 +63,16 @@ def check_key(key: Path) -> None:
 
 
 def with_signature(verdict: Verdict, folder: Path, allowed: Path) -> Verdict:
-    """Check the signature on a folder against a list of allowed signers, and return the updated verdict.
+    """Check a folder's signature against a list of allowed signers, and return the updated verdict.
 
     Args:
         verdict: The verdict of ``verify`` on the folder.
         folder: The release folder, DIR.
-        allowed: The file of allowed signers in ``ssh-keygen``'s format, which has lines of the form ``NAME KEYTYPE
-            KEY``.
+        allowed: The file of allowed signers in ``ssh-keygen``'s format, with lines of the form ``NAME KEYTYPE KEY``.
 
     Returns:
-        The verdict, with :attr:`Verdict.signed_by` set if an allowed signer's signature holds. If no such signature
-        holds, the verdict is withdrawn (set to None), and a complaint says why.
+        The verdict with :attr:`Verdict.signed_by` set, if the folder has a valid signature by an allowed signer.
+        Otherwise, the verdict is withdrawn (set to None), and a complaint gives the reason.
 
     Raises:
         UsageError: ``allowed`` cannot be read, or ``ssh-keygen`` is missing.
@@ -89,15 +89,15 @@ def with_signature(verdict: Verdict, folder: Path, allowed: Path) -> Verdict:
     sums = (folder / SUMS).read_bytes()
     signature_options = ["-s", str(folder / SIGNATURE), "-f", str(allowed)]
     code, output, complaint = _run_program([program, "-Y", "find-principals", *signature_options], b"")
-    # A key may be listed under several names, and each name may be restricted to other namespaces.
+    # A key may be listed under several names, each of which may be restricted to certain namespaces.
     names = output.decode("utf-8", "replace").splitlines() if code == 0 else []
     for name in names:
         command = [program, "-Y", "verify", "-n", NAMESPACE, "-I", name, *signature_options]
         code, output, complaint = _run_program(command, sums)
         if code == 0:
             key = output.decode("utf-8", "replace").strip().rpartition(" with ")[2]
-            # The output ends with "with TYPE key HASH". A pattern such as *@example.org names no particular person, so
-            # only the key identifies the signer.
+            # The output ends with "with TYPE key HASH". If the name is a pattern such as *@example.org, it names no
+            # particular person, and only the key identifies the signer.
             signer = f"{key}, a key for any name like {name}" if set("*?!") & set(name) else f"{name} ({key})"
             return evolve(verdict, signed_by=signer)
     return _reject_signature(
@@ -106,12 +106,12 @@ def with_signature(verdict: Verdict, folder: Path, allowed: Path) -> Verdict:
 
 
 def _reject_signature(verdict: Verdict, complaint: str) -> Verdict:
-    """Withdraw a verdict because of a faulty signature: set ``verdict`` to None, and add the complaint."""
+    """Withdraw a verdict (set it to None) because of an invalid signature, and add a complaint."""
     return evolve(verdict, verdict=None, complaints=(*verdict.complaints, complaint))
 
 
 def _make_signature(message: bytes, key: Path) -> bytes:
-    """Sign a message with ``ssh-keygen``, which asks for any passphrase of the key, and return the signature.
+    """Sign a message with ``ssh-keygen``, which asks for the key's passphrase if it has one, and return the signature.
 
     Raises:
         UsageError: The key does not exist, ``ssh-keygen`` is missing, or it cannot sign with this key.
@@ -133,7 +133,7 @@ def _find_program() -> str:
 
 
 def _run_program(command: Sequence[str], stdin: bytes) -> tuple[int, bytes, str]:
-    """Run a command with the given standard input, and return its exit code, its output and the last line of stderr."""
+    """Run a command with the given standard input. Return its exit code, its output and the last line of stderr."""
     completed = subprocess.run(command, input=stdin, capture_output=True, check=False)
     lines = completed.stderr.decode("utf-8", "replace").strip().splitlines()
     return completed.returncode, completed.stdout, lines[-1].strip() if lines else ""

@@ -1,6 +1,6 @@
 """The pipeline from a problem file to a certified release folder, in four steps: read, search, certify, publish.
 
-A time limit ends the search. The search leaves enough time for certifying and writing, which are not interrupted.
+A time limit applies to the search, which leaves enough time for certifying and writing. These are not interrupted.
 Nothing is written unless the mechanism's own privacy constraint certifies it.
 """
 
@@ -37,29 +37,30 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
         name: The name of the mechanism.
         problem_file: The TOML problem file, on disk or in memory.
         out: The folder to write.
-        options: Method, limits, seed and other options; None for the defaults.
+        options: The method, limits, seed and other options. If None, the defaults are used.
 
     Raises:
         PrivoptError: The run failed and nothing was written. The error's ``exit_code`` is the command's exit code.
-            Errors of plugins that observe releases (``privopt_released``) are warnings in the outcome instead.
+            Errors of plugins that observe releases (``privopt_released``) are not raised, but become warnings in the
+            outcome.
     """
     with _open_run(name, out, options or Options()) as run:
         expectation = "a problem file in TOML"
-        # The file's bytes are read once, so that what is solved, hashed and published is the same text.
+        # Read the file only once, so that the same text is solved, hashed and published.
         source = problem_file if isinstance(problem_file, File) else File.read(problem_file, expectation=expectation)
         with faults_in(source.name):
             task = _read(name, source, run)
             outcome = _search(task, run)
             result = build_result(task, outcome, run.context, run.options)
             solved = publish_release(task, outcome, result, run)
-    # Observers are called last, when the verified folder is in its place and everything that an error would undo is
-    # done, so that nothing they raise, even an interrupt, takes the release back.
+    # Call the observers last, when the verified folder is in place and no error can undo the release, not even an
+    # interrupt.
     complaints = registry().notify_released(outcome.release, task.problem)
     return evolve(solved, warnings=(*solved.warnings, *complaints))
 
 
 def _read(name: str, source: File, run: Run) -> Task:
-    """Read the problem within the time limit, charge the ledger (if any), and return the task.
+    """Read the problem within the time limit, charge the ledger if there is one, and return the task.
 
     Args:
         name: The name of the mechanism.
@@ -68,7 +69,8 @@ def _read(name: str, source: File, run: Run) -> Task:
     """
     with within(run.context.search_time):
         task = read_task(name, source, run.out, run.options, run.context)
-    # The charge comes before the search, which draws the noise. Otherwise a run that is killed could draw uncharged.
+    # Charge the ledger before the search draws noise. Otherwise, a run that is killed could draw noise without a
+    # charge.
     if run.options.charged is not None:
         sentence = run.options.charged.charge_solve(
             task.privacy,
@@ -86,11 +88,11 @@ def _read(name: str, source: File, run: Run) -> Task:
 def _search(task: Task, run: Run) -> Outcome[Any]:
     """Run the mechanism's search and return its outcome.
 
-    If a time limit or an interrupt ends the search, the outcome is the best one so far.
+    If a time limit or an interrupt ends the search, this is the best outcome so far.
 
     Args:
         task: The problem and the mechanism.
-        run: The run, whose context has the limits.
+        run: The run, whose context contains the limits.
 
     Raises:
         StoppedError: The search was interrupted before a feasible solution was found.
@@ -98,7 +100,7 @@ def _search(task: Task, run: Run) -> Outcome[Any]:
     try:
         outcome = task.mechanism.solve(task.problem, run.context)
     except KeyboardInterrupt:
-        # A mechanism that has a release to return handles the interrupt itself.
+        # If a mechanism has found a release, it handles the interrupt and returns the release.
         name = task.registered.spec.name
         raise StoppedError(f"{name}: interrupted before anything feasible was found; nothing written") from None
     task.registered.expect("solve", outcome, Outcome)
@@ -107,7 +109,7 @@ def _search(task: Task, run: Run) -> Outcome[Any]:
 
 @contextmanager
 def _open_run(name: str, out: Path, options: Options) -> Iterator[Run]:
-    """Check that the target can be written, and yield a run with its workspace, executor and context.
+    """Check that the folder can be written, and yield a run with its workspace, executor and context.
 
     Args:
         name: The name of the mechanism.
@@ -118,7 +120,7 @@ def _open_run(name: str, out: Path, options: Options) -> Iterator[Run]:
         UsageError: An option is not valid for the mechanism, the folder cannot be written, or there is nothing to
             resume.
     """
-    # The clock starts here, so that reading the problem counts towards the time limit.
+    # Start the clock here, so that the time limit includes reading the problem.
     start_time = time.monotonic()
     search_time = Clock(options.time_limit, clock())
     _, method = select_method(name, options)
@@ -126,13 +128,13 @@ def _open_run(name: str, out: Path, options: Options) -> Iterator[Run]:
     checkpoint = out.absolute().with_name(f"{out.absolute().name}.partial")
     if options.resume and (checkpoint.is_symlink() or not checkpoint.is_dir()):
         raise UsageError(f"--resume: the folder {checkpoint} to go on from must exist")
-    # The contexts are left in reverse order, so the workspace is removed while interrupts are still handled.
+    # The contexts are exited in reverse order, so the workspace is removed while interrupts are still handled.
     with ExitStack() as stack:
         executor = stack.enter_context(from_url(options.executor, options.jobs or 1))
         stack.enter_context(limited_to(options.jobs))
         stack.enter_context(interrupts())  # SIGTERM and SIGHUP are handled like Ctrl-C: the search ends
         copies = stack.enter_context(new_copies(options.copy_to, out, force=options.force))
-        # Long measurements are cached, so that what is read back is measured again only if it differs.
+        # Cache slow measurements, so that files that are read back unchanged are not measured again.
         stack.enter_context(remembering())
         add_note = stack.enter_context(_notes_on_errors())
         workspace = stack.enter_context(open_workspace(out, force=options.force))
@@ -141,7 +143,7 @@ def _open_run(name: str, out: Path, options: Options) -> Iterator[Run]:
             solver=options.solver,
             gap=method.gap if options.gap is None else options.gap,
             search_time=search_time,
-            # Bytes that the process may use in total: what it uses already, and what is free.
+            # The total number of bytes that the process may use: those that it uses already, and those that are free.
             memory=resident() + available() if options.memory is None else options.memory * GB,
             seed=options.seed,
             executor=executor,
@@ -163,12 +165,12 @@ def _open_run(name: str, out: Path, options: Options) -> Iterator[Run]:
 
 @contextmanager
 def _notes_on_errors() -> Iterator[Callable[[str], None]]:
-    """Yield a function that adds a note to any error that is raised later in the block."""
+    """Yield a function that adds a note to any error raised later in the ``with`` block."""
     notes: list[str] = []
     try:
         yield notes.append
     except BaseException as error:
-        # Interrupts get the notes too, because the user must learn that the ledger was charged.
+        # Interrupts get the notes as well, because the user must learn that the ledger was charged.
         for sentence in notes:
             error.add_note(sentence)
         raise

@@ -24,31 +24,31 @@ __all__ = ["ABOVE", "Options", "Task", "read_problem", "read_task", "select_meth
 
 
 ABOVE: Final = math.ulp(0.0)
-"""The smallest positive double, used as the minimum for numbers that must be positive."""
+"""The smallest positive double, used as the minimum for numbers that must be above 0."""
 
 
 def _convert_number(value: Any, attribute: Attribute[Any]) -> Any:
-    """Check a numeric option, and return it as a Python number, because JSON does not accept NumPy's numbers.
+    """Check a numeric option and convert it to a Python number, because JSON does not support NumPy's numbers.
 
-    None stays None. ``attribute`` is the option's field, whose metadata contain the rule.
+    None stays None. ``attribute`` is the option's field, whose metadata contain the requirement.
 
     Raises:
-        UsageError: The value breaks the rule.
+        UsageError: The value does not meet the requirement.
     """
     if value is None:
         return None
-    # The rule consists of the arguments of check_number, as _number_field has stored them.
+    # _number_field has stored the arguments for check_number as the field's metadata.
     check_number(attribute.name, value, **attribute.metadata)
     return int(value) if attribute.metadata["whole"] else float(value)
 
 
 def _number_field(expectation: str, *, minimum: float = -math.inf, whole: bool = False) -> Any:
-    """Return a field for an optional number, None by default.
+    """Return a field for an optional number, with the default None.
 
     Args:
-        expectation: The requirement on the number in words, for messages.
+        expectation: The requirement on the number in words, for error messages.
         minimum: The smallest permitted value.
-        whole: Whether the number must be whole.
+        whole: Whether the number must be an integer.
     """
     rule = {"expectation": expectation, "minimum": minimum, "whole": whole}
     return field(default=None, converter=Converter(_convert_number, takes_field=True), metadata=rule)
@@ -56,27 +56,30 @@ def _number_field(expectation: str, *, minimum: float = -math.inf, whole: bool =
 
 @frozen(kw_only=True)
 class Options:
-    """The options of a solve, which correspond to those of the command line.
+    """The options of a solve, which correspond to those on the command line.
 
     Attributes:
-        method: The name of the method; None for the mechanism's default.
+        method: The name of the method, or None for the mechanism's default.
         solver: ``"cbc"``, ``"highs"`` or another registered solver.
-        jobs: The number of processes, and of threads in each. None means one process with one thread per processor, up
-            to 8.
+        jobs: The number of processes, and of threads in each. If None, there is one process with one thread per
+            processor, up to 8.
         executor: The URL of a cluster (``dask://host:port``), or None.
-        time_limit: The time in seconds after which the search ends, or None. Certifying and writing follow.
-        memory: The gigabytes (10^9 bytes) that the process may use; None for all the memory that is free and permitted.
-        gap: The relative gap to reach; None for the method's default.
+        time_limit: The time in seconds after which the search ends, or None. It does not include certifying and
+            writing.
+        memory: The number of gigabytes (10^9 bytes) that the process may use. If None, it may use all the memory that
+            is free and permitted.
+        gap: The relative gap to reach, or None for the method's default.
         seed: The seed of the noise, for experiments only. A seeded release has no guarantee.
         force: Whether to replace an existing release folder.
         allow_unsafe: Whether methods with the guarantee kind ``"none"`` are permitted.
         resume: Whether the run continues from ``DIR.partial/``.
-        copy_to: The folder to create for clean copies of the released files, if the mechanism can write them; or None.
-        progress: A function that is called during long work, or None.
-        charged: The charge to a ledger, which is made before noise is drawn; or None.
+        copy_to: The folder to create for clean copies of the released files, or None. Not every mechanism can make
+            copies.
+        progress: Called during long work, unless None.
+        charged: The charge to a ledger, to be made before noise is drawn, or None.
 
     Raises:
-        UsageError: An option is not a number or is outside its range.
+        UsageError: A numeric option is not a number or is out of range.
     """
 
     method: str | None = None
@@ -97,7 +100,7 @@ class Options:
 
 @frozen(kw_only=True, eq=False)
 class Task:
-    """A loaded problem, and the mechanism and method that solve it.
+    """A loaded problem, together with the mechanism and method to solve it with.
 
     Attributes:
         registered: The mechanism as its plugin registered it.
@@ -123,10 +126,10 @@ def select_method(name: str, options: Options) -> tuple[Registered, MethodSpec]:
 
     Args:
         name: The name of the mechanism.
-        options: The options, with the name of the method or None for the default.
+        options: The options. If they name no method, the default method is used.
 
     Raises:
-        UsageError: The method gives no privacy and ``allow_unsafe`` is not set, or the gap is not between 0 and 1.
+        UsageError: The method gives no privacy and ``allow_unsafe`` is False, or the gap is not between 0 and 1.
         UnknownNameError: There is no such mechanism, method or solver.
     """
     registered = registry().get(name)
@@ -148,8 +151,8 @@ def read_task(name: str, source: File, out: Path, options: Options, context: Sol
         source: The problem file.
         out: The folder to write, which must not overlap with folders that the problem reads.
         options: The options of the solve.
-        context: The context of the run. If the options name no method, ``method`` and ``gap`` are set according to the
-            method that the mechanism chooses for the problem, if any.
+        context: The context of the run. If the options name no method and the mechanism chooses one for this problem,
+            the context's ``method`` and ``gap`` are updated.
 
     Raises:
         InputError: The problem has faults, or the mechanism cannot solve it. The error contains all faults.
@@ -162,7 +165,7 @@ def read_task(name: str, source: File, out: Path, options: Options, context: Sol
     context.report("problem")
     with context.time_phase("build"), loading(context.require_memory):
         declared, problem, copy = _load(mechanism, source, out, context)
-    # The problem may choose a method, which is known only now. The rules for methods are applied to it.
+    # The problem may determine the method, which is known only now and has to be checked like any other.
     own_method = mechanism.own_method(declared) if isinstance(mechanism, ChoosesMethod) else None
     if options.method is None and own_method is not None:
         registered, method = select_method(name, evolve(options, method=own_method))
@@ -191,14 +194,14 @@ def _load(
         mechanism: The mechanism.
         source: The problem file.
         out: The folder to write.
-        context: The context of the run, for progress.
+        context: The context of the run, used to report progress.
 
     Returns:
         The declared problem, the loaded problem, and the planned copy.
     """
     original = read_problem(mechanism, source)
     _check_outside(out, source, original)
-    # Solving the converted problem ensures that a verifier, who only has the published files, reads what was solved.
+    # Solve the converted problem, because that is what a verifier, who has only the published files, will read.
     published = with_csv_tables(source, original)
     declared = original if published is source else read_problem(mechanism, published)
     copy = ProblemCopy.of(published, declared)
@@ -206,29 +209,29 @@ def _load(
     try:
         problem = mechanism.load(declared, source.name)
     except InputError:
-        # Loading the original files raises the same faults, with the names and rows that the user knows.
+        # Loading the original files raises the same faults, but with the names and rows that the user knows.
         mechanism.load(original, source.name)
         raise
     return declared, problem, copy
 
 
 def _check_outside(out: Path, source: File, declared: AttrsInstance) -> None:
-    """Raise a UsageError if the folder to write contains an input file, or overlaps with an input folder.
+    """Raise UsageError if the folder to write contains an input file or overlaps with an input folder.
 
     Args:
         out: The folder to write.
         source: The problem file.
-        declared: The problem, which names the files and folders that it reads.
+        declared: The problem, which lists the files and folders that it reads.
     """
     target = out.resolve()
     for file in (source, *files_of(declared)):
-        # With --force, the folder is replaced with everything in it.
+        # With --force, the folder would be replaced together with everything in it.
         if file.path is not None and target in file.path.resolve().parents:
             raise UsageError(f"--out {out}: holds {file.path}, which is read; name a folder elsewhere")
     for folder in folders_of(declared):
         if folder.path is None:
             continue
-        # Links are resolved, so that the output cannot lie in the input by way of a link.
+        # Resolve links, so that the output cannot lie inside the input by way of a link.
         path = folder.path.resolve()
         if path in (target, *target.parents) or target in path.parents:
             raise UsageError(f"--out {out}: lies in {path}, which the problem reads, or around it; name one elsewhere")
@@ -237,17 +240,17 @@ def _check_outside(out: Path, source: File, declared: AttrsInstance) -> None:
 def read_problem(
     mechanism: Mechanism[Any, Any], source: Path | File, *, public: bool = False, closed: bool = False
 ) -> AttrsInstance:
-    """Read and return a mechanism's declared problem. The file can also contain tables for other mechanisms.
+    """Read and return the declared problem of a mechanism. The file can also contain tables for other mechanisms.
 
     Args:
         mechanism: The mechanism.
         source: The problem file, on disk or in memory.
-        public: Whether the problem is a published copy. Secret files may be missing from such a copy, and it must not
-            name files outside its own folder.
+        public: Whether the problem is a published copy, which may lack secret files and must not name files outside its
+            own folder.
         closed: Whether secret files must not be opened, even if they exist.
 
     Raises:
-        InputError: The file has faults. A fault about an unknown key names the table or the mechanisms that accept it.
+        InputError: The file has faults. A fault about an unknown key says where the key is accepted, if anywhere.
     """
     mechanism_names = registry().mechanisms.keys()
     try:
@@ -276,7 +279,7 @@ def _name_takers(mechanism: Mechanism[Any, Any], fault: Fault) -> Fault:
     if other_tables:
         tables = " and ".join(f"[{other}]" for other in other_tables)
         return evolve(fault, actual=f"{fault.actual} ({key_name} is a key of {tables})")
-    # Only mechanisms from the same package are loaded: importing every plugin to explain one key would take seconds.
+    # Load only mechanisms from the same package, because importing every plugin to explain a key would take seconds.
     package = type(mechanism).__module__.partition(".")[0]
     takers = [
         name

@@ -1,4 +1,4 @@
-"""The English texts for disclosures, read from catalogue.toml, which translators edit."""
+"""The English texts of disclosures, read from catalogue.toml so that translators can edit them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Final
 _READ: Final = tomllib.loads(files(__package__).joinpath("catalogue.toml").read_text("utf-8"))
 
 CLAIMS: Final[Mapping[str, str]] = _READ["claims"]
-"""The meaning of each mark. A mark, such as "proved", stands after a sentence and states the evidence for it."""
+"""The meaning of each mark. A mark, such as "proved", follows a sentence and says what evidence there is for it."""
 
 TEXTS: Final[Mapping[str, str]] = _READ["texts"]
-"""The sentences by key, with names in braces where values are filled in."""
+"""The sentences by key. Names in braces are placeholders for values."""
 
 QUESTIONS: Final[Mapping[str, str]] = _READ["questions"]
-"""The questions that only the owner of a release can answer, by their key in the file of facts."""
+"""The questions that only the release's owner can answer, by the key of the answer in the file of facts."""
 
 TITLES: Final[Mapping[str, str]] = _READ["titles"]
 """The headings by name."""

@@ -1,4 +1,4 @@
-"""Disclosures as Markdown (NIST, DPIA, card): each document's layout and text."""
+"""Disclosures as Markdown documents (NIST, DPIA and card): the layout and text of each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from privopt.report.disclose.catalogue import CLAIMS, TITLES
 from privopt.report.disclose.statements import Statement
 
 FORMATS: Final = ("registry", "nist", "dpia", "card")
-"""The forms that a disclosure can take. :mod:`privopt.report.disclose.entry` writes the first one."""
+"""The formats of disclosures. :mod:`privopt.report.disclose.entry` writes the first, this module the others."""
 
 PROPERTIES: Final = (
     "release.verdict",
@@ -25,10 +25,10 @@ PROPERTIES: Final = (
     "owner.published",
     "owner.curator",
 )
-"""The keys of the statements that the card repeats as JSON-LD. Unanswered questions are omitted."""
+"""The keys of the statements that the card repeats as JSON-LD. Unanswered questions are left out."""
 
 PROMISE: Final = ("release.promise", "release.verdict", "attack.warning")
-"""The keys of the statements with which each document's summary begins."""
+"""The keys of the statements with which every document's summary begins."""
 
 LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "nist": {
@@ -90,15 +90,17 @@ LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "limits": ("ledger", "limit", "release.after"),
     },
 }
-"""For each document, its sections in order, each with prefixes that select statements by their keys (:func:`select`).
+"""For each document, its sections in order, each with the prefixes that select statements by their keys
+(:func:`select`).
 
-``attack.warning`` occurs in the summary only."""
+``attack.warning`` occurs in the summaries only.
+"""
 
 
 def select(statements: Sequence[Statement], starts: Iterable[str]) -> Iterator[Statement]:
-    """Yield the statements whose keys match a prefix, in the order of the prefixes.
+    """Yield the statements whose keys match one of the prefixes, in the order of the prefixes.
 
-    A key matches a prefix if it equals the prefix or begins with the prefix and a dot.
+    A key matches a prefix if it equals the prefix or begins with the prefix followed by a dot.
 
     Args:
         statements: The statements about a release.
@@ -111,21 +113,21 @@ def select(statements: Sequence[Statement], starts: Iterable[str]) -> Iterator[S
 
 
 def _make_field(statement: Statement) -> dict[str, Any]:
-    """Return a statement's value and evidence for JSON-LD. The owner's answers are written without the questions."""
+    """Return a statement's value and evidence for JSON-LD. Of the owner's statements, only the answers are included."""
     value = statement.values["answer"] if statement.key.startswith("owner.") else statement.text
     return {"value": value, "claim": statement.claim}
 
 
 def document(name: str, statements: Sequence[Statement]) -> str:
-    """Return the document with a given name as Markdown.
+    """Return the named document as Markdown.
 
     Args:
         name: A key of :data:`LAYOUTS`.
-        statements: All statements about the release. The layout selects those for the document.
+        statements: All statements about the release, from which the layout selects.
     """
     parts, used_claims = [f"# {TITLES[name]}"], set()
     for title, starts in LAYOUTS[name].items():
-        # A section that selects all attacks would repeat the warnings, which the summary already has.
+        # The summary already contains the warnings, which sections that select all attacks would repeat.
         section_statements = [
             statement
             for statement in select(statements, starts)
@@ -139,18 +141,18 @@ def document(name: str, statements: Sequence[Statement]) -> str:
             parts.append(f"## {TITLES[title]}\n\n{lines}")
     if name == "card":
         parts.append(f"## {TITLES['machine']}\n\n```json\n{_json_ld(statements)}```")
-        used_claims |= {"declared"}  # the mark of maker.made, which the JSON contains
+        used_claims |= {"declared"}  # the mark of maker.made, which is in the JSON
     parts.append(f"## {TITLES['marks']}\n\n" + "\n".join(f"- [{c}]: {CLAIMS[c]}" for c in CLAIMS if c in used_claims))
     return "\n\n".join(parts) + "\n"
 
 
 def escape_markdown(text: str) -> str:
-    """Escape text for one line of Markdown, so that it cannot imitate a mark such as [proved].
+    """Escape text for a single line of Markdown, so that it cannot imitate a mark such as [proved].
 
     >>> escape_markdown("a [proved] b")
     'a \\\\[proved\\\\] b'
     """
-    # Splitting by a group keeps the separators, so the pieces at odd indices are command names, which remain code.
+    # Splitting at a group keeps the separators. The pieces at odd indices are therefore command names, which stay code.
     pieces = re.split(r"(`privopt [a-z]+`)", " ".join(text.split()))
     return "".join(piece if n % 2 else re.sub(r"([\\`*\[\]<>|&])", r"\\\1", piece) for n, piece in enumerate(pieces))
 
@@ -158,7 +160,7 @@ def escape_markdown(text: str) -> str:
 def _json_ld(statements: Sequence[Statement]) -> str:
     """Return the machine-readable part of the card as JSON-LD in schema.org's vocabulary.
 
-    Each property's description states the evidence for it. Questions without an answer are omitted.
+    Each property's description is the mark that says what evidence there is for it. Unanswered questions are left out.
     """
     properties = [
         {"@type": "PropertyValue", "name": item.key.partition(".")[2], **_make_field(item)}

@@ -1,6 +1,6 @@
-"""An entry for the registry of differential-privacy deployments, in the form that the registry's schema defines.
+"""Entries for the registry of differential-privacy deployments, in the form defined by the registry's schema.
 
-Each sentence ends with a mark, such as [proved], which states the evidence for it (:attr:`Statement.claim`).
+Each sentence ends with a mark, such as [proved], that says what evidence there is for it (:attr:`Statement.claim`).
 """
 
 from __future__ import annotations
@@ -52,10 +52,11 @@ TEXTS_OF: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "additional_information": ("owner.incidents", "owner.links"),
     },
 }
-"""The entry's text fields, by group, each with prefixes for the keys of the sentences that fill it.
+"""The entry's text fields, by group, each with the key prefixes of the sentences that fill it.
 
-Groups, fields, lists and types are those in the schema of opendp/deployments-registry-data, 2026 (Nanayakkara, Ghazi,
-Vadhan: Practitioners' Perspectives on a Differential Privacy Deployment Registry, arXiv 2509.13509)."""
+Groups, fields, lists and types are those of the schema in opendp/deployments-registry-data, 2026 (Nanayakkara, Ghazi,
+Vadhan: Practitioners' Perspectives on a Differential Privacy Deployment Registry, arXiv 2509.13509).
+"""
 
 ANSWERS: Final[Mapping[str, str]] = {
     "name": "owner.name",
@@ -63,7 +64,8 @@ ANSWERS: Final[Mapping[str, str]] = {
     "data_product_sector": "owner.sector",
     "publication_date": "owner.published",
 }
-"""The fields in the ``basic`` group that consist of one of the owner's answers, each with its statement's key."""
+"""The fields in the ``basic`` group that hold a single answer by the owner, each with the key of the answer's
+statement."""
 
 LISTS: Final[Mapping[str, tuple[str, ...]]] = {
     "product": (
@@ -73,7 +75,7 @@ LISTS: Final[Mapping[str, tuple[str, ...]]] = {
     "sector": ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance"),
     "curator_type": ("Government", "Industry", "Nonprofit"),
 }
-"""The permitted answers, by question, for questions to which the schema lists the answers."""
+"""The permitted answers to those questions for which the schema lists the answers."""
 
 VARIANTS: Final[Mapping[str, str]] = {
     "pure-dp": "Pure DP",
@@ -81,21 +83,21 @@ VARIANTS: Final[Mapping[str, str]] = {
     "approx-dp": "Approximate DP",
     "zcdp": "Zero-concentrated DP",
 }
-"""The schema's names for privacy notions; all other notions are "Custom"."""
+"""The schema's names for privacy notions. All other notions are "Custom"."""
 
 MODELS: Final[Mapping[str, str]] = {"limit.trust.local": "Local", "limit.trust.central": "Central"}
-"""The schema's names for trust models, by the key of the statement that implies the model."""
+"""Maps the keys of statements about trust to the schema's name for the trust model."""
 
 Field: TypeAlias = tuple[str, str, Any, str]
-"""The group, name, value and claim of a field whose value cannot carry a mark."""
+"""The group, name, value and claim of a field whose value cannot contain a mark."""
 
 
 def check_answers(answers: Mapping[str, str], file: str) -> None:
-    """Raise an InputError if the registry's schema would refuse one of the owner's answers.
+    """Check that the registry's schema permits the owner's answers.
 
     Args:
         answers: The answers, by the question's key.
-        file: The name of the file that contains the answers, for messages.
+        file: The name of the file with the answers, for error messages.
 
     Raises:
         InputError: An answer is not in the schema's list, or the publication date is not a date.
@@ -115,7 +117,7 @@ def check_answers(answers: Mapping[str, str], file: str) -> None:
 def _is_date(text: str) -> bool:
     """Return whether a string is a valid calendar date in the form YYYY-MM-DD."""
     try:
-        # fromisoformat also accepts other ISO forms, such as 20260131, which the schema does not.
+        # fromisoformat also accepts other ISO forms, such as 20260131, which the schema does not permit.
         return date.fromisoformat(text).isoformat() == text
     except ValueError:
         return False
@@ -124,14 +126,15 @@ def _is_date(text: str) -> bool:
 def entry(statements: Sequence[Statement]) -> str:
     """Return an entry for the registry as JSON, which is also valid YAML.
 
-    Unanswered questions are omitted, so that validation against the schema reports the missing required fields.
-    Numbers, dates and choices from a list cannot carry a mark, so ``additional_information`` lists their marks.
+    Unanswered questions are left out, so that validation against the schema reports the required fields that are
+    missing. Numbers, dates and choices from a list cannot contain a mark, so ``additional_information`` lists the marks
+    for them.
 
     Args:
-        statements: All statements about the release. Their answers must be ones that :func:`check_answers` accepts.
+        statements: All statements about the release. The answers in them must have passed :func:`check_answers`.
     """
     answered = [statement for statement in statements if statement.claim != "open"]
-    # The fields of TEXTS_OF for which there is a sentence. Fields without one are omitted.
+    # The fields of TEXTS_OF for which there is at least one sentence.
     groups: dict[str, dict[str, Any]] = {
         group: {
             name: text
@@ -141,7 +144,7 @@ def entry(statements: Sequence[Statement]) -> str:
         for group, fields in TEXTS_OF.items()
     }
     typed = list(_list_typed_fields(answered))
-    # Nobody has reviewed the entry yet, so it is a draft of the registry's first tier.
+    # Nobody has reviewed the entry yet, so it is a draft in the registry's first tier.
     groups["administrative"] = {"status": "Draft", "tier": 1}
     for group, name, value, _ in typed:
         groups[group][name] = value
@@ -151,9 +154,9 @@ def entry(statements: Sequence[Statement]) -> str:
 
 
 def _format_sentences(group: str, sentences: Iterator[Statement]) -> str:
-    """Return a field's sentences, one per line, each with its mark.
+    """Return a field's sentences, one per line, each followed by its mark.
 
-    In the ``basic`` group the field's name is the question, so only the owner's answer is written.
+    In the ``basic`` group, the field's name already says what the question was, so only the owner's answer is written.
     """
     return "".join(
         f"- {escape_markdown(sentence.values['answer'] if group == 'basic' else sentence.text)} [{sentence.claim}]\n"
@@ -165,13 +168,13 @@ def _list_typed_fields(answered: Sequence[Statement]) -> Iterator[Field]:
     """Yield the fields that the schema requires to be a number, a date, a name or a choice from a list.
 
     Args:
-        answered: The statements about the release, without the open questions.
+        answered: The statements about the release, without the unanswered questions.
     """
     by_key = {statement.key: statement for statement in answered}
     for name, key in ANSWERS.items():
         if key in by_key:
             yield "basic", name, escape_markdown(by_key[key].values["answer"]), by_key[key].claim
-    # Each item in the schema's list of curators has a name and a type.
+    # The schema requires a list of curators, each with a name and a type.
     if "owner.curator" in by_key and "owner.curator_type" in by_key:
         curator, kind = (by_key[key].values["answer"] for key in ("owner.curator", "owner.curator_type"))
         value = [{"data_curator_name": escape_markdown(curator), "data_curator_type": kind}]
@@ -191,18 +194,18 @@ def _list_typed_fields(answered: Sequence[Statement]) -> Iterator[Field]:
 def _list_parameters(answered: Sequence[Statement]) -> Iterator[tuple[str, float | str]]:
     """Yield the name and value of each of the guarantee's parameters: epsilon, rho and delta.
 
-    Values are doubles, rounded up, since an entry must not claim more privacy than there is. A delta that would need an
-    exponent is written as text. Any other parameter that would need one is omitted.
+    Values are rounded up to doubles, since an entry must not claim more privacy than there is. If a delta's double
+    would be printed with an exponent, its text is yielded instead. Any other such parameter is left out.
 
     Args:
-        answered: The statements about the release, without the open questions.
+        answered: The statements about the release, without the unanswered questions.
     """
     for statement in answered:
         if statement.key in ("release.epsilon", "release.parameter"):
             name = statement.values.get("name", "epsilon")
             text = statement.values.get("value", statement.values.get("epsilon", ""))
             number = float_up(Fraction(text))
-            # YAML 1.1 reads 1e-9 as a string, and the schema accepts a string only for delta.
+            # YAML 1.1 parses 1e-9 as a string, and the schema accepts strings only for delta.
             if "e" not in repr(number):
                 yield name, number
             elif name == "delta":
@@ -210,16 +213,16 @@ def _list_parameters(answered: Sequence[Statement]) -> Iterator[tuple[str, float
 
 
 def _explain_marks(statements: Sequence[Statement], typed: Sequence[Field]) -> str:
-    """Return Markdown that explains an entry's marks, which state the evidence for its sentences.
+    """Return Markdown that explains an entry's marks.
 
-    The text lists the marks for fields that cannot carry one, the open questions, and the meanings of the marks.
+    It lists the marks of fields that cannot contain one, the unanswered questions, and the meanings of the marks.
 
     Args:
         statements: All statements about the release.
-        typed: The fields that cannot carry a mark (:func:`_list_typed_fields`).
+        typed: The fields that cannot contain a mark (:func:`_list_typed_fields`).
     """
     parts = []
-    # Fields by their mark, so that each mark has one line.
+    # Group the fields by mark, so that there is one line per mark.
     fields: dict[str, list[str]] = {}
     for group, name, _, claim in typed:
         fields.setdefault(claim, []).append(f"`{group}.{name}`")
@@ -239,9 +242,9 @@ def _explain_marks(statements: Sequence[Statement], typed: Sequence[Field]) -> s
 
 
 def _make_slug(answered: Sequence[Statement]) -> str:
-    """Return the last part of the entry's URL: the deployment's name in lower case with underscores.
+    """Return the last part of the entry's URL: the deployment's name in lower case, with underscores.
 
-    If the owner gave no name, the slug consists of "release" and the first digits of the folder's checksum.
+    If the owner gave no name, the slug is "release" followed by the first digits of the folder's checksum.
     """
     values = {statement.key: statement.values for statement in answered}
     name = re.sub(r"[^a-z0-9]+", "_", values.get("owner.name", {}).get("answer", "").lower()).strip("_")

@@ -1,4 +1,4 @@
-"""The TOML file in which a release's owner answers questions that only the owner can answer, one key per question."""
+"""The TOML file in which a release's owner answers the questions that nobody else can, with one key per question."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ from privopt.errors import Fault, InputError, cut, reason_of
 from privopt.report.disclose.catalogue import QUESTIONS
 
 MAX_CHARACTERS: Final = 4_000
-"""The largest number of characters in an answer, which fills one field of a form."""
+"""The largest number of characters in an answer, which has to fit into a form's field."""
 
 
 def read_facts(path: Path) -> dict[str, str]:
-    """Read the owner's answers from a TOML file, by key. Each answer becomes one line; empty answers are omitted.
+    """Read the owner's answers from a TOML file. Each answer is joined into one line, and empty answers are left out.
+
+    Returns:
+        The answers, by key.
 
     Raises:
-        InputError: The file is not TOML, a key is unknown, or an answer is not a string, is too long or has invisible
-            characters.
+        InputError: The file is not TOML, a key is unknown, or an answer is not a string, is too long or contains
+            invisible characters.
     """
     expectation = "TOML with keys of the questions (privopt disclose --ask FILE writes them)"
     try:
         answers_by_key = tomllib.loads(File.read(path, str(path), expectation=expectation).contents.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError([Fault(str(path), "", f"text that is not TOML ({reason_of(error)})", expectation)]) from None
-    # The first alternative reports an unknown key, the second an invalid answer to a known question.
+    # Unknown keys get the first kind of fault, and invalid answers to known questions get the second.
     faults = [
         Fault(str(path), name, "an unknown key", f"one of {', '.join(QUESTIONS)}")
         if name not in QUESTIONS
@@ -41,7 +44,7 @@ def read_facts(path: Path) -> dict[str, str]:
     ]
     if faults:
         raise InputError(faults)
-    # Empty answers are omitted, because the file of questions has one for each question that is still open.
+    # Empty answers are left out, because the file written by --ask has one for each unanswered question.
     return {name: " ".join(answer.split()) for name, answer in answers_by_key.items() if answer.strip()}
 
 
@@ -54,7 +57,7 @@ def _is_visible(answer: str) -> bool:
 
 
 def questions_text(answers: Mapping[str, str]) -> str:
-    """Return the text of a TOML file with each question as a comment, followed by its answer or an empty string."""
+    """Return the contents of a TOML file with each question as a comment, followed by its answer or an empty string."""
     head = "# What only the owner knows. An empty answer stays open in what is filed.\n"
     return head + "".join(
         f"\n# {question}\n{name} = {_quote_toml(answers.get(name, ''))}\n" for name, question in QUESTIONS.items()
@@ -63,5 +66,5 @@ def questions_text(answers: Mapping[str, str]) -> str:
 
 def _quote_toml(text: str) -> str:
     """Quote a string as a TOML basic string."""
-    # JSON strings are TOML basic strings, except that TOML requires DEL to be escaped.
+    # JSON strings are valid TOML basic strings, except that TOML also requires DEL to be escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")

@@ -1,7 +1,7 @@
 """Sentences about a verified release, each with its evidence.
 
-The texts are in catalogue.toml. This module chooses the texts that apply and fills in values. The evidence follows from
-the first part of a text's key (:func:`claim_of`), so no sentence can claim more than was checked.
+The texts are in catalogue.toml. This module selects those that apply and fills in values. The evidence for a sentence
+follows from the first part of its key (:func:`claim_of`), so no sentence can claim more than was checked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from privopt.run.build_result import collect_warnings
 from privopt.run.verify import OpenedFolder
 
 LOCAL: Final = "local-dp"
-"""The kind of guarantee that by definition holds against the server (Kasiviswanathan et al. 2011)."""
+"""The kind of guarantee that, by definition, holds even against the server (Kasiviswanathan et al. 2011)."""
 
 BUDGETS: Final = ("rho", "delta")
 """The parameters that a guarantee can have in addition to epsilon."""
@@ -40,9 +40,10 @@ class Statement:
     """A sentence about a release, with the evidence for it.
 
     Attributes:
-        key: The sentence's key in the catalogue; for the owner's answers, ``owner.`` followed by the question's name.
+        key: The sentence's key in the catalogue. For the owner's answers, it is ``owner.`` followed by the question's
+            name.
         text: The sentence, as plain text.
-        claim: The evidence, one of :data:`privopt.report.disclose.catalogue.CLAIMS`.
+        claim: The evidence for the sentence, one of :data:`privopt.report.disclose.catalogue.CLAIMS`.
         values: The values that were filled into the sentence, by name.
     """
 
@@ -65,7 +66,7 @@ def claim_of(key: str, verdict: str) -> str:
 
     Args:
         key: The sentence's key in the catalogue.
-        verdict: The verdict that ``verify`` reached on the folder.
+        verdict: The verdict of ``verify`` on the folder.
     """
     kind = key.partition(".")[0]
     return {
@@ -86,7 +87,8 @@ def statements(
         opened: The folder, opened by :func:`privopt.run.verify.open_verified`.
         audit: The metrics from ``privopt audit --json``.
         facts: The owner's answers, by key.
-        ledger: The checked ledger that counts the release's reports; None if no ledger was read.
+        ledger: The ledger that counts the release's reports, which must have been checked, or None if there is no
+            ledger.
 
     Raises:
         ModelError: The folder was opened without verification.
@@ -94,7 +96,7 @@ def statements(
     verdict = opened.verdict
     if verdict is None:
         raise ModelError("a release must be verified before anything is said about it")
-    # The evidence (claim) of a sentence follows from its key and the verdict alone, whatever its text says.
+    # A sentence's claim depends only on its key and the verdict, whatever its text says.
     recorded = [] if ledger is None else list(_state_ledger(opened, ledger))
     keyed_values = [*_state_release(opened, verdict), *_state_attacks(opened, audit), *recorded, *_state_limits(opened)]
     made_statements = [
@@ -106,21 +108,21 @@ def statements(
         )
         for key, values in keyed_values
     ]
-    # A ledger with a limit answers the question of how much may be spent on one person.
+    # A ledger with a limit answers the owner's question of how much may be spent on one person.
     answered = {"budget"} if any(key == "ledger.limit" for key, _ in recorded) else set[str]()
     return [*made_statements, *_state_answers(facts, answered)]
 
 
 KeyedValues: TypeAlias = tuple[str, Mapping[str, object]]
-"""The key of a text in the catalogue, and the values to fill in."""
+"""The key of a text in the catalogue, and the values to fill into it."""
 
 
 def _state_release(opened: OpenedFolder, verdict: str) -> Iterator[KeyedValues]:
-    """Yield statements on the release's files, and on the claims and values that ``verify`` checked.
+    """Yield statements about the release's files and the claims and values that ``verify`` checked.
 
     Args:
         opened: The verified folder.
-        verdict: The verdict that ``verify`` reached; "none" for a release without privacy.
+        verdict: The verdict of ``verify``, which is "none" for a release without privacy.
     """
     result, private = opened.result, verdict != "none"
     guarantee, certificate = result.guarantee, result.certificate
@@ -134,7 +136,7 @@ def _state_release(opened: OpenedFolder, verdict: str) -> Iterator[KeyedValues]:
                 "checked": f"{certificate.checked:,}",
                 "worst": _format_up(certificate.worst, certificate.allowed),
                 "allowed": _format_number(certificate.allowed),
-                # The worst value is in epsilon's unit only if it is an epsilon per distance.
+                # The worst value has the unit of epsilon only if it is an epsilon per distance.
                 "unit": f" {opened.relation}" if private and opened.relation != guarantee.unit else "",
                 "rests_on": certificate.rests_on,
             },
@@ -159,18 +161,18 @@ def _state_release(opened: OpenedFolder, verdict: str) -> Iterator[KeyedValues]:
 
 
 def _state_strength(opened: OpenedFolder, trust_key: str, *, private: bool) -> Iterator[KeyedValues]:
-    """Yield statements on the guarantee's kind, its epsilon, the unit and the neighbouring inputs.
+    """Yield statements about the guarantee's kind, its epsilon, its unit and its neighbouring inputs.
 
-    A release without privacy (``private`` False) gets different sentences, which claim nothing.
+    For a release without privacy, other sentences are used that claim nothing.
 
     Args:
         opened: The verified folder.
-        trust_key: The result from `_find_trust_key`; "none" for a release without privacy.
-        private: Whether the release has evidence of privacy.
+        trust_key: The result of :func:`_find_trust_key`, or "none" for a release without privacy.
+        private: Whether there is evidence of the release's privacy.
     """
     guarantee = opened.result.guarantee
     members = guarantee.to_json()
-    # The relation names the distance too: 2 per km by road is not 2 per km in a straight line.
+    # The relation also says how distances are measured: 2 per km by road is not 2 per km in a straight line.
     unit = opened.relation if private else guarantee.unit
     epsilon = {"epsilon": members["epsilon_text"], "unit": unit}
     if not private:
@@ -190,19 +192,19 @@ def _state_strength(opened: OpenedFolder, trust_key: str, *, private: bool) -> I
     yield "release.neighbours", {"scope": (guarantee.scope or guarantee.kind).replace("-", " ")}
     if guarantee.statement:
         yield "release.statement", {"statement": guarantee.statement}
-    # Not every notion bounds how often a guess is right.
+    # Only some notions bound how often a guess is right.
     guess = getattr(registry().kind("notion", guarantee.kind).load(), "guess", None)
     if guess is not None and guarantee.epsilon is not None:
-        # The share of right guesses, rounded up to a tenth of a percent, so that the text never understates it.
+        # Round the share of right guesses up to a tenth of a percent, so that the text never understates it.
         yield "release.guess", {"share": f"{math.ceil(guess(guarantee) * 1000) / 10:g}%"}
 
 
 def _find_trust_key(opened: OpenedFolder) -> str:
-    """Return the last part of the key for the sentence that says who must be trusted with the secrets.
+    """Return the last part of the key of the sentence that says who must be trusted with the secrets.
 
     In the local model, only the sender must be trusted ("local"). If the release is a channel, whoever draws reports
-    from it must be trusted ("drawn"). If the notion bounds an attacker's odds, the maker of the release must be trusted
-    ("central"). Other notions imply no trust model ("named").
+    from it must be trusted ("drawn"). Otherwise, if the notion bounds an attacker's odds, the maker of the release must
+    be trusted ("central"). Other notions imply no trust model ("named").
     """
     if opened.result.guarantee.kind == LOCAL:
         return "local"
@@ -212,16 +214,16 @@ def _find_trust_key(opened: OpenedFolder) -> str:
 
 
 def _bounds_odds(result: Result) -> bool:
-    """Return whether the notion bounds an attacker's odds.
+    """Return whether the release's privacy notion bounds an attacker's odds.
 
-    If so, the guarantee also holds for anything that is computed from the release.
+    If so, the guarantee also covers anything that is computed from the release.
     """
     notion = registry().kind("notion", result.guarantee.kind).load()
     return bool(notion.odds or notion.tails)
 
 
 def _state_loss(result: Result) -> Iterator[KeyedValues]:
-    """Yield statements on a release's loss and, if there is evidence of its privacy, on the proved bound."""
+    """Yield statements about a release's loss and, if there is evidence of its privacy, about the proved bound."""
     objective = result.objective
     quantity = objective.measured_quantity
     yield (
@@ -239,19 +241,19 @@ def _state_loss(result: Result) -> Iterator[KeyedValues]:
 
 
 def _state_attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[KeyedValues]:
-    """Yield statements on attacks: what the guarantee means, warnings, and the metrics from ``audit`` that apply.
+    """Yield statements about attacks: what the guarantee means, warnings, and the metrics of the audit that apply.
 
     Args:
         opened: The verified folder.
-        audit: The keys and values from ``privopt audit --json``.
+        audit: The metrics from ``privopt audit --json``, by name.
     """
     for line in meaning_of(opened.mechanism, opened.problem, opened.release, opened.result):
         yield "attack.meaning", {"line": line}
     for line in collect_warnings(opened.mechanism, opened.problem, opened.release, opened.result):
         yield "attack.warning", {"line": f"{line.rstrip('.')}."}
     for name, value in audit.items():
-        # Metrics that do not apply are None, and an epsilon that was not measured has None as ``achieved``. "gv"
-        # contains the share of violated inequalities, and "statistical" an attack on samples.
+        # Metrics that do not apply are None, and ``achieved`` is None if epsilon was not measured. "gv" is about the
+        # share of inequalities that are violated, and "statistical" about an attack on samples.
         if value is None or (isinstance(value, Mapping) and value.get("achieved", 0) is None):
             continue
         if name == "over_time" and isinstance(value, Mapping) and "likelihood" in value:
@@ -265,11 +267,12 @@ def _state_attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[K
             yield "attack.gv", {part: _format_number(figure) for part, figure in value.items()}
         elif name == "statistical":
             figures = {part: _format_number(figure) for part, figure in value.items()}
-            # A lower bound is rounded down, as is the error of a guess below, so that no attack is said to show more
-            # than it does.
+            # This lower bound and the error of a guess below are rounded down, so that the text does not exaggerate
+            # what an attack shows.
             yield "attack.statistical", figures | {"epsilon_lower": _format_down(value["epsilon_lower"])}
         elif name == "expected_loss" and isinstance(value, (int, float)):
-            # If it equals the release's loss, release.loss already states it, and verify checks that one.
+            # If this equals the release's loss, the statement release.loss covers it, with the stronger evidence of
+            # verify.
             if not math.isclose(value, opened.result.objective.value, rel_tol=1e-9):
                 unit = opened.result.objective.unit_after(value)
                 yield "attack.expected_loss", {"value": _format_number(value), "unit": unit}
@@ -282,10 +285,10 @@ def _state_attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[K
 
 
 def _state_limits(opened: OpenedFolder) -> Iterator[KeyedValues]:
-    """Yield statements on what this notion of privacy does not cover, and on what no guarantee covers."""
+    """Yield statements about what this notion of privacy does not cover, and about what no guarantee covers."""
     for line in limits(opened.result)[1]:
         yield "limit.unchecked", {"line": line}
-    # Sentences on trust and on private/ are chosen for each release; the others apply to all releases.
+    # The sentences about trust and about private/ depend on the release. All others apply to every release.
     for key in TEXTS:
         if key.startswith("limit.") and not key.startswith(("limit.unchecked", "limit.trust", "limit.private")):
             yield key, {}
@@ -293,11 +296,11 @@ def _state_limits(opened: OpenedFolder) -> Iterator[KeyedValues]:
 
 
 def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[KeyedValues]:
-    """Yield statements on a ledger: limits, total spending, and spending on this release. No subject is named.
+    """Yield statements about a ledger: its limits, total spending, and spending on this release. No subject is named.
 
     Args:
         opened: The verified folder.
-        ledger: The ledger, whose entries have all been checked.
+        ledger: The ledger, all entries of which have been checked.
     """
     relation = ledger.unit or ""
     for account_unit in ledger.units:
@@ -308,10 +311,10 @@ def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[KeyedValues]
         else:
             yield "ledger.limit", unit_values | {"limit": limit_text(limit, relation)}
         if accounts:
-            # Sums are compared by their first number (epsilon or rho), and then by delta.
+            # Tuples are compared by their first number (epsilon or rho), and then by delta.
             most = max(account.spent_sum for account in accounts)
-            # Only under a limit per calendar period is there an account for each period. Otherwise an account counts
-            # all charges.
+            # With a limit per calendar period, there is an account for each period. Otherwise, an account counts all
+            # charges.
             within = "" if limit is None or limit.calendar is None else " in one period"
             yield (
                 "ledger.spent",
@@ -324,8 +327,8 @@ def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[KeyedValues]
                     "unit": f" {relation}" if relation else "",
                 },
             )
-    # Reports are charged under the release's checksum. A release's noise is charged before the release exists, and
-    # therefore under its problem's checksum.
+    # Reports are charged under the release's checksum. Noise is charged before the release exists, so it is charged
+    # under the problem's checksum.
     counts = {
         "ledger.release": ledger.count_charges(sha256(opened.folder / SUMS)),
         "ledger.solved": ledger.count_charges(opened.result.problem.sha256),
@@ -340,10 +343,10 @@ def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[KeyedValues]
 
 
 def _state_reports(attack: Mapping[str, Any]) -> Iterator[KeyedValues]:
-    """Yield statements on attacks that observe one or more reports about the same place (``audit --over-time``).
+    """Yield statements about attacks that observe one or more reports about the same place (``audit --over-time``).
 
-    In the "fresh" attack, each report is drawn anew. In the "sticky" attack, which the audit may omit, the first report
-    is repeated.
+    In the "fresh" attack, every report is drawn anew. In the "sticky" attack, which the audit may leave out, the first
+    report is repeated.
     """
     unit, counts = attack["unit"], [f"{count:,}" for count in attack["reports"]]
     medians = {name: [f"{median:.3g}" for median in errors["median"]] for name, errors in attack["likelihood"].items()}
@@ -374,7 +377,7 @@ def _state_answers(facts: Mapping[str, str], answered: Container[str] = ()) -> I
 
     Args:
         facts: The owner's answers, by key.
-        answered: The questions that other statements answer. They are not open even if the owner gave no answer.
+        answered: The questions that other statements answer, which are left out if the owner did not answer them.
     """
     for name, question in QUESTIONS.items():
         answer = facts.get(name)
@@ -390,7 +393,7 @@ def _state_answers(facts: Mapping[str, str], answered: Container[str] = ()) -> I
 
 
 def _format_up(value: float | None, limit: float | None) -> str:
-    """Format a number with four digits, rounded up. None is written in words.
+    """Format a number with four digits, rounded up. None and infinity become words.
 
     If the number is at most ``limit``, so is the rounded number.
 
@@ -415,7 +418,7 @@ def _format_down(value: float) -> str:
 
 
 def _format_number(value: object) -> str:
-    """Format a value as text: an integer in full, a double with four digits, None and infinity in words."""
+    """Format a value as text: integers in full, doubles with four digits, and None and infinity as words."""
     if value is None:
         return "unknown"
     if isinstance(value, float) and math.isinf(value):
@@ -426,7 +429,7 @@ def _format_number(value: object) -> str:
 
 
 def _format_figures(value: object) -> str:
-    """Format nested values from ``audit`` as a clause: an object as names and numbers, a list as numbers."""
+    """Format nested values from ``audit`` as a clause. Mappings become names and values, and lists become values."""
     if isinstance(value, Mapping):
         return ", ".join(f"{str(name).replace('_', ' ')} {_format_figures(inner)}" for name, inner in value.items())
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""The ``privopt disclose`` command, which verifies and attacks a release, and writes a document about it."""
+"""The ``privopt disclose`` command, which verifies and attacks a release and writes a document about it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from privopt.run.audit import audit
 from privopt.run.verify import open_verified
 
 ATTACKED_REPORTS: Final = 50
-"""The largest number of reports about one place in the attacks that a disclosure states. Other attacks use 1 and 10."""
+"""The largest number of reports about a place that an attack in a disclosure observes. Other attacks observe 1 and
+10."""
 
 
 def write_disclosure(
@@ -37,23 +38,22 @@ def write_disclosure(
         folder: The release folder DIR.
         form: One of :data:`privopt.report.disclose.documents.FORMATS`.
         out: The file to write.
-        facts: The TOML file with the owner's answers, or None.
-        ask: The file to which the questions are written, with the answers so far, or None.
-        ledger: The ledger that counts the release's reports, or None. The document names none of its subjects.
+        facts: The TOML file with the owner's answers, if any.
+        ask: The file to which the questions are written, together with the answers so far, if wanted.
+        ledger: The ledger that counts the release's reports, if any. The document names none of its subjects.
         force: Whether to replace existing files.
-        progress: A function that is called with the current step.
+        progress: Called with the current step.
 
     Returns:
-        The keys of the questions without an answer.
+        The keys of the unanswered questions.
 
     Raises:
         DoesNotHoldError: A claim in DIR does not hold, or an entry in the ledger was changed. No file is written.
         InputError: DIR, the ledger or the facts cannot be read, or an answer does not fit the schema of the registry of
             deployments.
-        UsageError: A file to be written exists and ``force`` is false; or such a file is also an input, or lies in the
-            release folder.
+        UsageError: A file to be written exists and ``force`` is False, is also an input, or lies in the release folder.
     """
-    # Paths and answers are checked first, because verifying and attacking a large release takes minutes.
+    # Check paths and answers first, because verifying and attacking a large release takes minutes.
     read = [path for path in (facts, ledger) if path is not None]
     check_files({"--out": out, "--ask": ask}, force=force, read=read, folders=[folder])
     answers = {} if facts is None else read_facts(facts)
@@ -74,5 +74,5 @@ def write_disclosure(
     if ask is not None:
         with new_file(ask, force=force, option="--ask") as file:
             file.write_text(questions_text(answers), "utf-8")
-    # An unanswered question is a statement whose claim is "open".
+    # Unanswered questions are statements with the claim "open".
     return [statement.values["name"] for statement in release_statements if statement.claim == "open"]
