@@ -51,35 +51,35 @@ GROUP: Final = "privopt"
 """The name of the entry-point group and of the pluggy project."""
 
 NOTHING: Final = "none"
-"""The name of the notion for methods without a guarantee, which need ``--allow-unsafe``."""
+"""The name of the notion claimed by methods without a guarantee, which usually need ``--allow-unsafe``."""
 
 hookspec = pluggy.HookspecMarker(GROUP)
-"""The decorator for the hooks that privopt calls (:class:`Hooks`)."""
+"""The decorator that declares the hooks that privopt calls (:class:`Hooks`)."""
 
 hookimpl = pluggy.HookimplMarker(GROUP)
-"""The decorator for the functions with which a plugin implements hooks."""
+"""The decorator for functions with which plugins implement hooks."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-"""The pattern for names: lower-case words and digits, joined by hyphens."""
+"""Matches names: lower-case words and digits, joined by hyphens."""
 
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-"""The pattern for import paths such as ``package.module:Class``."""
+"""Matches import paths such as ``package.module:Class``."""
 
 
 def _name(instance: object, attribute: Attribute[str], value: str) -> None:
-    """Check that an attrs field is a name, which consists of lower-case words joined by hyphens."""
+    """Check that a field's value is a name, that is, lower-case words joined by hyphens (attrs validator)."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ValueError(f"{attribute.name} must be lower-case words joined by hyphens, not {value!r}")
 
 
 def _identifier(instance: object, attribute: Attribute[str], value: str) -> None:
-    """Check that an attrs field is a public Python name."""
+    """Check that a field's value is a public Python name (attrs validator)."""
     if not isinstance(value, str) or not value.isidentifier() or value.startswith("_"):
         raise ValueError(f"{attribute.name} must be a public Python name, not {value!r}")
 
 
 def _target(instance: object, attribute: Attribute[str], value: str) -> None:
-    """Check that an attrs field has the form ``"package.module:Class"``, without importing anything."""
+    """Check that a field's value has the form ``"package.module:Class"`` (attrs validator). Nothing is imported."""
     if not isinstance(value, str) or not _TARGET.fullmatch(value):
         raise ValueError(f"target must read 'package.module:Class', not {value!r}")
 
@@ -93,12 +93,12 @@ class MethodSpec:
 
     Attributes:
         name: The method's name, as used with ``--method``.
-        summary: One line for ``privopt list`` and ``describe``.
-        guarantee: The name of the method's notion of privacy, if it differs from the mechanism's; ``"none"`` if the
+        summary: A one-line description for ``privopt list`` and ``describe``.
+        guarantee: The name of the method's notion of privacy if it differs from the mechanism's, or ``"none"`` if the
             method gives no guarantee.
         consent: Whether the method needs ``--allow-unsafe`` if its guarantee is ``"none"``. It should be False only if
             no user could mistake the method's effect for a privacy guarantee.
-        gap: The relative optimality gap at which the method may stop if ``--gap`` is omitted.
+        gap: The relative optimality gap at which the method may stop if ``--gap`` is not given.
     """
 
     name: str = field(validator=_name)
@@ -109,23 +109,23 @@ class MethodSpec:
 
 
 def _methods(value: Sequence[MethodSpec]) -> tuple[MethodSpec, ...]:
-    """Return a plugin's list of methods as a tuple, so that the spec cannot be changed."""
+    """Convert a plugin's list of methods to a tuple, so that the spec is immutable."""
     return tuple(value)
 
 
 @frozen(kw_only=True)
 class MechanismSpec:
-    """The spec of a mechanism: the data that ``privopt list`` needs, and the import path of the code.
+    """The spec of a mechanism: the data needed for ``privopt list``, and the import path of the code.
 
     Attributes:
         name: The mechanism's name on the command line.
-        target: ``"package.module:Class"`` of a :class:`privopt.interfaces.Mechanism`.
+        target: The :class:`privopt.interfaces.Mechanism` as ``"package.module:Class"``.
         guarantee: The name of a registered notion of privacy, or ``"none"``.
-        summary: One line for ``privopt list``.
+        summary: A one-line description for ``privopt list``.
         source: The paper that describes the mechanism.
         methods: The methods for solving the mechanism's problems, at least one. The first is the default.
-        decomposes: Whether the mechanism can be solved by decomposition. If so, the name of each registered decomposer
-            is a method too.
+        decomposes: Whether the mechanism can be solved by decomposition. If so, each registered decomposer's name is a
+            method as well.
     """
 
     category: ClassVar[str] = "mechanism"
@@ -146,11 +146,11 @@ class MechanismSpec:
 
     @property
     def default(self) -> MethodSpec:
-        """The method that is used if ``--method`` is omitted."""
+        """The method that is used if ``--method`` is not given."""
         return self.methods[0]
 
     def kind_of(self, method: MethodSpec) -> str:
-        """Return the name of the notion of privacy that a method claims: its own, or by default the mechanism's."""
+        """Return the name of the notion of privacy that a method claims: its own, if any, or else the mechanism's."""
         return method.guarantee or self.guarantee
 
     def promises(self, method: MethodSpec) -> bool:
@@ -164,17 +164,17 @@ class MechanismSpec:
 
 @frozen(kw_only=True)
 class KindSpec:
-    """The spec of a kind: a distance, a loss, a notion of privacy, a solver, a decomposer or the like.
+    """The spec of a kind, such as a distance, a loss, a notion of privacy, a solver or a decomposer.
 
     >>> KindSpec(role="loss", name="squared", target="acme.losses:Squared", summary="the squared distance").name
     'squared'
 
     Attributes:
-        role: The name of a registered :class:`RoleSpec`, which states the base class of the target.
+        role: The name of a registered :class:`RoleSpec`, which determines the base class of the target.
         name: The kind's name in problem files (``distance.kind``, ``utility.kind``, ``privacy.kind``) and in options
             (``--solver``, ``--method``).
-        target: ``"package.module:Class"`` of the class that implements the kind.
-        summary: One line for ``describe``.
+        target: The class that implements the kind, as ``"package.module:Class"``.
+        summary: A one-line description for ``describe``.
     """
 
     role: str = field(validator=_name)
@@ -184,20 +184,20 @@ class KindSpec:
 
     @property
     def category(self) -> str:
-        """The category in which the kind's name must be unique: its role."""
+        """The category in which the kind's name must be unique, which is its role."""
         return self.role
 
 
 @frozen(kw_only=True)
 class RoleSpec:
-    """The spec of a role that kinds can fill: distance, loss, notion of privacy, solver, decomposer or the like.
+    """The spec of a role that kinds can have, such as distance, loss, notion of privacy, solver or decomposer.
 
     >>> RoleSpec(name="sketch", base="acme.sketches:Sketch", summary="a sketch of a stream").name
     'sketch'
 
     Attributes:
         name: The role's name in :class:`KindSpec` and in ``key(kinds=...)``.
-        base: ``"package.module:Class"``, the base class of the role's kinds.
+        base: The base class of all kinds with this role, as ``"package.module:Class"``.
         summary: A one-line description.
     """
 
@@ -214,7 +214,7 @@ COMMAND_GROUPS: Final = (
     "Publish a release",
     "Write a plugin",
 )
-"""The headings of ``privopt --help``, in order. Other headings follow, sorted by name."""
+"""The headings of ``privopt --help``, in order. Any other headings follow, sorted by name."""
 
 
 @frozen(kw_only=True)
@@ -223,11 +223,12 @@ class CommandSpec:
 
     Attributes:
         name: The command's name, which follows ``privopt`` on the command line.
-        target: ``"package.module:command"``, a :class:`click.Command`, imported when the command is called.
+        target: The :class:`click.Command` as ``"package.module:command"``, which is imported when the command is
+            called.
         summary: A complete sentence for ``privopt --help``.
-        group: The heading for the command in ``privopt --help``: one of :data:`COMMAND_GROUPS` or a plugin's own.
-        example: A complete example call, for ``privopt NAME --help``.
-        page: The command's documentation page, such as ``docs/how-to/tables.md``; a URL for plugins.
+        group: The command's heading in ``privopt --help``, either one of :data:`COMMAND_GROUPS` or a plugin's own.
+        example: A complete example call for ``privopt NAME --help``.
+        page: The command's documentation page, such as ``docs/how-to/tables.md``, or a URL for plugins.
     """
 
     category: ClassVar[str] = "command"
@@ -244,8 +245,8 @@ class NameSpec:
     """The spec of a name that a plugin adds to the ``privopt`` Python package.
 
     Attributes:
-        name: The name, available as ``privopt.NAME``.
-        target: ``"package.module:name"``, imported on first use of the name.
+        name: The name, which becomes available as ``privopt.NAME``.
+        target: The object as ``"package.module:name"``, which is imported when the name is first used.
     """
 
     category: ClassVar[str] = "name"
@@ -255,13 +256,13 @@ class NameSpec:
 
 @frozen(kw_only=True)
 class TraitSpec:
-    """The spec of a trait of releases. The conformance kit uses traits to select the checks that apply to a release.
+    """The spec of a trait of releases, which the conformance kit uses to select the checks that apply to a release.
 
     Attributes:
-        name: The trait's name, which checks use to require it.
+        name: The trait's name, by which checks require it.
         missing: A clause that says why a check that requires the trait does not apply to releases without it.
-        target: ``"package.module:function"``. The function takes a release class and returns whether its releases have
-            the trait.
+        target: The function as ``"package.module:function"``. It takes a release class and returns whether its releases
+            have the trait.
     """
 
     category: ClassVar[str] = "trait"
@@ -276,10 +277,10 @@ class CheckSpec:
 
     Attributes:
         name: The check's name.
-        target: ``"package.module:function"``. A check for mechanisms is a function decorated with
+        target: The function as ``"package.module:function"``. A check for mechanisms is decorated with
             :func:`privopt.testing.check`. A check for kinds takes the kind's name, an effort and a seed, and returns a
             :class:`privopt.testing.CheckResult`.
-        role: The role of the kinds to check; None for a check for mechanisms.
+        role: The role of the kinds to check, or None for a check for mechanisms.
     """
 
     name: str = field(validator=_name)
@@ -288,7 +289,7 @@ class CheckSpec:
 
     @property
     def category(self) -> str:
-        """The category in which the name must be unique: one for each role, and another for checks for mechanisms."""
+        """The category in which the name must be unique. Each role has its own, and so do the checks for mechanisms."""
         return "check" if self.role is None else f"check of each {self.role}"
 
 
@@ -298,13 +299,13 @@ class TemplateSpec:
 
     Attributes:
         name: The template's name, as used with ``--kind``.
-        package: The importable package whose ``templates/NAME`` folder contains the files, with ``.txt`` appended to
-            their names.
-        files: The names of the files. Names that end in ``.py`` go into the project's package, all others into its top
-            folder.
+        package: The importable package whose ``templates/NAME`` folder contains the files. There, ``.txt`` is appended
+            to the names of the files.
+        files: The names of the files. Those that end in ``.py`` go into the project's package, and all others into its
+            top folder.
         notion: The notion of privacy that the template's mechanism claims.
         method: The name of the mechanism's only method.
-        does: A description of the method, in a few words.
+        does: A description of the method in a few words.
         needs: The packages that the project requires in addition to privopt.
     """
 
@@ -319,11 +320,11 @@ class TemplateSpec:
 
 
 Spec = MechanismSpec | KindSpec | RoleSpec | CommandSpec | NameSpec | TraitSpec | CheckSpec | TemplateSpec
-"""Any spec that a plugin can register."""
+"""Any of the specs that a plugin can register."""
 
 
 class Hooks:
-    """The hooks that a plugin can implement: functions with the names below, decorated with :data:`hookimpl`."""
+    """The hooks that a plugin can implement: functions with these names that are decorated with :data:`hookimpl`."""
 
     @staticmethod
     @hookspec(historic=True)
@@ -338,7 +339,7 @@ class Hooks:
     @staticmethod
     @hookspec(historic=True)
     def privopt_roles() -> Sequence[RoleSpec]:  # type: ignore[empty-body]
-        """Return the roles that this plugin registers, for kinds to fill."""
+        """Return the roles that this plugin registers."""
 
     @staticmethod
     @hookspec(historic=True)
@@ -363,9 +364,9 @@ class Hooks:
     @staticmethod
     @hookspec(firstresult=True)
     def privopt_handle(release: object) -> type | None:
-        """Return the class that :func:`privopt.open` uses for a release; None for releases of other plugins."""
+        """Return the class that :func:`privopt.open` uses for a release, or None for releases of other plugins."""
 
     @staticmethod
     @hookspec
     def privopt_released(release: object, problem: object) -> None:
-        """Observe a certified release, after its verified folder was moved into place. Errors are only reported."""
+        """Observe a certified release after its verified folder has been moved into place. Errors become warnings."""

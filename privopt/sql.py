@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from privopt.api.released import OpenRelease
     from privopt.ledger.ledger import Ledger
-else:  # DuckDB may not be installed, and the modules that solve are loaded late
+else:  # DuckDB may not be installed, and the other modules are imported only when needed
     DuckDBPyConnection = OpenRelease = Ledger = Any
 
 __all__ = ["register"]
@@ -30,21 +30,22 @@ def register(
 ) -> None:
     """Register a release as an SQL function that draws a report for each row.
 
-    ``report(lat, lon)`` returns a structure ``{id, lat, lon}``, or NULL for a row without a report. The function is
+    ``report(lat, lon)`` returns a structure ``{id, lat, lon}``, or NULL for a row that gets no report. The function is
     ``report(x, y)`` if records have positions in km, and ``report(id)`` if records have no positions.
 
-    A report is drawn separately for each row that a query selects, because the function is registered as having side
-    effects. A view draws again at each query; a table that was created from reports does not. Only the owner of the
-    data should be able to call the function: anyone who can write queries can average many reports for the same row.
+    The function is registered as having side effects, so a report is drawn separately for each row that a query
+    selects. A view draws new reports with each query, but a table created from reports does not. Only the owner of the
+    data should be able to call the function, because anyone who can write queries can average many reports for the same
+    row.
 
     Args:
         connection: The connection to DuckDB.
         release: A release of an obfuscation matrix.
         name: The name of the SQL function.
-        ledger: A ledger that records the privacy budget used by each person, or its path. None means that no budget is
-            recorded. With a ledger, the function has one more argument at the end: the subject, which is the person
-            whom the row is about. Each row is charged durably before its report is drawn, and the charge does not
-            depend on the row's position. Rows without a subject, and rows that would exceed the limit, return NULL.
+        ledger: A ledger, or its path, that records the privacy budget used by each person. If None, no budget is
+            recorded. With a ledger, the function has an additional last argument, the subject, which is the person whom
+            the row is about. Each row is charged durably before its report is drawn, and the charge does not depend on
+            the row's position. Rows without a subject, and rows that would exceed the limit, return NULL.
 
     Raises:
         UsageError: An argument has the wrong type, the name is blank or taken, the release has no report for a row, or

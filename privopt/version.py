@@ -1,3 +1,3 @@
-"""The version of privopt, in a separate module so that reading it does not import the public package."""
+"""The version of privopt, in a separate module so that it can be read without importing the public package."""
 
 VERSION = "0.1.0"

@@ -64,8 +64,8 @@ class Options:
         jobs: The number of processes, and of threads in each. If None, there is one process with one thread per
             processor, up to 8.
         executor: The URL of a cluster (``dask://host:port``), or None.
-        time_limit: The time in seconds after which the search ends, or None. It does not include certifying and
-            writing.
+        time_limit: The time in seconds after which the search ends, or None. Certifying and writing are not
+            interrupted.
         memory: The number of gigabytes (10^9 bytes) that the process may use. If None, it may use all the memory that
             is free and permitted.
         gap: The relative gap to reach, or None for the method's default.

@@ -1,12 +1,12 @@
-"""``verify`` for release folders (DIR): recompute the result from the files, and check every claim of result.json.
+"""``verify`` for release folders (DIR): recompute the result from the files, and check every claim in result.json.
 
 ``verify`` first compares the checksums. It then reads the problem and the artefact, measures the release, and compares
-each claim with the outcome. No value is accepted merely because result.json states it.
+each claim with what it found. No value is accepted merely because result.json contains it.
 
 Verdicts are cached, so that a folder is not verified again on every use. Each verdict is a small file in the user's
-cache folder. The file's name is the SHA-256 of everything that the verdict depends on: the checksum files of DIR, which
-the caller has compared with the other files, and the versions of privopt and its plugins. A changed folder or an update
-therefore leads to a new verification. No file inside DIR can claim a verdict.
+cache folder, named after the SHA-256 of everything that the verdict depends on: the checksum files of DIR, which the
+caller has compared with the other files, and the versions of privopt and its plugins. A changed folder or an update
+therefore leads to a new verification. No file inside DIR can supply a verdict.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ Word = Literal["proved", "declared", "none"]
 or "none" (there is no guarantee)."""
 
 CACHE: Final = "PRIVOPT_CACHE"
-"""The environment variable that can name a cache folder to use in place of the default."""
+"""The environment variable that can name a cache folder to use instead of the default."""
 
 
 def recall(folder: Path) -> Word | None:
-    """Return the cached verdict on a release folder whose checksums hold, or None if no trustworthy one is cached."""
+    """Return the cached verdict on a release folder whose checksums match, or None if none is cached or trustworthy."""
     try:
         file = _verdict_file(folder)
-        # If the folder belongs to another user, that user could have written the verdict.
+        # If the cache folder belongs to another user, that user could have written the verdict.
         if file.parent.lstat().st_uid != os.geteuid():
             return None
         text = read_bytes(file, largest=16, links=False).decode()
@@ -87,15 +87,15 @@ def recall(folder: Path) -> Word | None:
 
 
 def remember(folder: Path, word: Word) -> None:
-    """Cache the verdict on a release folder whose checksums hold, so that later uses need not verify it.
+    """Cache the verdict on a release folder whose checksums match, so that later uses need not verify it.
 
-    If the verdict cannot be written, the next use verifies again.
+    If the verdict cannot be written, the next use verifies the folder again.
     """
     try:
         file = _verdict_file(folder)
         private_folder(file.parent)
         unfinished = file.with_name(f"{file.name}.{os.getpid()}")
-        # Written under another name and renamed, so that a concurrent reader never sees half a verdict.
+        # Write to a temporary name and rename, so that concurrent readers never see an incomplete verdict.
         unfinished.write_text(word, "utf-8")
         unfinished.replace(file)
     except (OSError, ValueError, UsageError):
@@ -103,19 +103,19 @@ def remember(folder: Path, word: Word) -> None:
 
 
 def _verdict_file(folder: Path) -> Path:
-    """Return the path of a cached verdict. Its file name is a hash of everything that the verdict depends on."""
+    """Return the path of a cached verdict, whose file name is a hash of everything that the verdict depends on."""
     digest = hashlib.sha256()
-    # The checksum files stand for all other files. A recipient does not have the private one.
+    # The checksum files cover all other files. Recipients do not have the private one.
     for path in (folder / SUMS, folder / PRIVATE / SUMS):
         digest.update(hashlib.sha256(path.read_bytes() if path.is_file() else b"none").digest())
-    # All plugins count, not only the mechanism's, because a notion of another plugin may take part in verification.
+    # Include all plugins, not only the mechanism's, because another plugin's notion may take part in verification.
     plugins = {f"{entry.plugin} {entry.version}" for entry in registry().entries.values()}
     digest.update("\n".join([f"privopt {VERSION}", *sorted(plugins)]).encode())
     return _cache_folder() / "held" / digest.hexdigest()
 
 
 def _cache_folder() -> Path:
-    """Return the folder of cached verdicts: the value of the variable :data:`CACHE`, or else the user cache folder."""
+    """Return the cache folder for verdicts, which is the value of :data:`CACHE` or else the user's cache folder."""
     folder = os.environ.get(CACHE)
     if folder:
         return Path(folder)
@@ -126,16 +126,16 @@ def _cache_folder() -> Path:
 
 @frozen(kw_only=True)
 class Verdict:
-    """The result of ``verify`` on one folder.
+    """The result of ``verify`` on a folder.
 
     Attributes:
-        verdict: ``"proved"``, ``"declared"`` or ``"none"`` (no guarantee, or noise from a seed); None if a checksum or
+        verdict: ``"proved"``, ``"declared"``, ``"none"`` (no guarantee, or noise from a seed), or None if a checksum or
             a claim does not hold.
         complaints: One line for each checksum or claim that does not hold.
-        certificate: The recomputed certificate; None if verification ended early.
+        certificate: The recomputed certificate, or None if verification ended early.
         seeded: Whether the noise of the release came from a seed.
         notes: Remarks that do not affect the verdict, such as different software versions.
-        signed_by: The signer and the key, if a signature was checked and holds.
+        signed_by: The signer and the key, if a signature was checked and is valid.
     """
 
     verdict: Word | None
@@ -147,7 +147,7 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether all checksums and claims in the folder hold. They can hold even if no guarantee is claimed."""
+        """Whether all checksums and claims in the folder hold. This can be the case even if no guarantee is claimed."""
         return self.verdict is not None
 
     def __repr__(self) -> str:
@@ -156,7 +156,7 @@ class Verdict:
         return f"<{self.verdict or 'refused'}: {details}>"
 
     def words(self) -> str:
-        """Return one line that explains the verdict and its basis. Callers print :attr:`verdict` before it."""
+        """Return a line that explains the verdict and its basis, to be printed after :attr:`verdict`."""
         return self._certificate_text() + (f"; signed by {self.signed_by}" if self.signed_by else "")
 
     def _certificate_text(self) -> str:
@@ -186,7 +186,7 @@ class Verdict:
 
 @frozen(kw_only=True, eq=False)
 class OpenedFolder:
-    """The content of a release folder (DIR), read from its files. If ``verdict`` is None, no claim has been checked.
+    """The contents of a release folder (DIR), read from its files. If ``verdict`` is None, no claim has been checked.
 
     Attributes:
         folder: The path of DIR.
@@ -197,9 +197,9 @@ class OpenedFolder:
         problem: The problem that the mechanism loaded from ``declared``.
         release: The release that was read from the artefact.
         result: The parsed result.json.
-        stated: The content of result.json as a JSON object.
+        stated: The contents of result.json as a JSON object.
         heading: The title and purpose in the problem file.
-        verdict: The verdict of ``verify``; None if DIR was not verified.
+        verdict: The verdict of ``verify``, or None if DIR was not verified.
     """
 
     folder: Path
@@ -221,19 +221,19 @@ class OpenedFolder:
 
 
 def _read_claims(folder: Path) -> tuple[Registered, Mapping[str, Any], Result]:
-    """Return the mechanism of a release folder, and the folder's result.json as a JSON object and as a parsed result.
+    """Return a release folder's mechanism, and its result.json both as a JSON object and as a parsed result.
 
     Raises:
         InputError: The folder is not a release, contains links or other unusual files, or its result.json is malformed.
     """
     expect_release(folder)
-    # Checked before any file is opened: a link could lead out of the folder, and a pipe could block.
+    # Check this before opening any file, because a link could lead out of the folder and a pipe could block.
     _, strange = files_in(folder)
     if strange:
         raise InputError(strange)
     stated = read_document(folder)
     result = result_of(stated, str(folder / RESULT))
-    # A path with a slash could name a file outside of problem/.
+    # A name with a slash could refer to a file outside problem/.
     file = result.problem.file
     if Path(file).name != file:
         raise InputError([Fault(str(folder / RESULT), "problem.file", repr(file), "the name of a file in problem/")])
@@ -241,10 +241,10 @@ def _read_claims(folder: Path) -> tuple[Registered, Mapping[str, Any], Result]:
 
 
 def load_release(folder: Path) -> OpenedFolder:
-    """Read a release folder (DIR): its problem, its release and its result, without checking any claim.
+    """Read a release folder's problem, release and result. No claim is checked.
 
     Raises:
-        InputError: DIR cannot be read.
+        InputError: The folder cannot be read.
         DoesNotHoldError: The problem and the release contradict each other.
     """
     registered, stated, result = _read_claims(folder)
@@ -252,15 +252,15 @@ def load_release(folder: Path) -> OpenedFolder:
     method = registered.method(result.method)
     mechanism: Mechanism[Any, Any] = registered.load()
     source = File.read(folder / PROBLEM / file, expectation="a problem file in TOML")
-    # Public: nothing outside of problem/ is read, whatever paths the problem file names.
+    # With public=True, nothing outside problem/ is read, whatever paths the problem file contains.
     declared = read_problem(mechanism, source, public=True)
     try:
         problem, release = reopen(mechanism, declared, file, folder)
     except PrivoptError:
-        # The message names the fault already.
+        # The message already says what is wrong.
         raise
     except Exception as error:
-        # Files that solve did not write may make a reader raise any error.
+        # Reading files that solve did not write may raise any error.
         actual = f"an artefact that cannot be read ({type(error).__name__}: {error})"
         raise InputError([Fault(str(folder), "", actual, "files as privopt solve wrote them")]) from error
     return OpenedFolder(
@@ -282,8 +282,8 @@ def verify(folder: Path, *, jobs: int | None = None, progress: Progress | None =
 
     Args:
         folder: The release folder.
-        jobs: The number of threads; None for the default.
-        progress: A function that is called with the name of each step.
+        jobs: The number of threads, or None for the default.
+        progress: Called with the name of each step.
 
     Raises:
         InputError: DIR cannot be read.
@@ -295,12 +295,13 @@ def verify(folder: Path, *, jobs: int | None = None, progress: Progress | None =
         if progress is not None:
             progress(phase, 0, None, None)
 
-    # First the checksums, since a changed file makes every later complaint misleading.
+    # Compare the checksums first, since a changed file makes every later complaint misleading.
     report("checksums of the files")
     complaints = check_sums(folder)
     if not complaints:
         stated = read_document(folder)
-        # A malformed result.json whose checksum is right was written like that. That is a complaint, not an error.
+        # If result.json is malformed although its checksum is right, it was written that way, which is a complaint
+        # rather than an error.
         try:
             result_of(stated, RESULT)
         except InputError as error:
@@ -322,12 +323,13 @@ def verify(folder: Path, *, jobs: int | None = None, progress: Progress | None =
     with _collect_errors(complaints, f"{RESULT}: details: {opened.registered.plugin} cannot check them"):
         complaints += opened.mechanism.verify(opened.problem, opened.release, opened.result)
     report("bound")
-    # Last, because evaluating a proof takes longest, and is only worthwhile if all other claims hold.
+    # Check the bound last, because evaluating a proof takes longest and is pointless if another claim does not hold.
     complaints += _check_bound(opened, other_claims_hold=not complaints)
     seeded = recomputed.guarantee.seeded
-    # Noise from a seed can be drawn again by anyone who knows the seed, so the verdict is "none" whatever was proved.
+    # Anyone who knows the seed can draw the noise again, so the verdict on a seeded release is "none", whatever was
+    # proved.
     word = None if complaints else "none" if seeded else recomputed.certificate.evidence
-    # The sums are checked again, because the files may have changed since they were read.
+    # Compare the checksums again, because the files may have changed since they were read.
     if word is not None and not check_sums(folder):
         remember(folder, word)
     return Verdict(
@@ -340,9 +342,9 @@ def verify(folder: Path, *, jobs: int | None = None, progress: Progress | None =
 
 
 def open_verified(folder: Path, *, progress: Progress | None = None) -> OpenedFolder:
-    """Verify a release folder (DIR) and return its content.
+    """Verify a release folder (DIR) and return its contents.
 
-    A cached verdict is used if the same bytes were already verified by the same software versions.
+    A cached verdict is used if the same bytes have already been verified by the same software versions.
 
     Raises:
         DoesNotHoldError: A checksum or a claim does not hold.
@@ -353,7 +355,7 @@ def open_verified(folder: Path, *, progress: Progress | None = None) -> OpenedFo
 
 
 def open_to_sample(folder: Path, *, progress: Progress | None = None) -> tuple[str, Release]:
-    """Verify a release folder (DIR), and return its mechanism's name and its release.
+    """Verify a release folder (DIR), and return the name of its mechanism and its release.
 
     If the verdict is cached, the problem is read only if it is needed to draw reports.
 
@@ -373,7 +375,7 @@ def _verify_once(folder: Path, progress: Progress | None) -> Word:
     Raises:
         DoesNotHoldError: A checksum or a claim does not hold. The message has one line for each failure.
     """
-    # A cached verdict belongs to the checksums, so it says nothing about a folder that does not match them.
+    # A cached verdict belongs to the checksums, so it means nothing for a folder that does not match them.
     word = recall(folder) if not check_sums(folder) else None
     if word is None:
         verdict = verify(folder, progress=progress)
@@ -385,10 +387,10 @@ def _verify_once(folder: Path, progress: Progress | None) -> Word:
 
 @contextmanager
 def _collect_errors(lines: list[str], where: str, but: type[PrivoptError] = StoppedError) -> Iterator[None]:
-    """Append any error in the block to ``lines``, as a line that begins with ``where``.
+    """Append any error in the ``with`` block to ``lines``, as a line that begins with ``where``.
 
-    Any kind of exception may occur, because files that ``solve`` did not write may have any form. Errors of the class
-    ``but`` are not caught. Neither are errors about limits (:class:`StoppedError`), which say nothing about the folder.
+    Files that ``solve`` did not write may cause any kind of exception. Errors of the class ``but`` are not caught.
+    Neither are errors about limits (:class:`StoppedError`), which say nothing about the folder.
     """
     try:
         yield
@@ -399,27 +401,27 @@ def _collect_errors(lines: list[str], where: str, but: type[PrivoptError] = Stop
 
 
 def _describe_error(error: Exception) -> str:
-    """Return the text of an error, with its type unless it is one of privopt's own errors."""
+    """Return an error's message, preceded by its type unless it is one of privopt's own errors."""
     return str(error) if isinstance(error, PrivoptError) else f"{type(error).__name__}: {error}"
 
 
 def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[str]]:
     """Recompute the result from the problem and the release.
 
-    Fields that cannot be recomputed are copied from result.json; other functions check them.
+    Fields that cannot be recomputed are copied from result.json, and other functions check them.
 
     Returns:
         The recomputed result, the measurement that it is based on, and a line for each claim that does not hold.
     """
     problem, release, result = opened.problem, opened.release, opened.result
     stated, lp, unit = result.objective, result.details.lp, result.details.value_unit
-    # The loss is rounded to the unit that the result states, so that it can be compared exactly.
+    # Round the loss to the unit given in the result, so that it can be compared exactly.
     measurement = measure_release(opened.registered, opened.mechanism, problem, release, result.method, value_unit=unit)
     certificate, utility, value = measurement.certificate, measurement.utility, measurement.value
     complaints = []
     if certificate.holds is False:
-        # A release can also fail for another reason, such as a row that is no distribution, although its worst pair is
-        # allowed. In that case only the stated failures are complaints.
+        # A release can also fail for another reason, such as a row that is not a distribution, even if its worst pair
+        # is allowed. In that case, only the certificate's failures become complaints.
         worst, allowed = certificate.worst, certificate.allowed
         if not certificate.failures or worst is None or allowed is None or worst > allowed:
             complaints.append(f"certificate: worst {worst}, allowed {allowed}")
@@ -431,7 +433,7 @@ def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[s
     elif measurement.value_unit != unit:
         missing = f"missing, although {value!r} is known to {measurement.value_unit!r}"
         complaints.append(f"{RESULT}: details.{VALUE_UNIT}: {missing}")
-    # If the loss could not be recomputed, the stated one stands in, so that the other fields can be compared.
+    # If the loss could not be recomputed, use the claimed one, so that the other fields can be compared.
     value = stated.value if value is None else value
     if lp is not None and not solves_program(opened.mechanism):
         complaints.append(f"{RESULT}: details.{LP}: claims a program, but {result.mechanism} solves none")
@@ -440,7 +442,7 @@ def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[s
         facts = details_of(opened.mechanism, problem, release, result.method, result.details.told)
     recomputed = evolve(
         result,
-        # Whether a seed was used cannot be recomputed; _check_bookkeeping compares it with the other fields.
+        # Whether a seed was used cannot be recomputed. _check_bookkeeping compares it with the other fields.
         guarantee=evolve(measurement.guarantee, seeded=result.guarantee.seeded),
         certificate=certificate,
         objective=Objective.of(
@@ -456,7 +458,7 @@ def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[s
 
 
 def _find_bound_over(opened: OpenedFolder) -> str | None:
-    """Return which outputs the lower bound covers, ``"all"`` or ``"chosen"``; None if no outputs were chosen."""
+    """Return which outputs the lower bound covers, ``"all"`` or ``"chosen"``, or None if no outputs were chosen."""
     mechanism = opened.mechanism
     return mechanism.bound_over(opened.problem, opened.folder) if isinstance(mechanism, BoundsChosen) else None
 
@@ -465,23 +467,23 @@ def _check_bound(opened: OpenedFolder, *, other_claims_hold: bool) -> list[str]:
     """Return a line for each fault in the claimed bound, for example if it contradicts the value or is not proved.
 
     Args:
-        opened: The content of the release folder.
+        opened: The contents of the release folder.
         other_claims_hold: Whether all other claims hold. The proof, which takes longest, is evaluated only if they do.
     """
     maximise = opened.mechanism.utility(opened.problem, opened.result.method).maximise
     value, bound = opened.result.objective.value, opened.result.objective.lower_bound
     where = f"{RESULT}: objective.lower_bound"
-    # A proof without a bound would be a file that nothing checks.
+    # Without a bound, nothing would check the proof file.
     if bound is None:
         return [f"{PROOF}: {where} is null"] if (opened.folder / PROOF).exists() else []
     if not math.isfinite(bound):
         return [f"{where}: {bound!r}, which is not a number"]
-    # A bound that the value already passes is wrong, whatever the folder proves.
+    # A bound that the value is already beyond is wrong, whatever the folder proves.
     passed = value > bound if maximise else bound > value
     lines = [f"{where}: {bound!r} is contradicted by the value, {value!r}"] if passed else []
     if not other_claims_hold:
         return lines
-    # An error in the proof's file is raised as such (InputError); any other becomes a line.
+    # An error in the proof file (InputError) is raised, and any other becomes a complaint.
     errors: list[str] = []
     proved = None
     with _collect_errors(errors, f"{where}: {bound!r} cannot be evaluated", but=InputError):
@@ -499,11 +501,11 @@ def _check_bound(opened: OpenedFolder, *, other_claims_hold: bool) -> list[str]:
 
 
 def _compare_claims(stated: Mapping[str, Any], recomputed: Result) -> list[str]:
-    """Compare result.json leaf by leaf with the recomputed result, and return a line for each difference."""
+    """Compare result.json with the recomputed result, leaf by leaf, and return a line for each difference."""
     expected_leaves = {name: jsonable(value) for name, value in recomputed.to_json().items()}
-    # The guarantee is a claim in exact numbers, so it has no tolerance.
+    # The guarantee consists of exact numbers, so there is no tolerance.
     lines = list(differences(stated["guarantee"], expected_leaves["guarantee"], "guarantee", tolerance=0.0))
-    # A loss that is rounded to a stated unit is the same double on every machine.
+    # A loss that is rounded to a unit is the same double on every machine.
     exact = recomputed.details.value_unit is not None
     for name in ("objective", "certificate", "status", "details"):
         tolerance = 0.0 if exact and name == "objective" else RELATIVE_TOLERANCE
@@ -517,7 +519,7 @@ def _check_bookkeeping(opened: OpenedFolder, recomputed: Result, registered_kind
     Return a line for each of these claims that contradicts another file or another part of result.json.
 
     Args:
-        opened: The content of the release folder.
+        opened: The contents of the release folder.
         recomputed: The recomputed result.
         registered_kind: The only kind of guarantee that the method may claim (:class:`Measurement`).
     """
@@ -536,7 +538,7 @@ def _check_bookkeeping(opened: OpenedFolder, recomputed: Result, registered_kind
     seeded, seed = recomputed.guarantee.seeded, result.seed
     if seeded and seed is None:
         lines.append("guarantee.seeded: true, though no seed is stated")
-    # A release that rests on drawn noise and names a seed must say that it is seeded.
+    # A release that relies on drawn noise and names a seed must say that it is seeded.
     if seed is not None and not seeded and recomputed.certificate.evidence == "declared":
         lines.append(f"guarantee.seeded: missing, though the seed is {seed}")
     return [f"{RESULT}: {line}" for line in lines]

@@ -1,13 +1,11 @@
-"""The incumbent of a search: untrusted offers from solvers, and certified releases that can be published.
+"""The incumbent of a search, which collects untrusted offers from solvers and turns them into certified releases.
 
 While a solver works, it offers candidates and bounds. A mechanism's :class:`Certifier` turns a candidate into a
-certified release, and multipliers into a proof of a bound. An :class:`Incumbent` stores the best offer from each
-method, the best certified release and the best proved bound. A wrong offer can waste time, but cannot make the result
-wrong.
+certified release, and multipliers into a proof of a bound. An :class:`Incumbent` stores each method's best offer, the
+best certified release and the best proved bound. A wrong offer can waste time, but cannot make the result wrong.
 
-A promised value or bound is one that a solver states and that has not been checked yet. An offer is firm if its
-candidate keeps its value when it is repaired. A candidate from a relaxation is not firm, because repair raises its
-value.
+A promised value or bound is one that a solver reports and nobody has checked yet. An offer is firm if its candidate
+keeps its value when it is repaired. A candidate from a relaxation is not firm, because repairing it raises its value.
 """
 
 from __future__ import annotations
@@ -35,15 +33,16 @@ C_contra = TypeVar("C_contra", contravariant=True)
 P_contra = TypeVar("P_contra", contravariant=True)
 
 CLOSING_TIME_FACTOR: Final = 1.5
-"""The time that a search reserves for certifying, proving and writing, as a multiple of their durations so far."""
+"""The time that a search reserves for certifying, proving and writing, as a multiple of how long they have taken so
+far."""
 STEP_PHASES: Final = {"certify": "repairing and certifying", "prove": "proving the bound"}
-"""The text that the progress display shows during each closing step (certifying or proving)."""
+"""The text that the progress display shows during each closing step, that is, while certifying or proving."""
 MIN_NOTED_EXCESS: Final = 0.01
-"""The smallest relative excess of a certified value over the promised one that is noted in the answer's ``path``."""
+"""The smallest relative excess of a certified value over the promised one that is recorded in the answer's ``path``."""
 
 
 class CertifiedEntry(NamedTuple):
-    """The best certified release: its exact value, the release and the method that offered it."""
+    """The best certified release: its exact value, the release itself, and the method that offered it."""
 
     value: float
     release: Any
@@ -51,7 +50,7 @@ class CertifiedEntry(NamedTuple):
 
 
 class ProvedBound(NamedTuple):
-    """The best proved lower bound, its proof and the method that offered its multipliers."""
+    """The best proved lower bound: the bound, its proof, and the method that offered its multipliers."""
 
     bound: float
     proof: Any
@@ -59,20 +58,20 @@ class ProvedBound(NamedTuple):
 
 
 class Certifier(Protocol[C_contra, P_contra, R_co]):
-    """A mechanism's trusted code: it certifies candidates and evaluates proofs exactly.
+    """A mechanism's trusted code, which certifies candidates and evaluates proofs exactly.
 
-    Every value, release and bound that a run reports comes from this class, never from a solver.
+    Every value, release and bound that a run reports comes from a certifier, never from a solver.
     """
 
     def certify(self, candidate: C_contra) -> tuple[float, R_co]:
         """Repair and certify a candidate, and return its exact value and the release.
 
-        Implementations raise a CertificationError, an InputError, a SolverError, a StoppedError, an ArithmeticError or
-        a MemoryError if the candidate cannot be certified.
+        If this is not possible, implementations raise a CertificationError, an InputError, a SolverError, a
+        StoppedError, an ArithmeticError or a MemoryError.
         """
 
     def prove(self, proof: P_contra, value: float) -> tuple[float, Any]:
-        """Evaluate multipliers exactly, and return the bound that they prove, with its proof.
+        """Evaluate multipliers exactly, and return the bound that they prove, together with its proof.
 
         Args:
             proof: The multipliers as the solver offered them.
@@ -81,7 +80,7 @@ class Certifier(Protocol[C_contra, P_contra, R_co]):
 
 
 def _promised_value(offer: Offer[Any, Any]) -> float:
-    """Return the value that a solver states for its candidate, or infinity if it states none."""
+    """Return the value that a solver reports for its candidate, or infinity if it reports none."""
     return math.inf if offer.value is None else offer.value
 
 
@@ -92,8 +91,8 @@ class Answer(Generic[R]):
     Attributes:
         release: The certified release.
         value: The release's exact value.
-        bound: The proved lower bound; None if nothing was proved.
-        proof: The proof of the bound; None if nothing was proved.
+        bound: The proved lower bound, or None if nothing was proved.
+        proof: The proof of the bound, or None if nothing was proved.
         origin: The name of the method that offered the release.
         offers: The number of offers that this method made.
         path: The steps of the search, in words.
@@ -117,10 +116,10 @@ class Answer(Generic[R]):
 class Incumbent(Offers[C, P], Generic[C, P, R]):
     """The best offer from each method, the best certified release and the best proved bound.
 
-    Its methods can be called from any thread. Certifying and proving run in the caller's thread, one at a time. Code
-    from solvers (a :class:`~privopt.search.offers.Later`) and the certifier run without holding the lock on the tables,
-    so offers and queries never wait for them. Privacy does not depend on the locks: if a solver changes a matrix in the
-    meantime, the changed matrix is repaired and certified like any other.
+    Its methods can be called from any thread. Certifying and proving run in the caller's thread, one at a time.
+    Solvers' code (in a :class:`~privopt.search.offers.Later`) and the certifier are never called while the lock on the
+    tables is held, so offers and queries do not wait for them. Privacy does not depend on the locks: if a solver
+    modifies a matrix in the meantime, the modified matrix is repaired and certified like any other.
 
     Attributes:
         certifier: The object that certifies candidates and proves bounds.
@@ -129,17 +128,17 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             ends.
         closing_time: The time scope for proofs, inside ``scope``. :meth:`begin_closing` sets its end.
         step_seconds: The longest duration of "certify" and "prove" so far in this run. A duration that includes
-            compilation may be a few seconds too long. It is replaced once the step has run without compilation.
-        cold_steps: The steps whose only measurement includes compilation.
-        ended_steps: The steps that were interrupted at the end of a time scope. They are not started again.
-        changed: An event that every offer sets.
+            compilation may be a few seconds too long, so it is replaced once the step has run without compilation.
+        cold_steps: The steps that have run only with compilation so far.
+        ended_steps: The steps that were interrupted because their time scope ended. They are not started again.
+        changed: An event that is set by every offer.
         best_certified: The best certified release. Its value is infinite until a release has been certified.
         best_proved: The best proved bound. It is minus infinity until a bound has been proved.
         path: The steps of the search so far, in words.
-        details: Statistics that the methods reported so far, by name.
+        details: Statistics that the methods have reported so far, by name.
         _best_offers: The best offer from each method.
         _best_bounds: The highest bound that each method has promised, and the multipliers that should prove it.
-        _tried_values: For each method, the promised or certified value of the offer that was tried last.
+        _tried_values: For each method, the promised or certified value of the last offer that was tried.
         _offer_counts: The number of offers from each method.
     """
 
@@ -157,10 +156,10 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         Args:
             certifier: The object that certifies candidates and proves bounds.
             gap: The relative gap that solvers aim for.
-            final_gap: The relative gap that the certified and proved values must reach; ``gap`` if None. It is larger
-                than ``gap`` if the repair of a candidate may increase its value.
+            final_gap: The relative gap that the certified value and the proved bound must reach. The default is
+                ``gap``. It is larger than ``gap`` if repairing a candidate may increase its value.
             noise: The largest difference that is attributed to rounding.
-            progress: A function that is called with each offer.
+            progress: Called with each offer.
         """
         super().__init__(gap, progress=progress)
         self.certifier, self.final_gap, self.noise = certifier, final_gap or gap, noise
@@ -174,22 +173,24 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         self.best_proved = ProvedBound(-math.inf, None, "")
         self.path: list[str] = []
         self.details: dict[str, Any] = {}
-        # _lock protects the dictionaries below and is never held while solvers' or mechanisms' code runs. _closing_lock
-        # lets only one thread at a time be in certify() or prove(), which run such code for as long as it takes.
+        # _lock protects the dictionaries below, and is never held while code of solvers or mechanisms runs.
+        # _closing_lock admits one thread at a time to certify() and prove(), which run such code for as long as it
+        # takes.
         self._lock, self._closing_lock = threading.RLock(), threading.Lock()
         self._best_offers: dict[str, Offer[C, P]] = {}
         self._best_bounds: dict[str, tuple[float, P | Later[P]]] = {}
         self._tried_values: dict[str, float] = {}
         self._offer_counts: dict[str, int] = {}
         self._start_time = self.scope.now()
-        # What the progress display shows: a method, how many offers it has made, and the closing step that is running.
+        # The contents of the progress display: a method, the number of its offers, and the closing step that is
+        # running.
         self._last_offer, self._running_step = ("", 0), ""
         self._trajectory: list[tuple[float, float, float]] = []
 
     # --- called by solvers --------------------------------------------------------------------------
 
     def _take(self, offer: Offer[C, P]) -> None:
-        """Store an offer if it is better than earlier offers from the same method, and report progress."""
+        """Store an offer if it is better than the same method's earlier offers, and report progress."""
         origin = offer.origin
         with self._lock:
             self._offer_counts[origin] = self._offer_counts.get(origin, 0) + 1
@@ -199,7 +200,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             previous_bound = self._best_bounds.get(origin, (-math.inf,))[0]
             if proof is not None and bound is not None and bound > previous_bound:
                 self._best_bounds[origin] = bound, proof
-            # The trajectory shows only promises of firm offers, because the value of a relaxation rises in repair.
+            # Only promises of firm offers enter the trajectory, because repairing a relaxation raises its value.
             improved = self.best.take(offer.firm_part)
             promised_bound, promised_value = self.promised_bound, self.promised_value
             # The sum is finite only if there are both a bound and a value.
@@ -207,7 +208,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
                 elapsed = self.scope.now() - self._start_time
                 self._trajectory.append((elapsed, promised_bound, promised_value))
             offer_count = self._offer_counts[origin]
-        # Without the lock, because the display is not this module's own code and may take long.
+        # The lock has been released, because the display is not part of this module and may take long.
         self.changed.set()
         self._last_offer = origin, offer_count
         self._show_progress()
@@ -219,30 +220,30 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             phase = ", ".join(filter(None, [origin, self._running_step]))
             best_ends = (self.promised_bound, self.promised_value)
             finite_ends = (end if math.isfinite(end) else None for end in best_ends)
-            # During a closing step, the number of offers is left out, so that the line fits in 80 columns.
+            # Leave out the number of offers during a closing step, so that the line fits into 80 columns.
             self._progress(phase, 0 if self._running_step else offer_count, *finite_ends)
 
     def _replaces(self, offer: Offer[C, P], previous: Offer[C, P] | None) -> bool:
         """Return whether an offer replaces the previous offer from the same method.
 
         A firm offer is one whose candidate keeps its value when repaired. It always replaces an offer that is not firm,
-        and is never replaced by such an offer.
+        and is never replaced by one.
         """
-        # The value of a relaxation rises when it is repaired, so values of the two kinds cannot be compared.
+        # Repairing a relaxation raises its value, so a firm offer's value and another's cannot be compared.
         if previous is None or offer.firm != previous.firm:
             return previous is None or offer.firm
         return _promised_value(offer) < _promised_value(previous)
 
     @property
     def promised_value(self) -> float:
-        """The lowest value that is certified or promised by a firm offer."""
+        """The lowest value that has been certified, or promised by a firm offer."""
         with self._lock:
             firm_values = [_promised_value(offer) for offer in self._best_offers.values() if offer.firm]
             return min([self.best_certified.value, *firm_values])
 
     @property
     def promised_bound(self) -> float:
-        """The highest bound that is proved or promised by an offer."""
+        """The highest bound that has been proved or promised."""
         with self._lock:
             return max([self.best_proved.bound, *(bound for bound, _ in self._best_bounds.values())])
 
@@ -254,7 +255,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     def note(self, step: str, **figures: object) -> None:
         """Record a step of the search in the answer's path, and named statistics in its details.
 
-        If ``step`` is ``""``, only the statistics are recorded.
+        If ``step`` is an empty string, only the statistics are recorded.
         """
         with self._lock:
             if step:
@@ -272,8 +273,8 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             work: A function that performs the step.
 
         Returns:
-            The result of ``work``. None if the step's scope ended before the step finished, in this call or in an
-            earlier one.
+            The result of ``work``, or None if the step's scope ended before the step was finished, in this or an
+            earlier call.
         """
         if step in self.ended_steps:
             return None
@@ -292,7 +293,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             self._show_progress()
         seconds = self.scope.now() - start_time
         if compilations() == compilations_before:
-            # The first duration without compilation replaces those that included it, even if it is shorter.
+            # The first duration without compilation replaces those with compilation, even if it is shorter.
             self.step_seconds[step] = seconds if step in self.cold_steps else max(previous_seconds, seconds)
             self.cold_steps.discard(step)
         elif previous_seconds == 0.0 or step in self.cold_steps:
@@ -310,11 +311,11 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             failure: The value to return if the offer is faulty.
 
         Returns:
-            The result of ``work``; ``failure`` if the offer is faulty; or None if there was no time for the step.
+            The result of ``work``, ``failure`` if the offer is faulty, or None if there was no time for the step.
         """
 
         def work_or_failure() -> T:
-            """Run the step, and return ``failure`` if the offer is faulty. OutOfTime is passed on."""
+            """Run the step, or return ``failure`` if the offer is faulty. Only OutOfTime is passed on."""
             try:
                 return work()
             except OutOfTime:
@@ -342,14 +343,14 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
                 self._closing_lock.release()
 
     def certify(self) -> bool:
-        """Certify the most promising untried offer: repair its candidate, and compute its exact value.
+        """Certify the most promising offer that has not been tried: repair its candidate and compute its exact value.
 
         The certified value may be higher than promised, because the promise was wrong or because repair increased the
-        value. In this case, it replaces the promised value. An offer that cannot be certified is dropped. In both
-        cases, the next call tries the best remaining offer.
+        value. The certified value then replaces the promised one. If certification fails, the offer is dropped. In
+        either case, the next call tries the best remaining offer.
 
         Returns:
-            True if an offer was tried; False if no offer promises an improvement or no time is left.
+            True if an offer was tried, or False if no offer promises an improvement or no time is left.
         """
         with self._closing_turn() as has_turn:
             offer = self._most_promising_offer() if has_turn else None
@@ -359,7 +360,8 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             assert candidate is not None  # _take stores only offers with a candidate
             failure: tuple[float, R | None] = (math.inf, None)
 
-            # Called without the lock, because evaluating and certifying may take long, and offers arrive meanwhile.
+            # Called without holding the lock, because evaluating and certifying may take long, and offers keep
+            # arriving.
             def work() -> tuple[float, R | None]:
                 """Compute the candidate if necessary, and certify it."""
                 return self.certifier.certify(evaluate(candidate))
@@ -372,11 +374,11 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             if release is not None and value > promised_value + tolerance and offer.firm:
                 self.note(f"{origin} ({promised_value:.6g} as offered, {value:.6g} certified)")
             with self._lock:
-                # Recorded only now, so that an offer whose certification is interrupted is tried again at the end.
+                # Record this only now, so that an offer whose certification was interrupted is tried again at the end.
                 self._tried_values[origin] = promised_value
                 if release is not None and value < self.best_certified.value:
                     self.best_certified = CertifiedEntry(value, release, origin)
-                # The solver may have made a better offer meanwhile; only the one that was tried is corrected.
+                # The solver may have made a better offer in the meantime. Correct only the offer that was tried.
                 if self._best_offers[origin] is offer:
                     if release is None:
                         del self._best_offers[origin]
@@ -393,16 +395,17 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
                 for origin, offer in self._best_offers.items()
                 if self._is_promising(offer)
             ]
-            # If values are equal, the first method by name is taken, so that the order of the offers does not matter.
+            # Among equal values, the method whose name comes first wins, so that the order of the offers does not
+            # matter.
             return self._best_offers[min(promising)[1]] if promising else None
 
     def _is_promising(self, offer: Offer[C, P]) -> bool:
-        """Return whether an offer is untried and promises less than the best certified value."""
-        # An offer that was tried (it failed, or was certified at this value) is not tried again. A later offer from the
-        # same method is new if it promises less.
+        """Return whether an offer has not been tried yet and promises less than the best certified value."""
+        # An offer that failed, or was certified at this value, is not tried again. A later offer from the same method
+        # counts as new if it promises a lower value.
         tried_value = self._tried_values.get(offer.origin)
         is_new = tried_value is None or _promised_value(offer) < tried_value
-        # Before the first certified release, even an offer of infinite value is tried, because it may be the only one.
+        # As long as nothing is certified, even an offer of infinite value is tried, because it may be the only one.
         improves = self.best_certified.release is None or _promised_value(offer) < self.best_certified.value
         return is_new and improves
 
@@ -410,7 +413,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         """Evaluate the multipliers with the highest promised bound exactly, and store the bound that they prove.
 
         Returns:
-            True if multipliers were tried; False if no multipliers promise an improvement or no time is left.
+            True if multipliers were tried, or False if none promise an improvement or no time is left.
         """
         with self._closing_turn() as has_turn:
             with self._lock:
@@ -424,7 +427,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
                 promised_bound, origin = max(promising)
                 entry = self._best_bounds[origin]
 
-            # Called without the lock, because evaluating and proving may take long, and offers arrive meanwhile.
+            # Called without holding the lock, because evaluating and proving may take long, and offers keep arriving.
             def work() -> tuple[float, Any]:
                 """Compute the multipliers if necessary, and the bound that they prove."""
                 return self.certifier.prove(evaluate(entry[1]), self.best_certified.value)
@@ -436,7 +439,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             if bound < promised_bound - max(self.gap * abs(promised_bound), self.noise):
                 self.note(f"{origin} (bound {promised_bound:.6g} as offered, {bound:.6g} proved)")
             with self._lock:
-                # A better bound may have been offered meanwhile. Only the one that was tried is removed.
+                # A better bound may have been offered in the meantime. Remove only the bound that was tried.
                 if self._best_bounds.get(origin) is entry:
                     del self._best_bounds[origin]
                 if bound > self.best_proved.bound:
@@ -465,13 +468,12 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     def confirm(self) -> bool:
         """Certify and prove offers until the final gap is reached, or until no offer promises to reach it.
 
-        An offer that fails no longer counts towards :attr:`has_reached_gap`, so that other methods can continue the
-        search.
+        An offer that fails no longer counts towards :attr:`has_reached_gap`, so other methods can continue the search.
 
         Returns:
             Whether the certified value and the proved bound are within the final gap.
         """
-        # Values are certified before bounds are proved, because a proof may use the value of the certified release.
+        # Certify values before proving bounds, because a proof may use the value of the certified release.
         while self.has_reached_gap and not self._is_confirmed and (self.certify() or self.prove()):
             pass
         return self._is_confirmed
@@ -483,13 +485,13 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
 
     @property
     def closing_seconds(self) -> float:
-        """The number of seconds to reserve for certifying, proving and writing, based on their durations so far.
+        """The number of seconds to reserve for certifying, proving and writing, based on how long they took so far.
 
         Writing includes reading the release back, and certifying and proving it again. It is therefore expected to take
         as long as both steps together.
         """
         certify_seconds, prove_seconds = self.step_seconds["certify"], self.step_seconds["prove"]
-        # Compilation happens only once, so a duration that includes it says nothing about writing.
+        # Code is compiled only once, so durations that include compilation say nothing about writing.
         write_seconds = sum(self.step_seconds[step] for step in self.step_seconds.keys() - self.cold_steps)
         return CLOSING_TIME_FACTOR * (certify_seconds + prove_seconds + write_seconds)
 

@@ -1,6 +1,6 @@
-"""A solver's view of a search: the solver offers candidates and bounds, possibly for part of a larger problem.
+"""A solver's view of a search, to which it offers candidates and bounds, possibly for a part of a larger problem.
 
-A promised value or bound is one that the solver states. The search checks promises later.
+A promised value or bound is one that a solver reports. The search checks promises later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Later(Generic[T]):
     5
     """
 
-    # A closure instead would use the later values of a solver's loop variables.
+    # A closure would use the values that a solver's loop variables have later.
     def __init__(self, function: Callable[..., T], *arguments: Any) -> None:
         """Store the function and its arguments for :meth:`value`."""
         self._function, self._arguments = function, arguments
@@ -38,7 +38,7 @@ class Later(Generic[T]):
 
 
 def evaluate(value: T | Later[T]) -> T:
-    """Return a value. If it is a :class:`Later`, compute it now."""
+    """Return a value, computing it now if it is a :class:`Later`."""
     return value.value() if isinstance(value, Later) else value
 
 
@@ -46,24 +46,24 @@ def is_within_gap(value: float, bound: float, gap: float, noise: float = 0.0) ->
     """Return whether a value and its lower bound are known and within the gap.
 
     Args:
-        value: The value of a candidate; infinite if there is none.
-        bound: A lower bound; minus infinity if there is none.
-        gap: The largest difference relative to the value.
-        noise: The largest absolute difference that is attributed to rounding and counts as within the gap.
+        value: The value of a candidate, or infinity if there is none.
+        bound: A lower bound, or minus infinity if there is none.
+        gap: The largest difference, relative to the value.
+        noise: The largest absolute difference that is attributed to rounding, and therefore counts as within the gap.
     """
-    # Unknown values and bounds are infinite. Their difference would be NaN, or would satisfy the gap by accident.
+    # Unknown values and bounds are infinite. Their difference could be NaN, or satisfy the condition by accident.
     return max(abs(value), abs(bound)) < math.inf and value - bound <= max(gap * abs(value), noise)
 
 
 @frozen(eq=False, kw_only=True)
 class Offer(Generic[C, P]):
-    """One offer from a solver: a candidate, a bound or both, as passed to :meth:`Offers.offer`.
+    """An offer from a solver: a candidate, a bound or both, as passed to :meth:`Offers.offer`.
 
     Attributes:
         origin: The name of the method that makes the offer.
-        candidate: The candidate, or a :class:`Later` that computes it; None if only a bound is offered.
+        candidate: The candidate, a :class:`Later` that computes it, or None if only a bound is offered.
         value: The candidate's promised value.
-        bound: The promised lower bound; None if only a candidate is offered.
+        bound: The promised lower bound, or None if only a candidate is offered.
         proof: The data that prove the bound, such as multipliers, or a :class:`Later` that computes them.
         firm: Whether the candidate keeps its promised value when it is repaired.
     """
@@ -83,13 +83,13 @@ class Offer(Generic[C, P]):
 
 @define(eq=False)
 class BestOffer(Generic[C, P]):
-    """The best candidate and the best bound from one solver, which the solver can read back.
+    """The best candidate and the best bound from a solver, which the solver can read back.
 
     Attributes:
-        candidate: The candidate with the lowest promised value; None before the first candidate.
-        value: The promised value of this candidate; infinite before the first candidate.
-        proof: The data that prove the highest bound; None before the first bound.
-        bound: The highest bound; minus infinity before the first bound.
+        candidate: The candidate with the lowest promised value, or None before the first candidate.
+        value: The promised value of this candidate, or infinity before the first candidate.
+        proof: The data that prove the highest bound, or None before the first bound.
+        bound: The highest bound, or minus infinity before the first bound.
     """
 
     candidate: C | Later[C] | None = None
@@ -127,8 +127,8 @@ class Offers(Generic[C, P]):
 
         Args:
             gap: The relative gap to reach.
-            progress: A function that is called with each offer's origin, the number of offers so far, and the best
-                bound and value (None if unknown).
+            progress: Called with each offer's origin, the number of offers so far, and the best bound and value, which
+                are None if unknown.
         """
         self.gap, self._progress = gap, progress
         self.best: BestOffer[C, P] = BestOffer()
@@ -143,23 +143,25 @@ class Offers(Generic[C, P]):
         proof: P | Later[P] | None = None,
         firm: bool = True,
     ) -> None:
-        """Offer a candidate, a bound, or both, from any thread.
+        """Offer a candidate, a bound, or both. This method can be called from any thread.
 
         Args:
             origin: The name of the method. The best offer from each method is stored, so that a wrong offer does not
                 displace those of other methods.
             candidate: A candidate that will not change afterwards, or a :class:`Later` that computes one.
-            value: The candidate's value according to the method. It only decides which candidate is certified next.
-            bound: The bound according to the method. ``proof`` is evaluated before any bound is stated.
+            value: The candidate's value according to the method. It is only used to decide which candidate to certify
+                next.
+            bound: The bound according to the method. It is not reported before ``proof`` has been evaluated.
             proof: The data that prove the bound, or a :class:`Later` that computes them.
-            firm: False for a candidate from a relaxation, because its value rises when it is repaired. Such an offer
-                does not count towards the gap, and any firm offer from the same origin replaces it.
+            firm: Whether the candidate keeps its value when it is repaired, which candidates from relaxations do not.
+                An offer that is not firm does not count towards the gap, and is replaced by any firm offer from the
+                same origin.
 
         Raises:
             OutOfTime: The time is up. The offer was stored anyway.
         """
         self.offer_count += 1
-        # Stored before the clock is checked: the last offer of a solver is often its best.
+        # Store the offer before checking the clock, because a solver's last offer is often its best.
         self._take(Offer(origin=origin, candidate=candidate, value=value, bound=bound, proof=proof, firm=firm))
         check()
 
@@ -177,7 +179,7 @@ class Offers(Generic[C, P]):
 
     def confirm(self) -> bool:
         """Return whether the gap is reached. The subclass :class:`Incumbent` first certifies and proves offers."""
-        # Nothing is certified here, so promises count.
+        # This class certifies nothing, so promises count.
         return self.has_reached_gap
 
     def note(self, step: str, **figures: object) -> None:
@@ -194,25 +196,25 @@ class Offers(Generic[C, P]):
         """Return a view of this search for a smaller problem.
 
         Args:
-            name: The origin of all offers made to the view; ``""`` keeps each offer's own origin.
-            candidate: A function that lifts a candidate of the smaller problem to the whole problem. None means that
-                candidates are not passed on.
-            proof: A function that lifts the data that prove a bound; None if the bounds do not hold for the whole
-                problem.
-            firm: False if a lifted candidate may have a higher value than promised. In this case, or if ``proof`` or
+            name: The origin to record for all offers made through the view, or ``""`` to keep each offer's own origin.
+            candidate: A function that converts a candidate for the smaller problem to one for the whole problem. If
+                None, candidates are not passed on.
+            proof: A function that converts the data that prove a bound, or None if the view's bounds do not hold for
+                the whole problem.
+            firm: Whether a converted candidate is guaranteed to keep its promised value. If not, or if ``proof`` or
                 ``candidate`` is None, the view has its own gap (:attr:`View.has_own_gap`).
         """
         return View(self, name, candidate, proof, firm=firm)
 
 
 class View(Offers[C, P]):
-    """A view of a search for a smaller problem. Offers made to the view are passed on as offers for the whole problem.
+    """A view of a search for a smaller problem, which passes offers on to the search for the whole problem.
 
-    A candidate is lifted (converted to a candidate for the whole problem) only when the search evaluates it.
+    A candidate is converted to one for the whole problem only when the search evaluates it.
 
     Attributes:
-        has_own_gap: Whether :attr:`has_reached_gap` compares the values and bounds offered to the view, because they
-            cannot all be passed on unchanged. If False, the whole problem's gap decides.
+        has_own_gap: Whether :attr:`has_reached_gap` compares the values and bounds offered to the view, because not all
+            of them can be passed on unchanged. If False, the whole problem's gap is used.
     """
 
     def __init__(
@@ -228,12 +230,12 @@ class View(Offers[C, P]):
 
         Args:
             outer: The search for the whole problem, which receives the offers.
-            name: The origin of all offers made to the view; ``""`` keeps each offer's own origin.
-            candidate: A function that lifts a candidate of the smaller problem to the whole problem. None means that
-                candidates are not passed on.
-            proof: A function that lifts the data that prove a bound; None if the bounds do not hold for the whole
-                problem.
-            firm: Whether a lifted candidate keeps its promised value.
+            name: The origin to record for all offers made through the view, or ``""`` to keep each offer's own origin.
+            candidate: A function that converts a candidate for the smaller problem to one for the whole problem. If
+                None, candidates are not passed on.
+            proof: A function that converts the data that prove a bound, or None if the view's bounds do not hold for
+                the whole problem.
+            firm: Whether a converted candidate is guaranteed to keep its promised value.
         """
         super().__init__(outer.gap)
         self._outer, self._name, self._lift_candidate, self._lift_proof = outer, name, candidate, proof
@@ -241,9 +243,9 @@ class View(Offers[C, P]):
         self.has_own_gap = not firm or proof is None or candidate is None
 
     def _take(self, offer: Offer[C, P]) -> None:
-        """Store an offer, and offer its lifted candidate and proof to the whole problem's search."""
+        """Store an offer, and pass its converted candidate and proof on to the whole problem's search."""
         self.best.take(offer)
-        # A part that cannot be lifted is not passed on: its value or bound says nothing about the whole problem.
+        # A part that cannot be converted is not passed on, because it says nothing about the whole problem.
         candidate: Later[Any] | None = None
         proof: Later[Any] | None = None
         if offer.candidate is not None and self._lift_candidate is not None:
@@ -261,11 +263,11 @@ class View(Offers[C, P]):
 
     @property
     def has_reached_gap(self) -> bool:
-        """Whether the gap is reached: the view's own gap, or that of the whole problem if the view has none."""
+        """Whether the view's own gap is reached or, if it has none, the whole problem's gap."""
         return super().has_reached_gap if self.has_own_gap else self._outer.has_reached_gap
 
     def confirm(self) -> bool:
-        """Return whether the gap is reached. Unless the view has its own gap, offers are first certified and proved."""
+        """Return whether the gap is reached. Unless the view has its own gap, offers are certified and proved first."""
         return self.has_reached_gap if self.has_own_gap else self._outer.confirm()
 
     def note(self, step: str, **figures: object) -> None:
@@ -274,5 +276,5 @@ class View(Offers[C, P]):
 
 
 def _lift(lift: Callable[[T], Any], value: T | Later[T]) -> Any:
-    """Apply ``lift`` to a value. If the value is a :class:`Later`, compute it now."""
+    """Apply ``lift`` to a value, after computing the value if it is a :class:`Later`."""
     return lift(evaluate(value))

@@ -1,7 +1,7 @@
-"""Run a search in a thread, certify candidates in the meantime, and stop in time to write the best release.
+"""The runner of a search, which certifies candidates in the meantime and stops in time to write the best release.
 
-A search offers candidates and bounds to an :class:`~privopt.search.incumbent.Incumbent`. Their promised values are
-checked when the incumbent certifies a candidate or proves a bound (the closing steps).
+The search runs in a thread and offers candidates and bounds to an :class:`~privopt.search.incumbent.Incumbent`. Their
+promised values are checked when the incumbent certifies a candidate or proves a bound (the closing steps).
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ R = TypeVar("R")
 SECONDS_PER_POLL: Final = 0.05
 """The number of seconds between two checks of a search that has a time limit."""
 MAX_HELD_FACTOR: Final = 2.0
-"""The multiple of the granted time, in CPU time since the search began, after which held work is abandoned.
+"""The CPU time since the start of the search, as a multiple of the granted time, after which held work is abandoned.
 
-Held work may run past the end of the search's time.
+Held work is work for which the caller waits even if the search's time is up.
 """
 HELD_PROOF_FACTOR: Final = 5.0
-"""The time limit for the last proof, as a multiple of the granted time, if the search began with work known to be
-short."""
+"""The time limit for the last proof, as a multiple of the granted time, if the search began with held work."""
 MAX_CERTIFY_SHARE: Final = 0.1
-"""The largest fraction of the time that is spent on certifying and proving during the search."""
+"""The largest fraction of the time to spend on certifying and proving during the search."""
 MIN_CLOSING_SECONDS: Final = 2.0
 """The number of seconds that proofs and further candidates may take after the search, even if its time is up."""
 MIN_GAP_GAIN: Final = 0.1
@@ -49,16 +48,16 @@ def run_search(
     """Run a search until it ends, or until the remaining time is needed for certifying, proving and writing.
 
     Certification may continue after the search's time is up, but proofs end with the time reserved for closing. If
-    there is no limit, nothing is certified during the search, so that runs are exactly reproducible. A first interrupt
-    ends the search, and a second one ends certification.
+    there is no limit, nothing is certified during the search, so that runs are exactly reproducible. The first
+    interrupt ends the search, and the second ends certification.
 
     Args:
-        search: A function that makes offers to the incumbent. If it does not end when its time is up, its thread is
+        search: A function that makes offers to the incumbent. If it does not return when its time is up, its thread is
             abandoned.
         incumbent: The incumbent, which certifies and proves offers. It must have been created outside ``search_time``.
         search_time: The time scope of the search.
         first_offers: Functions that each make a quick offer before the search.
-        begins_held: Whether the search begins with work that the caller must wait for (:meth:`Clock.keep_waiting`),
+        begins_held: Whether the search begins with work for which the caller must wait (:meth:`Clock.keep_waiting`),
             even if the search's time is up.
 
     Returns:
@@ -73,22 +72,22 @@ def run_search(
     was_interrupted = is_complete = False
     error: BaseException | None = None
     try:
-        # These offers are certified even if the search finds nothing, so that there is a release to publish.
+        # These offers ensure that there is a release to publish even if the search finds nothing.
         for make_offer in first_offers:
             make_offer()
-        # Work may have been held before the search, such as building its data.
+        # Other work, such as building the search's data, may already have been held.
         earlier_holds = search_time.begun_holds if begins_held else None
-        # A search may return quietly when its time is over, so the call returns whether there was time left.
+        # A search may simply return when its time is over, so the call returns whether there was time left.
         call = DaemonCall(lambda: (search(), clock().left > 0.0)[1], within=scope)
         _certify_during(call, incumbent, search_time, has_limit=has_limit, earlier_holds=earlier_holds)
         error = call.error
         is_complete = call.done and error is None and call.result()
-        # Out of time or memory, the offers so far still make a release; any other error is a fault of the solver.
+        # If time or memory ran out, the offers so far still make a release. Any other error is a fault of the solver.
         if error is not None and not isinstance(error, StoppedError | MemoryError):
             raise error
     except KeyboardInterrupt:
         was_interrupted = True
-    # The search may still run in its thread; it ends when it next checks its clock.
+    # The search may still be running in its thread, and ends when it next checks its clock.
     scope.cancel()
     if isinstance(error, StoppedError | MemoryError) and not isinstance(error, OutOfTime):
         incumbent.note(str(error) or "out of memory")
@@ -99,7 +98,7 @@ def run_search(
             is_complete = _close(incumbent, search_time, begins_held=begins_held) and is_complete
             break
         except KeyboardInterrupt:
-            # The first interrupt may come now, and then the best offer is still certified.
+            # If this is the first interrupt, the best offer is still certified.
             incumbent.note("interrupted again" if was_interrupted else "interrupted")
             is_complete = False
             if was_interrupted:
@@ -123,45 +122,43 @@ def _certify_during(
         incumbent: The incumbent to which the search makes its offers.
         search_time: The time scope of the search. Its end must leave time for the incumbent's closing steps.
         has_limit: Whether ``search_time`` has an end. If not, the function only waits.
-        earlier_holds: The number of holds on ``search_time`` that began before the search. If it is given, this
-            function waits until the search begins its own hold or the granted time is over. None means not to wait for
-            a hold.
+        earlier_holds: The number of holds on ``search_time`` that began before the search. If given, the function waits
+            until the search begins its own hold or the granted time is over. If None, it does not wait for a hold.
     """
     last_time = start = search_time.now()
     cpu_start, granted_seconds = process_time(), search_time.granted_seconds
 
     def is_awaited() -> bool:
-        """Return whether the search is doing work that is known to be short, or is expected to begin such work."""
-        # Work that takes more CPU time than this is not short, whatever was counted: it may ignore the clock.
+        """Return whether the search is doing work that is known to be short, or is still expected to begin it."""
+        # Work that takes this much CPU time is not short after all. It may be ignoring the clock.
         if process_time() - cpu_start > MAX_HELD_FACTOR * granted_seconds:
             return False
-        # A method that never begins such work must not be waited for without end either.
+        # Nor must the wait be endless if a method never begins such work.
         has_yet_to_begin = search_time.begun_holds == earlier_holds and search_time.now() < start + granted_seconds
         return search_time.hold_count > 0 or has_yet_to_begin
 
     while not call.done and (search_time.left > incumbent.closing_seconds or is_awaited()):
         if not has_limit:
-            # The time does not matter, because the loop waits again and an interrupt ends the wait.
+            # The timeout does not matter, because the loop waits again and an interrupt ends the wait.
             call.wait(3600.0)
             continue
         if is_awaited():
-            # Nothing is certified meanwhile, because certifying would slow down work that will probably give a better
-            # offer.
+            # Certify nothing in the meantime, because that would slow down work that will probably give a better offer.
             call.wait(SECONDS_PER_POLL)
             continue
         call.wait(min(SECONDS_PER_POLL, search_time.left))
         # A duration that includes compilation says nothing about the next step.
         known_steps = incumbent.step_seconds.keys() - incumbent.cold_steps
         step_seconds = sum(incumbent.step_seconds[step] for step in known_steps)
-        # Steps that take 1 s are due every 10 s, so that they take a tenth of the time.
+        # For example, steps that take 1 s are due every 10 s, so that they take a tenth of the time.
         is_due = search_time.now() - last_time >= step_seconds / MAX_CERTIFY_SHARE
         if not (is_due and incumbent.changed.is_set()):
             continue
-        # Cleared before certifying, so that an offer that comes meanwhile is not missed.
+        # Clear the event before certifying, so that offers made in the meantime are not missed.
         incumbent.changed.clear()
         incumbent.certify()
         proved_bound = incumbent.best_proved.bound
-        # The first bound is always proved, and later ones only if they would close enough of the remaining gap.
+        # Always prove the first bound, but later ones only if they would close enough of the remaining gap.
         min_increase = MIN_GAP_GAIN * max(0.0, incumbent.best_certified.value - proved_bound)
         if proved_bound == -math.inf or incumbent.promised_bound > proved_bound + min_increase:
             incumbent.prove()
@@ -171,19 +168,19 @@ def _certify_during(
 def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bool) -> bool:
     """Certify the best offer, then certify and prove others while time is left. Return whether there was enough time.
 
-    The first candidate is certified even if the time is up, because there would otherwise be no release.
+    The first candidate is certified even if the time is up, because there would be no release otherwise.
 
     Args:
         incumbent: The incumbent with the offers of the search.
-        search_time: The time scope of the search. Its remaining time is used for closing.
-        begins_held: Whether the search began with work that is known to be short. If so, the proof is short too, and
-            gets more time in case the machine is busy.
+        search_time: The time scope of the search, whose remaining time is used for closing.
+        begins_held: Whether the search began with work that is known to be short. If so, the proof is short too, and is
+            given more time in case the machine is busy.
     """
     incumbent.begin_closing(max(search_time.left, incumbent.closing_seconds, MIN_CLOSING_SECONDS))
 
     def has_time_for(step: str) -> bool:
         """Return whether enough time remains to run a step and then write the results."""
-        # Writing, which follows, takes about as long as certifying.
+        # Writing takes about as long as certifying.
         return incumbent.closing_time.left > incumbent.step_seconds["certify"] + incumbent.step_seconds[step]
 
     has_certified, has_time = False, True
@@ -194,17 +191,17 @@ def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bo
         has_certified = True
     while has_time_for("prove") and incumbent.prove():
         pass
-    # A bound that was found must not be lost to the time limit, so one proof may take the granted time once more, or a
+    # A bound must not be lost because of the time limit, so the last proof may take the granted time once more, or a
     # multiple of it.
     if incumbent.has_unproved_bound(MIN_GAP_GAIN):
         factor = HELD_PROOF_FACTOR if begins_held else 1.0
         incumbent.prove_late(factor * search_time.granted_seconds)
-    # A step in ended_steps was interrupted by the end of its time.
+    # ``ended_steps`` are the steps that were interrupted because their time was up.
     return has_time and has_time_for("prove") and not incumbent.ended_steps
 
 
 def _is_good_enough(incumbent: Incumbent[C, P, R]) -> bool:
-    """Return whether certifying can stop, because the gap is reached or little more would be gained."""
+    """Return whether to stop certifying, because the gap is reached or little more would be gained."""
     value, bound = incumbent.best_certified.value, incumbent.promised_bound
     gain = value - incumbent.promised_value
     # A gain is small if it is at most the gap, and at most a tenth of the distance to the promised bound.
