@@ -496,7 +496,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         return CLOSING_TIME_FACTOR * (certify_seconds + prove_seconds + write_seconds)
 
     def begin_closing(self, seconds: float) -> None:
-        """Set the deadline for all proofs, including one being evaluated, to the given number of seconds from now."""
+        """Set the deadline for all proofs, including any in progress, to the given number of seconds from now."""
         self.closing_time.end = self.closing_time.now() + seconds
 
     def answer(self, *, stopped: bool) -> Answer[R]:

@@ -1,8 +1,8 @@
 """Checks of linear programming solvers on small random models.
 
 A solver's answers are compared with SciPy's and with dual bounds. By weak duality, the multipliers at an optimum prove
-its value, regardless of the solver that found them. Each check has the same interface as checks from plugins: it takes
-the name of a registered solver, an effort and a seed.
+its value, whichever solver found them. All checks have the same interface as those from plugins: they take the name of
+a registered solver, an effort and a seed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from privopt.testing.efforts import Effort
 from privopt.testing.runner import CheckResult, run_examples
 
 SOLVER_TOLERANCE: Final = 1e-6
-"""The relative and absolute tolerance for a solver's rounding errors. The numbers in the models are all small."""
+"""The relative and absolute tolerance for a solver's rounding errors. All numbers in the models are small."""
 
 
 Solve = Callable[[StandardForm], Result]
@@ -37,15 +37,13 @@ Solve = Callable[[StandardForm], Result]
 
 @st.composite
 def programs(draw: st.DrawFn, integers: bool = False) -> StandardForm:
-    """Draw a small, feasible linear program over a box, with integer coefficients.
-
-    The objective is either minimised or maximised.
+    """Draw a small feasible linear program over a box, with integer coefficients, to be minimised or maximised.
 
     Args:
         draw: Hypothesis's draw function.
         integers: Whether some of the columns must be integer.
     """
-    # There are at most four rows of any kind and four columns, and every coefficient may differ from 0.
+    # At most four rows, of any kind, and at most four columns. Every coefficient may differ from 0.
     return draw_feasible_program(
         draw, np.ones((draw(st.integers(0, 4)), draw(st.integers(1, 4))), dtype=bool), "LGER", integers
     )
@@ -59,12 +57,12 @@ def draw_feasible_program(
     Args:
         draw: Hypothesis's draw function.
         may_be_nonzero: Boolean array of shape (rows, columns), True for each coefficient that may differ from 0.
-        kinds: A string with one letter for each permitted kind of row: L (at most), G (at least), E (equation) or
-            R (range).
+        kinds: The permitted kinds of rows, as a string of letters: L (at most), G (at least), E (equation) and R
+            (range).
         integers: Whether some of the columns must be integer.
     """
-    # The point is integer so that the program stays feasible if columns must be integer. The box contains the point,
-    # and keeps the program bounded.
+    # The point is integer, so the program is feasible even if columns must be integer. The box contains the point and
+    # makes the program bounded.
     m, n = may_be_nonzero.shape
     coefficients = st.integers(-4, 4)
     point = np.array(draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)), dtype=np.float64)
@@ -73,7 +71,7 @@ def draw_feasible_program(
         st.lists(coefficients, min_size=int(may_be_nonzero.sum()), max_size=int(may_be_nonzero.sum()))
     )
     lower, upper = np.full(m, -np.inf), np.full(m, np.inf)
-    # A row's activity is its value at the point. The row's sides are 0 to 3 (the slack) away from it.
+    # A row's activity is its value at the point. Its bounds are 0 to 3 (the slack) away from that.
     for row, activity in enumerate((A @ point).tolist()):
         kind, slack = draw(st.sampled_from(kinds)), draw(st.integers(0, 3))
         upper[row] = {"L": activity + slack, "G": math.inf, "E": activity, "R": activity + slack}[kind]
@@ -91,7 +89,7 @@ def draw_feasible_program(
 
 
 def check_optimum(solve: Solve, form: StandardForm, tolerance: float = SOLVER_TOLERANCE) -> None:
-    """Check that a solver solves a model correctly, returns the same solution twice, and leaves the model unchanged.
+    """Check that a solver solves a model correctly and reproducibly, and leaves the model unchanged.
 
     Args:
         solve: The solver under test.
@@ -105,7 +103,7 @@ def check_optimum(solve: Solve, form: StandardForm, tolerance: float = SOLVER_TO
     result, second_result = solve(form), solve(form)
     faults = list(_find_faults(form, result, tolerance))
     faults += [f"solve changed the form it was given: {line}" for line in changes(original_form, form, "form")]
-    # Two runs with the same seed must give the same release, so a solver must not choose among optima by chance.
+    # Runs with the same seed must give the same release, so a solver must not choose among optima at random.
     if not np.array_equal(np.asarray(result.x), np.asarray(second_result.x)):
         faults.append(f"the same model gave {result.x} and then {second_result.x}")
     if faults:
@@ -124,7 +122,7 @@ def _find_faults(form: StandardForm, result: Result, tolerance: float) -> Iterat
     if result.outcome is not Outcome.OPTIMAL or x is None:
         yield f"a bounded, feasible model is called {result.outcome.value}; expected optimal"
         return
-    # The bounds on columns are checked like those on rows, so both are joined in one vector.
+    # Bounds on columns are checked in the same way as bounds on rows, so append them.
     lower, upper = np.append(form.row_lower, form.col_lower), np.append(form.row_upper, form.col_upper)
     activities, value = np.append(form.A @ x, x), float(form.c @ x) + form.c0
     violations = np.maximum(lower - activities, activities - upper)
@@ -153,7 +151,7 @@ def _find_faults(form: StandardForm, result: Result, tolerance: float) -> Iterat
 
 
 def _solve_by_scipy(form: StandardForm) -> float:
-    """Return the optimal value that SciPy finds for a feasible and bounded model, which may minimise or maximise.
+    """Return the optimal value that SciPy finds for a feasible and bounded model, to be minimised or maximised.
 
     If SciPy fails, Hypothesis discards the example.
     """
@@ -163,7 +161,7 @@ def _solve_by_scipy(form: StandardForm) -> float:
     rows = [LinearConstraint(form.A, form.row_lower, form.row_upper)] if form.shape[0] else []
     box = (form.col_lower, form.col_upper)
     solution = milp(sign * form.c, integrality=form.integrality, bounds=box, constraints=rows)
-    # SciPy's own failures say nothing about the solver under trial.
+    # SciPy's own failures say nothing about the solver under test.
     hypothesis.assume(solution.status == 0)
     return float(sign * solution.fun + form.c0)
 
@@ -174,8 +172,8 @@ def check_infeasible(solve: Solve, form: StandardForm, columns: Sequence[int], e
     Args:
         solve: The solver under test.
         form: A feasible model.
-        columns: The indices of the columns whose sum the added row bounds from below.
-        excess: The positive amount by which that lower bound exceeds the sum of these columns' upper bounds.
+        columns: The indices of the columns in the added row, which requires their sum to be too large.
+        excess: The positive amount by which the required sum exceeds the sum of these columns' upper bounds.
 
     Raises:
         CheckFailedError: The solver reports another outcome.
@@ -191,7 +189,7 @@ def check_infeasible(solve: Solve, form: StandardForm, columns: Sequence[int], e
 
 
 def _raise_failure(message: str, form: StandardForm) -> None:
-    """Raise a CheckFailedError whose message states a finding and lists the model's rows.
+    """Raise a CheckFailedError whose message contains a finding and the model's rows.
 
     The message calls the model the smallest one, because Hypothesis reports the smallest failing example.
 
@@ -221,7 +219,7 @@ def optimum(name: str, how: Effort, seed: int) -> CheckResult:
 
 
 def integers(name: str, how: Effort, seed: int) -> CheckResult:
-    """Check a solver's solutions to programs with integer columns against SciPy's optimum.
+    """Check a solver's solutions of programs with integer columns against SciPy's optimum.
 
     The check is not applicable if the solver does not support integer columns.
 
@@ -256,12 +254,12 @@ def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
 def _make_solve(name: str) -> Solve:
     """Return a function that solves a model with a registered solver.
 
-    That function raises a CheckFailedError if the solver declares that it returns dual multipliers but omits them.
+    The function raises a CheckFailedError if the solver claims to return dual multipliers but does not.
     """
     backend = get(name)
 
     def solve(form: StandardForm) -> Result:
-        """Solve a model, and fail if the solver declares dual multipliers but the result does not contain them."""
+        """Solve a model, and fail if the solver claims to return dual multipliers but the result has none."""
         result = backend.solve(form)
         # Without rows there are no multipliers, and with integer columns they do not prove an optimum.
         must_give_duals = backend.capabilities.duals and form.shape[0] and not form.is_mip

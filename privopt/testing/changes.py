@@ -1,7 +1,7 @@
-"""A comparison that finds where two objects differ, such as a problem before and after a solve.
+"""A comparison that finds the places where two objects differ, such as a problem before and after a solve.
 
-``==`` is not enough, because plugins' objects need not define it, arrays compare element by element, and NaN is not
-equal to NaN.
+``==`` is not enough, because plugins' objects need not define it, arrays are compared element by element, and NaN is
+not equal to NaN.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ def changes(
 ) -> Iterator[str]:
     """Yield a sentence for each place where two objects differ, in attrs fields, mappings, sequences or arrays.
 
-    A list equals a tuple with equal parts. Attributes and keys that only one object has, and values that were None in
-    the first object, are not differences, because they may have been cached.
+    A list equals a tuple with equal parts. Attributes and keys that only one object has do not count as differences,
+    and neither do values that were None in the first object, because they may have been cached in the meantime.
 
     Args:
         first: The object before the solve, or as it was written.
         second: The object after the solve, or as it was read back.
-        path: The object's name in the sentences, such as ``"problem"``. The names of parts are appended to it.
+        path: The object's name in the sentences, such as ``"problem"``, to which the names of parts are appended.
         through_files: Whether the second object was read from files that the first one wrote. If so, paths are compared
-            by their file names alone, and parts that are None in the second object are not differences, because they
+            only by their file names, and parts that are None in the second object are not differences, because they
             were not stored.
-        compared_pairs: The pairs of objects compared so far, by the objects' ids. Storing the objects prevents Python
-            from reusing their ids. None at the outermost call.
+        compared_pairs: The pairs of objects compared so far, by the objects' ids, or None in the outermost call. The
+            pairs are stored to prevent Python from reusing their ids.
     """
-    # A FileUse records which parts of a file were read, which legitimately changes during a solve.
+    # A FileUse records which parts of a file were read, which may change during a solve.
     if first is second or second is _MISSING or isinstance(first, FileUse):
         return
     # Functions have no value to compare, and two equal closures are different objects.
@@ -80,7 +80,7 @@ def changes(
 def _array_changes(first: NDArray[Any], second: NDArray[Any], path: str) -> Iterator[str]:
     """Yield a sentence about the first entry in which two arrays differ, or about their shapes if these differ.
 
-    ``path`` is the array's name in the sentence. Equal arrays yield nothing.
+    Nothing is yielded for equal arrays. ``path`` is the array's name in the sentence.
     """
     if first.shape != second.shape:
         yield f"{path} had shape {first.shape}, now {second.shape}"
@@ -92,10 +92,10 @@ def _array_changes(first: NDArray[Any], second: NDArray[Any], path: str) -> Iter
 
 
 def _named_parts(value: Any) -> dict[str, Any] | None:
-    """Return an object's parts by the suffixes that name them in messages, such as ``"[0]"`` or ``".name"``.
+    """Return an object's parts, keyed by the suffixes that name them in messages, such as ``"[0]"`` or ``".name"``.
 
     The parts are a mapping's values, a sequence's elements, or any other object's class name and attributes. The result
-    is None if the object is compared as a whole.
+    is None if the object is to be compared as a whole.
     """
     if isinstance(value, WHOLE):
         return None
@@ -106,7 +106,7 @@ def _named_parts(value: Any) -> dict[str, Any] | None:
     if not attrs.has(type(value)) and not hasattr(value, "__dict__"):
         return None
     declared_fields = attrs.fields_dict(type(value)) if attrs.has(type(value)) else {}
-    # Dictionaries serve as ordered sets here; attrs classes with slots have no __dict__.
+    # The dictionary serves as an ordered set. attrs classes with slots have no __dict__.
     names = {**declared_fields, **getattr(value, "__dict__", {})}
     present = {f".{name}": getattr(value, name) for name in names if hasattr(value, name)}
     return {".__class__": type(value).__name__} | present

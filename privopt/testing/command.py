@@ -1,6 +1,6 @@
 """The body of ``privopt check``, which runs the conformance kit on an installed mechanism and formats its results.
 
-The methods are checked in parallel in worker processes. All checks on a method run in the same worker, which caches the
+The methods are checked in parallel in worker processes. All checks of a method run in the same worker, which caches the
 problems that it solves for them.
 """
 
@@ -41,22 +41,22 @@ def check(
         mechanism: The mechanism's name.
         method: One of the mechanism's methods, or None for every method that has a guarantee. A method without a
             guarantee (kind "none") is checked against its paper's claim.
-        only: The names of the checks to run; all checks if empty.
-        how: The effort: quick, ci, full or an :class:`Effort`. None means the effort named by the environment variable
-            PRIVOPT_PROFILE, or ci.
+        only: The names of the checks to run. If empty, all checks are run.
+        how: The effort: quick, ci, full or an :class:`Effort`. If None, the environment variable PRIVOPT_PROFILE names
+            the effort, and ci is the default.
         seed: The seed for drawing problems.
-        on_result: A function that is called with each result as soon as it is available.
-        progress: A function that is called with a string stating how many checks have run.
+        on_result: Called with each result as soon as it is available.
+        progress: Called with a string that says how many checks have run.
 
     Returns:
-        One result for each method and check, in the order of methods and checks.
+        A result for each method and check, in the order of methods and checks.
 
     Raises:
         UnknownNameError: The mechanism, method or effort does not exist.
-        UsageError: A check does not exist (the message names plugins that are not installed), or ``method`` is None and
-            none of the mechanism's methods has a guarantee.
+        UsageError: A check does not exist (the message also names plugins that are not installed), or ``method`` is
+            None and none of the mechanism's methods has a guarantee.
     """
-    # Names are looked up here, so that an unknown one raises its error before any worker starts.
+    # Look up all names here, so that unknown ones raise errors before any worker starts.
     chosen_effort = effort(how)
     registered = registry().get(mechanism)
     guaranteed_methods = [
@@ -70,13 +70,13 @@ def check(
     checks = [name for name in names_of_checks if not only or name in only]
     names = guaranteed_methods if method is None else [registered.method(method).name]
     if not names:
-        # Without this error, a mechanism that claims nothing would pass without any check.
+        # Otherwise, a mechanism that claims nothing would pass without any check.
         methods = ", ".join(method_spec.name for method_spec in registered.spec.methods)
         raise UsageError(f"no method of {mechanism} has a guarantee; name one of {methods} by --method")
     workers = max(1, min(len(names), os.cpu_count() or 1))
     results: dict[tuple[str, str], CheckResult] = {}
     with tempfile.TemporaryDirectory(prefix="privopt-check-") as home, processes(workers) as executor:
-        # The key is the method's name, so all its checks run in the worker that has cached its solved problems.
+        # With the method's name as the key, all its checks run in the same worker, which caches its solved problems.
         futures = [
             executor.submit(name, _run_in_worker, home, mechanism, name, check_name, len(names), chosen_effort, seed)
             for name in names
@@ -95,10 +95,10 @@ def check(
 def _run_in_worker(
     home: str, mechanism: str, method: str, check: str, siblings: int, how: Effort, seed: int
 ) -> CheckResult:
-    """Run one check on one method in a worker process, and return its result.
+    """Run a check on a method in a worker process, and return its result.
 
-    The worker keeps the subject (the method under trial and its cache of solved problems) for further checks on the
-    same method.
+    The worker keeps the subject (the method under test and its cache of solved problems) for further checks on the same
+    method.
 
     Args:
         home: The folder for temporary files, which the parent process removes.
@@ -107,7 +107,7 @@ def _run_in_worker(
         check: The name of the check.
         siblings: The number of methods that share the available time.
         how: The effort.
-        seed: The seed from which problems are drawn.
+        seed: The seed for drawing problems.
     """
     state = worker_state()
     if state.get("trying") != (mechanism, method):
@@ -117,8 +117,8 @@ def _run_in_worker(
             state["subject"].close()
         state["trying"], state["subject"] = (mechanism, method), subject(mechanism, method)
         state["subject"].siblings = siblings
-        # Modules stay until the worker ends. Looking through them for garbage again and again took a twentieth of its
-        # time.
+        # Exclude the loaded modules, which stay until the worker exits, from garbage collection. Scanning them again
+        # and again took a twentieth of the time.
         gc.collect()
         gc.freeze()
     return run_check(check, state["subject"], how=how, seed=seed)
@@ -127,7 +127,7 @@ def _run_in_worker(
 def table(results: Sequence[CheckResult]) -> str:
     """Return the output of ``privopt check``: a table of results, followed by the findings of failed checks."""
     rows = [(r.method, r.check, str(r.version), r.status, f"{r.seconds:.1f} s", _summary_line(r)) for r in results]
-    # The sixth and last column is a sentence, which is not padded.
+    # The last column, the sixth, is a sentence and is not padded.
     widths = [max((len(row[n]) for row in rows), default=0) for n in range(5)]
     padded = [[cell.ljust(width) for cell, width in zip(row[:5], widths, strict=True)] + [row[5]] for row in rows]
     lines = ["  ".join(row).rstrip() for row in padded]
@@ -138,10 +138,10 @@ def table(results: Sequence[CheckResult]) -> str:
 
 
 def judge_skips(results: Sequence[CheckResult]) -> list[CheckResult]:
-    """Mark checks that were skipped without a stated reason as failed, and return all results.
+    """Mark skipped checks as failed, unless the profile gives a reason for leaving them out, and return all results.
 
     This implements ``privopt check --fail-on-skip``, so that a check that tested nothing does not look like a success.
-    Results of checks that are not applicable are unchanged.
+    Checks that are not applicable are left unchanged.
     """
     return [
         evolve(result, status="failed", reason=f"skipped: {result.reason}") if result.missed else result

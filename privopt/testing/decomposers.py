@@ -1,6 +1,6 @@
 """Checks that compare a decomposer's solutions and bounds with the optimum of the undecomposed program.
 
-The models have the structure that decomposers exploit: blocks of columns connected only by linking columns.
+The models have the structure that decomposers exploit: blocks of columns that are connected only by linking columns.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from privopt.testing.runner import CheckResult, run_examples
 __all__ = ["infeasible", "whole"]
 
 Split = tuple[StandardForm, list[list[int]]]
-"""A linear program, and the indices of the columns in each block. No row contains columns from two blocks."""
+"""A linear program, and the column indices of each block. No row contains columns from two blocks."""
 
 TOLERANCE = 10 * SOLVER_TOLERANCE
-"""The tolerance for rounding errors: ten times a solver's, because a decomposition combines several solves."""
+"""The tolerance for rounding errors. It is ten times a solver's, because a decomposition combines several solves."""
 
 
 @st.composite
 def split_programs(draw: st.DrawFn) -> Split:
     """Draw a feasible program with one or two linking columns, followed by one to three blocks of columns.
 
-    Each row is a lower bound on a combination of linking columns and the columns of at most one block. Once the linking
-    columns are fixed, the blocks are therefore independent of one another.
+    Each row is a lower bound on a combination of linking columns and the columns of at most one block. The blocks are
+    therefore independent of one another once the linking columns are fixed.
     """
     linking_count = draw(st.integers(1, 2))
     block_sizes = draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))
     starts = np.cumsum([linking_count, *block_sizes]).tolist()
     blocks = [list(range(a, b)) for a, b in pairwise(starts)]
-    # The empty block is for rows with linking columns alone.
+    # The empty block gives rows with linking columns only.
     rows = [block for block in [*blocks, []] for _ in range(draw(st.integers(1, 2)))]
     may_be_nonzero = np.array(
         [[column < linking_count or column in block for column in range(starts[-1])] for block in rows]
@@ -86,11 +86,11 @@ def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
 def _solve_in_blocks(name: str, blocks: list[list[int]], form: StandardForm) -> Result:
     """Solve a program with a registered decomposer, and convert its answer to a solver's result.
 
-    The conversion lets the checks on solvers (:mod:`privopt.testing.backends`) be used for decomposers too.
+    The checks on solvers (:mod:`privopt.testing.backends`) can then be used for decomposers as well.
 
     Args:
         name: The decomposer's registered name.
-        blocks: The indices of the columns in each block.
+        blocks: The column indices of each block.
         form: The program.
     """
     decomposer = registry().kind("decomposer", name).load()()

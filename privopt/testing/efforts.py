@@ -25,7 +25,7 @@ class Effort:
     Attributes:
         name: quick, ci or full.
         examples: The largest number of problems that each check draws.
-        seconds: The CPU seconds for all checks on all of a mechanism's methods, not counting each check's first
+        seconds: The CPU seconds for all checks of all of a mechanism's methods, not counting each check's first
             example. Each check has an equal share. A check that has used up its share stops as soon as it has drawn its
             minimum number of problems.
         shrinking: The time limit, in seconds, for finding a smaller example of a failure.
@@ -41,9 +41,10 @@ class Effort:
     def settings(self) -> hypothesis.settings:
         """Return the Hypothesis settings for this effort.
 
-        Deadlines are turned off, because the kit has its own time limit. So is the database of earlier failures.
+        Deadlines are turned off, because the kit has its own time limits. The database of earlier failures is turned
+        off too.
         """
-        # Health checks are off, because solving a problem takes longer than Hypothesis expects an example to take.
+        # Suppress the health checks, because solving a problem takes longer than Hypothesis expects of an example.
         return hypothesis.settings(
             max_examples=self.examples,
             phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink],
@@ -66,15 +67,15 @@ EFFORTS: Final = {
 """The predefined efforts, by name."""
 
 FORMER_NAMES: Final = {"dev": "quick", "nightly": "full"}
-"""The current name of each renamed effort, by its former name, which workflow files may still use."""
+"""Maps the former names of efforts, which workflow files may still use, to the current names."""
 
 
 def effort(name: Effort | str | None = None) -> Effort:
     """Return the effort with a given name, or the argument itself if it is an :class:`Effort`.
 
     Args:
-        name: quick, ci, full or an :class:`Effort`. The former names "dev" and "nightly" mean quick and full. None
-            means the effort named by the environment variable PRIVOPT_PROFILE, or ci if it is not set.
+        name: quick, ci, full or an :class:`Effort`. The former names "dev" and "nightly" mean quick and full. If None,
+            the environment variable PRIVOPT_PROFILE names the effort, and ci is the default.
 
     Raises:
         UnknownNameError: No effort has that name.

@@ -1,11 +1,11 @@
-"""The conformance kit as pytest test functions, for a mechanism or for a registered kind.
+"""The conformance kit as pytest test functions, for a mechanism or a registered kind.
 
 ::
 
-    from privopt.testing import conformance, kind_conformance
+from privopt.testing import conformance, kind_conformance
 
-    test_acme = conformance("acme-mech", expected_failures={"lower-bound": "no bound is computed yet"})
-    test_hamming = kind_conformance("distance", "hamming")
+test_acme = conformance("acme-mech", expected_failures={"lower-bound": "no bound is computed yet"}) test_hamming =
+kind_conformance("distance", "hamming")
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def conformance(
     how: Effort | str | None = None,
     seed: int = 0,
 ) -> Callable[..., None]:
-    """Return a test function that runs every check on a mechanism, with one test per method and check.
+    """Return a test function that runs every check on a mechanism, with a separate test for each method and check.
 
     Args:
         mechanism: The name of an installed mechanism, or a Mechanism class.
@@ -45,12 +45,12 @@ def conformance(
         profile: What the kit needs to know about the mechanism (:class:`privopt.testing.Profile`). The default is the
             profile that the mechanism names.
         methods: The names of the methods to test. The default is every method that has a guarantee.
-        checks: The names of the checks to run. The default is every check; inapplicable checks are skipped with a
-            reason.
+        checks: The names of the checks to run. The default is every check. Those that are not applicable are skipped
+            with a reason.
         expected_failures: The reasons why certain checks are expected to fail, by ``"check"`` or ``"method:check"``. If
             such a check passes, its test fails.
-        how: The effort: quick, ci, full or an :class:`Effort`. None means the effort named by the environment variable
-            PRIVOPT_PROFILE, or ci.
+        how: The effort: quick, ci, full or an :class:`Effort`. If None, the environment variable PRIVOPT_PROFILE names
+            the effort, and ci is the default.
         seed: The seed for drawing problems.
 
     Raises:
@@ -74,12 +74,12 @@ def conformance(
         for method in names
         for check in check_names
     ]
-    # All checks of a method share one subject, because it caches runs of the pipeline.
+    # All checks of a method share a subject, because it caches runs of the pipeline.
     subjects: dict[str, Any] = {}
 
     @pytest.mark.parametrize(("method", "check"), rows)
     def conforms(method: str, check: str) -> None:
-        """Run one check on one method. The subject is created when the method's first test runs."""
+        """Run a check on a method. The subject is created when the method's first test runs."""
         if method not in subjects:
             subjects[method] = subject(mechanism, method, spec=mechanism_spec, profile=profile)
         _end_test(run_check(check, subjects[method], how=how, seed=seed), f"{mechanism_spec.name} --method {method}")
@@ -89,12 +89,13 @@ def conformance(
 
 
 def _xfail_marks(method: str, check: str, failures: Mapping[str, str]) -> list[Any]:
-    """Return a test's pytest marks: a strict xfail mark if the test is expected to fail, and none otherwise.
+    """Return a test's pytest marks: a strict xfail mark if the test is expected to fail, or none otherwise.
 
     Args:
-        method: The method under trial.
+        method: The method under test.
         check: The name of the check.
-        failures: The reasons for expected failures, by check or ``"method:check"``; the latter takes precedence.
+        failures: The reasons for expected failures, by ``"check"`` or ``"method:check"``, the second of which takes
+            precedence.
 
     Raises:
         UsageError: A key does not name a check, or a reason is blank.
@@ -102,7 +103,7 @@ def _xfail_marks(method: str, check: str, failures: Mapping[str, str]) -> list[A
     import pytest
 
     for key, reason in failures.items():
-        # A misspelt check name would never match, so the expectation would silently have no effect.
+        # A misspelt name would never match, so the expectation would silently have no effect.
         if key.rpartition(":")[2] not in all_checks() or not reason.strip():
             raise UsageError(f"expected failure {key!r} must name a check, and a reason in words, got {reason!r}")
     reason = failures.get(f"{method}:{check}", failures.get(check, ""))
@@ -112,8 +113,8 @@ def _xfail_marks(method: str, check: str, failures: Mapping[str, str]) -> list[A
 def _end_test(result: CheckResult, subject_name: str) -> None:
     """Fail or skip the current pytest test with the check's reason, or return if the check passed.
 
-    If the check is not applicable, the test is skipped with a message that says so. Neither pytest nor JUnit XML has a
-    separate status for inapplicable tests.
+    If the check is not applicable, the test is skipped with a message that says so, because neither pytest nor JUnit
+    XML has a separate status for this.
 
     Args:
         result: The result of the check.
@@ -122,7 +123,7 @@ def _end_test(result: CheckResult, subject_name: str) -> None:
     import pytest
 
     if result.status == "failed":
-        # The finding is sufficient; a traceback would only show the kit's own code.
+        # The finding is enough. A traceback would only show the kit's own code.
         pytest.fail(f"{subject_name}: {result.check}: {result.reason}", pytrace=False)
     if result.status == "skipped":
         pytest.skip(f"skipped: {result.reason}")
@@ -131,7 +132,7 @@ def _end_test(result: CheckResult, subject_name: str) -> None:
 
 
 def _kind_checks(role: str) -> dict[str, Entry[CheckSpec]]:
-    """Return, by name, the checks that apply to every kind with a given role, such as ``"solver"``.
+    """Return the checks that apply to every kind with a given role, such as ``"solver"``, by name.
 
     Raises:
         UsageError: The role has no checks. The message names the roles that have checks.
@@ -150,10 +151,10 @@ def check_kind(role: str, name: str, *, how: Effort | str | None = None, seed: i
     """Run every check on a registered kind.
 
     Args:
-        role: The kind's role, as a :class:`privopt.specs.RoleSpec` names it.
+        role: The kind's role, as named by a :class:`privopt.specs.RoleSpec`.
         name: The name under which the kind is registered.
-        how: The effort: quick, ci, full or an :class:`Effort`. None means the effort named by the environment variable
-            PRIVOPT_PROFILE, or ci.
+        how: The effort: quick, ci, full or an :class:`Effort`. If None, the environment variable PRIVOPT_PROFILE names
+            the effort, and ci is the default.
         seed: The seed for all random draws.
 
     Raises:
@@ -171,13 +172,13 @@ def _run_kind_check(check: Entry[CheckSpec], name: str, how: Effort | str | None
 
 
 def kind_conformance(role: str, name: str, *, how: Effort | str | None = None, seed: int = 0) -> Callable[..., None]:
-    """Return a test function that runs every check on a registered kind, with one test per check.
+    """Return a test function that runs every check on a registered kind, with a separate test for each check.
 
     Args:
-        role: The kind's role, as a :class:`privopt.specs.RoleSpec` names it.
+        role: The kind's role, as named by a :class:`privopt.specs.RoleSpec`.
         name: The name under which the kind is registered.
-        how: The effort: quick, ci, full or an :class:`Effort`. None means the effort named by the environment variable
-            PRIVOPT_PROFILE, or ci.
+        how: The effort: quick, ci, full or an :class:`Effort`. If None, the environment variable PRIVOPT_PROFILE names
+            the effort, and ci is the default.
         seed: The seed for all random draws.
 
     Raises:

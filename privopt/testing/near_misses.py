@@ -16,14 +16,14 @@ MIN_LIKENESS: Final = 0.8
 """The lowest similarity (difflib's ratio, from 0 to 1) at which a name counts as a misspelling."""
 
 BASE_METHODS: Final = ("load", "verify")
-"""The optional methods of :class:`privopt.interfaces.Mechanism`, for which a misspelling would go unnoticed."""
+"""The optional methods of :class:`privopt.interfaces.Mechanism`, whose misspellings would go unnoticed."""
 
 
 def misspelt_abilities(mechanism_class: type[Mechanism]) -> list[str]:  # type: ignore[type-arg]
     """Return a sentence for each public attribute of a mechanism class that is probably a misspelt optional method.
 
     An ability is an optional method, such as ``warnings``, that the pipeline looks up by name. A similar name is not
-    reported if the class also defines the ability's own method.
+    reported if the class also defines the correctly spelt method.
 
     >>> class Careless(Mechanism):
     ...     def warning(self, problem, release, result): ...
@@ -34,13 +34,13 @@ def misspelt_abilities(mechanism_class: type[Mechanism]) -> list[str]:  # type: 
     owners |= dict.fromkeys(BASE_METHODS, "the class Mechanism")
     sentences = []
     for cls in mechanism_class.__mro__:
-        # Mechanism and its base classes are not the plugin's.
+        # Mechanism and its base classes do not belong to the plugin.
         if cls is Mechanism:
             break
         for name in vars(cls):
             if name.startswith("_") or name in owners or hasattr(Mechanism, name):
                 continue
-            # Names are compared in lower case, because using the wrong case is a likely mistake too.
+            # Compare names in lower case, because using the wrong case is a likely mistake as well.
             (nearest,) = get_close_matches(name.lower(), owners, n=1, cutoff=MIN_LIKENESS) or [""]
             if nearest and nearest not in vars(cls):
                 sentences.append(

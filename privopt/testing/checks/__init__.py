@@ -1,4 +1,4 @@
-"""The core's checks, in the order in which they run, followed by checks from plugins."""
+"""The core's checks, in the order in which they run, followed by those from plugins."""
 
 from importlib import import_module
 
@@ -21,14 +21,14 @@ ORDER = (
     "loss",
     "abilities",
 )
-"""The names of the modules that contain the core's checks. Importing a module registers its checks."""
+"""The modules that contain the core's checks. Importing a module registers its checks."""
 
 for _name in ORDER:
     import_module(f"{__name__}.{_name}")
 
 
 def check_names() -> list[str]:
-    """Return the names of all checks without importing plugins' modules, which can take a second.
+    """Return the names of all checks. Plugins' modules are not imported, because that can take a second.
 
     Raises:
         RegistryError: Two checks have the same name. The message names the package.
@@ -40,7 +40,7 @@ def check_names() -> list[str]:
 
 
 def checks() -> dict[str, Check]:
-    """Return all checks by name, after importing the plugin modules that register checks.
+    """Return all checks by name, after importing the plugins' modules that register checks.
 
     Raises:
         RegistryError: A check cannot be imported, has the same name as another, or is not decorated with its registered

@@ -1,4 +1,4 @@
-"""Checks on code that ``solve`` never calls: abilities for other commands, and hooks of the mechanism's package.
+"""Checks on code that ``solve`` never calls: abilities used by other commands, and hooks of the mechanism's package.
 
 An ability is an optional interface of a mechanism, such as ``Plans`` for the ``plan`` command.
 """
@@ -43,21 +43,21 @@ from privopt.testing.problems import GeneratedProblem, csv_bytes
 from privopt.testing.under_trial import Run, error_text
 
 INDIVIDUALS: Final = csv_bytes(["level_1", "age"], [["north", "34"], ["south", "71"], ["south", "8"]])
-"""A table of individuals, with which ``draft`` is tried in addition to the drawn problem's tables."""
+"""A table of individuals, on which ``draft`` is tried in addition to the tables of the drawn problem."""
 
 REPORTS_OVER_TIME: Final = 2
-"""The number of reports for which ``over_time`` is called: the smallest number above one."""
+"""The number of reports with which ``over_time`` is called, which is the smallest number above one."""
 
 
 @check("abilities", needs=default_method_only, share=0.04, min_examples=1)
 def abilities(trial: Trial) -> None:
-    """Check abilities that ``solve`` does not use: they must raise no error, and return what the commands expect.
+    """Check that the abilities that ``solve`` does not use raise no errors and return what the commands expect.
 
     These abilities serve the commands ``plan``, ``audit``, ``curve``, ``describe``, ``init`` and ``solve --copy-to``.
-    The privacy notion's descriptions of the release are checked too.
+    The privacy notion's descriptions of the release are checked as well.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem, run = trial.draw_run()
     mechanism, method, loaded = trial.subject.mechanism, trial.subject.method.name, run.problem
@@ -93,7 +93,7 @@ def abilities(trial: Trial) -> None:
     for name, call in calls.items():
         try:
             complaint = call()
-        except (InputError, UsageError):  # it may refuse a problem or a method
+        except (InputError, UsageError):  # it may reject a problem or a method
             continue
         except Exception as error:
             trial.fail(f"{name} raised {error_text(error)}", problem)
@@ -102,11 +102,11 @@ def abilities(trial: Trial) -> None:
 
 
 def _ignore(value: object) -> None:
-    """Accept any ``value`` that an ability returned; only an error would be a finding."""
+    """Accept any ``value`` that an ability returned, because only an error would be a finding."""
 
 
 def _expect_text(value: object) -> str | None:
-    """Return a complaint if a value is not a string or is blank; otherwise None."""
+    """Return a complaint if a value is not a string or is blank, or None otherwise."""
     is_text = isinstance(value, str) and bool(value.strip())
     return None if is_text else f"expected a few words, got {value!r}"
 
@@ -118,17 +118,17 @@ def _find_wrong_method(trial: Trial, name: object) -> str | None:
 
 
 def _find_wrong_epsilon(trial: Trial, mechanism: VariesEpsilon[Any], problem: Any) -> str | None:
-    """Return a complaint if ``at_epsilon``, given half of a problem's epsilon, returns a problem with another epsilon.
+    """Return a complaint unless ``at_epsilon``, given half of a problem's epsilon, returns a problem with that epsilon.
 
     Args:
-        trial: One example of the check.
+        trial: A single run of the check.
         mechanism: The mechanism.
         problem: A loaded problem that the mechanism solved.
     """
     method = trial.subject.method.name
 
     def epsilon_of(posed: Any) -> Fraction:
-        """Return the epsilon in a loaded problem's guarantee, or 0 if it states none."""
+        """Return the epsilon in a loaded problem's guarantee, or 0 if the guarantee has none."""
         epsilon = trial.subject.mechanism.privacy(posed, method).guarantee.epsilon
         return Fraction(0) if epsilon is None else epsilon
 
@@ -138,12 +138,12 @@ def _find_wrong_epsilon(trial: Trial, mechanism: VariesEpsilon[Any], problem: An
 
 
 def _find_wrong_kind(trial: Trial, mechanism: TakesKinds, problem: GeneratedProblem) -> str | None:
-    """Return a complaint if ``takes`` returns a non-boolean for some kind, or False for one that the problem uses.
+    """Return a complaint if ``takes`` returns a non-boolean for any kind, or False for a kind that the problem uses.
 
     A kind is a registered way to fill a role in the problem file, such as a kind of distance.
 
     Args:
-        trial: One example of the check.
+        trial: A single run of the check.
         mechanism: The mechanism.
         problem: A problem that the mechanism solved.
     """
@@ -171,9 +171,9 @@ def _find_wrong_draft(trial: Trial, mechanism: Drafts, problem: GeneratedProblem
     """Return a complaint if ``draft`` writes no problem file, changes the table, or replaces a file without ``force``.
 
     Args:
-        trial: One example of the check.
+        trial: A single run of the check.
         mechanism: The mechanism.
-        problem: A problem. Drafts are made from its tables and from :data:`INDIVIDUALS`.
+        problem: A problem, whose tables are drafted from, in addition to :data:`INDIVIDUALS`.
     """
     tables = {name: contents for name, contents in problem.files.items() if name.endswith(".csv")}
     for name, contents in {"individuals.csv": INDIVIDUALS, **tables}.items():
@@ -200,7 +200,7 @@ def _find_wrong_draft(trial: Trial, mechanism: Drafts, problem: GeneratedProblem
             pass
         except ValueError as error:
             return f"what it wrote for {name} is no TOML: {error}"
-        # With force, the draft must replace somebody else's file. Without force, that file must stay.
+        # With force, the draft must replace an existing file. Without force, the file must stay.
         for force, expected in ((True, True), (False, False)):
             out.write_text("# somebody else's\n", "utf-8")
             with contextlib.suppress(PrivoptError):
@@ -211,10 +211,10 @@ def _find_wrong_draft(trial: Trial, mechanism: Drafts, problem: GeneratedProblem
 
 
 def _find_wrong_copies(trial: Trial, mechanism: CopiesFiles, problem: GeneratedProblem) -> str | None:
-    """Return a complaint if ``solve --copy-to`` does not copy exactly the files that the result's details list.
+    """Return a complaint unless ``solve --copy-to`` copies exactly the files that the result's details list.
 
     Args:
-        trial: One example of the check.
+        trial: A single run of the check.
         mechanism: The mechanism.
         problem: A problem that the mechanism solves.
     """
@@ -223,7 +223,7 @@ def _find_wrong_copies(trial: Trial, mechanism: CopiesFiles, problem: GeneratedP
     folder = trial.subject.new_folder() / "copies"
     run = trial.attempt(problem, copy_to=folder)
     if run.error is not None:
-        # A problem may have nothing to copy, in which case the mechanism raises one of privopt's own errors.
+        # If a problem has nothing to copy, the mechanism may raise one of privopt's own errors.
         return None if isinstance(run.error, PrivoptError) else f"solve --copy-to raised {error_text(run.error)}"
     written = {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -242,12 +242,12 @@ def hooks(trial: Trial) -> None:
     """Check that everything registered by the mechanism's package can be loaded, and that the package's hooks work.
 
     Every entry that the package registers is imported and used as privopt would use it. The ``privopt_handle`` hooks of
-    this package and of privopt's own packages are called. They must return a class that opens a release, or None. This
-    package's ``privopt_released`` hook is called with a release. Hooks of other authors' packages are not called, since
+    this package and of privopt's own packages are called, and must return a class that opens a release, or None. This
+    package's ``privopt_released`` hook is called with a release. Hooks of third-party packages are not called, since
     the mechanism is not responsible for them.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem, run = trial.draw_run()
     for entry in registry().entries.values():
@@ -267,7 +267,7 @@ def hooks(trial: Trial) -> None:
         complaint = f"it raised {error_text(error)}"
     if complaint is not None:
         trial.fail(f"privopt_handle: {complaint}", problem)
-    # The kit's runs call no observers, so this distribution's observer is called here, once.
+    # The kit's runs do not call observers, so call this package's observer here.
     observers = tuple(hook for hook in registry().observers if _owner_of(hook.plugin_name) == trial.subject.plugin)
     for complaint in evolve(registry(), observers=observers).notify_released(run.release, run.problem):
         trial.fail(f"privopt_released: {complaint}", problem)
@@ -279,7 +279,7 @@ def _find_wrong_handle(trial: Trial, run: Run) -> str | None:
     Only the hooks of the mechanism's package and of privopt's own packages are called.
 
     Args:
-        trial: One example of the check.
+        trial: A single run of the check.
         run: A successful run of the mechanism.
 
     Raises:
@@ -288,7 +288,7 @@ def _find_wrong_handle(trial: Trial, run: Run) -> str | None:
     hook = registry().handle_hook
     distributions = {trial.subject.plugin, *project_distributions()}
     for implementation in () if hook is None else hook.get_hookimpls():
-        # A wrapper is a generator around other hooks, and returns nothing of its own.
+        # A wrapper is a generator around other hooks and has no result of its own.
         is_wrapper = implementation.hookwrapper or implementation.wrapper
         if _owner_of(implementation.plugin_name) in distributions and not is_wrapper:
             # The hook has one parameter, the release, which an implementation may omit.
@@ -299,23 +299,23 @@ def _find_wrong_handle(trial: Trial, run: Run) -> str | None:
 
 
 def _owner_of(plugin_name: str) -> str:
-    """Return the package's name, given a pluggy plugin's name in the form "package:entry point"."""
+    """Return the package's name from a pluggy plugin's name, which has the form "package:entry point"."""
     return plugin_name.partition(":")[0]
 
 
 def _find_wrong_entry(entry: Entry[Any], trial: Trial, run: Run) -> str | None:
-    """Return a complaint if a registry entry does not match its spec; otherwise None.
+    """Return a complaint if a registry entry does not match its spec, or None otherwise.
 
     Args:
         entry: The entry.
-        trial: One example of the check.
+        trial: A single run of the check.
         run: A successful run of the mechanism.
 
     Raises:
         Exception: Importing or using the entry failed.
     """
     spec = entry.spec
-    # Each kind of entry is loaded and used as privopt would use it.
+    # Load and use each kind of entry as privopt would.
     if isinstance(entry, Registered):
         entry.load()
     elif isinstance(entry, Kind):

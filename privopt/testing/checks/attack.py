@@ -1,8 +1,8 @@
 """The statistical attack, which checks that samples for two inputs do not differ by more than epsilon allows.
 
 The judge (:mod:`privopt.testing.judging`) does the statistics. This module chooses the inputs to compare, and divides
-the effort's draws among them. A first test with few draws never fails the check, but a suspicious result leads to a
-longer test. If the check does not apply to a mechanism, it is skipped with a reason of type ``Elsewhere``.
+the draws among them. A first test with few draws never fails the check, but a suspicious result leads to a longer test.
+If the check does not apply to a mechanism, it is skipped with a reason of type ``Elsewhere``.
 """
 
 from __future__ import annotations
@@ -32,73 +32,78 @@ MAX_PAIRS: Final = 12
 """The largest number of pairs of inputs among which the attack chooses."""
 
 MAX_PROBLEMS: Final = 3
-"""The number of problems among which the attack chooses if each draw requires a solve."""
+"""The number of problems among which the attack chooses if every draw requires a solve."""
 
 SAMPLER_DRAW_FACTOR: Final = 20
 """The number of draws from a sampler, as a multiple of the effort's draws.
 
-At effort ci, this suffices to find faults that show in an event of probability 0.01."""
+At effort ci, this is enough to find faults that show in an event of probability 0.01.
+"""
 
 PILOT_DIVISOR: Final = 10
-"""The ratio of the effort's draws to the total number of draws, over all pairs, that are used to choose a pair."""
+"""The effort's draws divided by this number are the draws used to choose a pair, in total over all pairs."""
 
 FINE_PILOT_FACTOR: Final = 4
 """The factor by which the number of draws for choosing a pair is multiplied if results are doubles.
 
-Events that concern the last bits of doubles are rarer than events that concern their values."""
+Events in the last bits of doubles are rarer than events in their values.
+"""
 
 FIRST_LOOK_DRAW_FACTOR: Final = 2
-"""The number of draws in the first test of releases, which never fails the check, relative to the effort's draws."""
+"""The number of draws in the first test of releases, which never fails the check, as a multiple of the effort's
+draws."""
 
 MIN_DRAWS: Final = 8_000
 """The smallest number of draws in the first test of releases.
 
-With half as many, the judge had too few draws from which to choose its events. It then missed about every second event
-of probability 0.04 that never occurs for the neighbour.
+With half as many, the judge had too few draws to choose its events from. It then missed about every second event of
+probability 0.04 that never occurs for the neighbour.
 """
 
 MAX_DRAWS: Final = 1_000_000
 """The largest number of draws from a sampler for one problem."""
 
 EVENT_PROBABILITY: Final = 0.25
-"""The probability, under one of the two inputs, of the event for which the attack's power is stated."""
+"""The probability, under one of the two inputs, of the event for which the attack's power is reported."""
 
 POWER_NOTE: Final = f"would have seen {{:g}} epsilon or more in events of probability {EVENT_PROBABILITY:g} or more"
 """The note on the power of an attack that found nothing, with a placeholder for the multiple of epsilon."""
 
 SUSPICION_CONFIDENCE: Final = 0.5
-"""The confidence in a finding of the first test that is required for a longer test."""
+"""The confidence with which the first test must find a violation for a longer test to follow."""
 
 MAX_LONGER_FACTOR: Final = 25
-"""The largest ratio of a longer test's draws to the first test's. It is divided among the mechanism's methods."""
+"""The largest ratio of a longer test's draws to the first test's. It is shared among the mechanism's methods."""
 
 MAX_CPU_SECONDS: Final = 20.0
-"""The CPU seconds for longer tests in one check at effort ci. They are divided among the mechanism's methods.
+"""The CPU seconds for longer tests in one check at effort ci, which are shared among the mechanism's methods.
 
-An effort with fewer draws gets proportionally less time."""
+Efforts with fewer draws get proportionally less time.
+"""
 
 FRESH_DRAWS: Final = 100
-"""The number of draws that are requested twice, to see whether the two series differ."""
+"""The number of draws that are requested twice, to check that the two series differ."""
 MAX_REPEAT_CHANCE: Final = 1e-9
-"""The probability below which two independent series must be equal by chance for equal series to count as a fault."""
+"""Equal series of draws count as a fault if independent series are equal with a probability below this."""
 
 FURTHER_PROBLEMS: Final = 8
 """The number of additional problems that are drawn in search of results near 0."""
 
 DRAWS_NEAR_ZERO: Final = 20
-"""The number of draws from which the size of a problem's results relative to their noise is estimated.
+"""The number of draws from which the size of a problem's results, relative to their noise, is estimated.
 
-The estimate is used only to choose problems."""
+The estimate is only used to choose problems.
+"""
 
 # Matches a number in an output's text, such as "-1.5e3".
 NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
 
 
 def _can_attack(subject: Subject) -> str | None:
-    """Return the reason why the attack cannot run on the method under trial (``subject``), or None if it can.
+    """Return the reason why the attack cannot run on the method under test (``subject``), or None if it can.
 
-    The attack needs a notion that bounds odds, possibly except with probability delta. It also needs draws: either
-    samples from a matrix or sampler, or releases for neighbouring problems.
+    The attack requires a notion that bounds odds, possibly except with probability delta. It also requires draws, which
+    are either samples from a matrix or sampler, or releases for neighbouring problems.
     """
     if not subject.traits & {"odds", "tails"}:
         return Elsewhere(missing_traits()["odds"])
@@ -113,10 +118,10 @@ def _can_attack(subject: Subject) -> str | None:
 def epsilon_attack(trial: Trial) -> None:
     """Check that two inputs cannot be distinguished by their samples better than epsilon allows.
 
-    The check uses Clopper-Pearson bounds.
+    The statistics are Clopper-Pearson bounds.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem = trial.problem()
     if trial.subject.traits & {"matrix", "sampler"}:
@@ -129,12 +134,12 @@ def epsilon_attack(trial: Trial) -> None:
 
 
 def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
-    """Draw reports for all secrets from one release, and fail if two secrets differ by more than the claim allows.
+    """Draw reports for all secrets from a release, and fail if two secrets differ by more than the claim allows.
 
     Each secret is compared with the partners for which a difference is easiest to detect (:func:`_most_telling_pairs`).
 
     Args:
-        trial: One example of the check.
+        trial: A single run of the check.
         problem: The problem to solve.
     """
     run, subject = trial.run(problem), trial.subject
@@ -142,8 +147,8 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
     if not names:
         trial.pass_over("the release names no `records`, and the profile has no `alike`")
     symmetric = subject.notion.symmetric
-    # A claim's curve is a list of pairs (epsilon, delta) that it implies. If the notion has no curve, only the epsilon
-    # is attacked, with a delta of 0.
+    # A claim's curve is the list of pairs (epsilon, delta) that it implies. If the notion has no curve, attack only the
+    # epsilon, with a delta of 0.
     curve = subject.notion.curve(subject.claim_of(run.problem)) or ((float(subject.epsilon(run.problem)), 0.0),)
     tested_pairs = _most_telling_pairs(pairs, distances, curve[0][0], symmetric=symmetric)
     if not tested_pairs:
@@ -156,7 +161,7 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
     draws = min(SAMPLER_DRAW_FACTOR * trial.effort.draws, MAX_DRAWS)
 
     def sample_many(name: str, count: int) -> list[Any]:
-        """Draw ``count`` reports for the secret ``name``. Return each with its numbers (:func:`_attach_numbers`)."""
+        """Draw ``count`` reports for the secret ``name``, and attach their numbers (:func:`_attach_numbers`)."""
         return [_attach_numbers(str(output)) for output in run.release.sample(name, count)]
 
     judge_claim = partial(judge, None, list(partners), partners.__getitem__, subject.kind, many=sample_many)
@@ -165,7 +170,7 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
             epsilon=epsilon,
             delta=delta,
             distance=lambda a, b: distance_by_names[a, b],
-            # All points on the curve share the error probability (union bound).
+            # The points on the curve share the error probability (union bound).
             confidence=1 - (1 - CONFIDENCE) / len(curve),
             draws=draws,
             seed=trial.chance(problem).getrandbits(32),
@@ -177,18 +182,18 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
                 f"{verdict.epsilon_lower:.4g} a unit of distance; epsilon allows {epsilon:.4g}. {verdict.event}",
                 problem,
             )
-        # The multiple of epsilon that would have been detected. None means that no multiple would have been.
+        # The multiple of epsilon that would have been detected, or None if no multiple would have been.
         trial.history.note_power(verdict.by_event[f"{EVENT_PROBABILITY:g}"] or math.inf, POWER_NOTE)
 
 
 def _most_telling_pairs(
     pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: float, *, symmetric: bool
 ) -> dict[tuple[int, int], float]:
-    """Return informative pairs that together cover all secrets, with their distances.
+    """Return the most informative pairs that together cover all secrets, with their distances.
 
-    Pairs are chosen greedily. A pair is most informative if epsilon times its distance is near 1. A secret without a
-    partner at a finite distance is not covered. If pairs are ordered, a secret that occurs in both positions is covered
-    in both.
+    Pairs are chosen greedily. The closer epsilon times a pair's distance is to 1, the more informative the pair. A
+    secret without a partner at a finite distance is not covered. If pairs are ordered, a secret that occurs in both
+    positions is covered in both.
 
     Args:
         pairs: Array of shape (P, 2), the indices of the two secrets in each pair.
@@ -198,14 +203,14 @@ def _most_telling_pairs(
     """
     distance_by_pair: dict[tuple[int, int], float] = {}
     covered: set[tuple[int, bool]] = set()
-    # The guarantee allows records at an infinite distance to be distinguished, so such pairs show nothing.
+    # The guarantee permits distinguishing secrets at an infinite distance, so such pairs show nothing.
     finite = np.flatnonzero(np.isfinite(distances))
-    # How far epsilon d is from 1. The lower limit avoids the logarithm of a distance of 0.
+    # How far epsilon times the distance is from 1. The floor avoids the logarithm of 0.
     log_deviations = np.abs(np.log(np.maximum(distances[finite] * epsilon, 1e-12)))
-    # Greedily, a pair is taken if it covers a secret that no earlier pair covers.
+    # Take a pair if it covers a secret that no earlier pair covers.
     for pair_number in finite[np.argsort(log_deviations, kind="stable")].tolist():
         a, b = pairs[pair_number].tolist()
-        # A secret counts as covered whichever side it is on, unless the order matters.
+        # A secret counts as covered in either position, unless the order matters.
         members = {(a, False), (b, not symmetric)}
         if not members <= covered:
             covered |= members
@@ -217,7 +222,7 @@ def _most_telling_pairs(
 def _attach_numbers(output: str) -> tuple[object, ...]:
     """Return a tuple of an output and the numbers that occur in it, so that the judge can also compare magnitudes.
 
-    Results are cached, so equal outputs share one tuple, and the judge reads each object only once.
+    Results are cached, so equal outputs share a tuple, and the judge analyses each object only once.
     """
     return output, *map(float, NUMBER.findall(output))
 
@@ -232,22 +237,22 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
     If its result is suspicious, a second test with many more draws decides.
 
     Args:
-        trial: One example of the check.
-        problem: A problem. Without ``Profile.draws``, each draw requires a solve, and pairs from other generated
+        trial: A single run of the check.
+        problem: A problem. Without ``Profile.draws``, every draw requires a solve, and pairs from other generated
             problems are candidates as well.
     """
     subject = trial.subject
     is_slow = subject.profile.draws is None
-    # Without fast draws, each draw is a solve, so the attack runs only once for each method unless the effort is full.
+    # If every draw is a solve, the attack runs only once per method, unless the effort is full.
     if is_slow and trial.effort.name != "full" and not trial.once_only("thousands of solves"):
         trial.be_idle()
         return
-    # If draws are fast there are no further problems (0 times), since the attack then runs on every example's problem.
+    # If draws are fast, the attack runs on every example's problem, so no further problems are needed.
     problems = [problem] + [trial.problem() for _ in range((MAX_PROBLEMS - 1) * is_slow)]
     pair_limit, pilot_factor = MAX_PAIRS, 1
     if has_fine_bits(draw_outcomes(trial, subject.load(at_epsilon_one(problem)), DRAWS_NEAR_ZERO)):
-        # The last bits of doubles reveal most if the results are near 0, and usually about a single number in the
-        # problem. Therefore more problems, and more neighbours of each, are tried.
+        # The last bits of doubles reveal most if the results are near 0, and usually concern a single number in the
+        # problem. Therefore try more problems, and more neighbours of each.
         candidates = problems + [trial.problem() for _ in range(FURTHER_PROBLEMS)]
         problems = sorted(candidates, key=partial(_distance_from_zero, trial))[:MAX_PROBLEMS]
         pair_limit, pilot_factor = 2 * MAX_PAIRS, FINE_PILOT_FACTOR
@@ -259,10 +264,9 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
     if not pairs:
         trial.be_idle()
         return
-    # There are at least 40 draws from each problem in a pair, because fewer would hardly rank the pairs.
+    # With fewer than 40 draws from each problem in a pair, the ranking of the pairs would be nearly random.
     pilot_draws = pilot_factor * max(40, trial.effort.draws // (PILOT_DIVISOR * len(pairs)))
-    # There are two rounds: few draws choose the three most promising pairs, and four times as many choose the best of
-    # these.
+    # Choose the three most promising pairs with few draws, and the best of these with four times as many.
     for count, pair_count in ((pilot_draws, 3), (4 * pilot_draws, 1)):
         if len(pairs) > pair_count:
             order = np.argsort([-_promised_log_ratio(trial, candidate, count) for candidate in pairs], kind="stable")
@@ -271,7 +275,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
     loaded = [trial.subject.load(candidate) for candidate in pair]
     if not is_slow:
         _check_fresh(trial, loaded[0], pair[0])
-    # The pairs (epsilon, delta) that the claim implies.
+    # The curve is the list of pairs (epsilon, delta) that the claim implies.
     curve = subject.notion.curve(subject.claim_of(loaded[0]))
     if not curve:
         trial.pass_over(f"a guarantee of kind {subject.kind} with no epsilon implies none")
@@ -281,7 +285,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
         """Draw outcomes for the problem (index 0) or for its neighbour (index 1)."""
         return [*draw_outcomes(trial, loaded[index], count)]
 
-    # The two problems are the judge's only inputs, and the second is the first one's neighbour at distance 1.
+    # The judge's inputs are the two problems, of which the second is a neighbour of the first, at distance 1.
     judge_claim = partial(
         judge, None, [0, 1], [[1], []].__getitem__, subject.kind, many=draw_many, distance=lambda *_: 1.0
     )
@@ -289,12 +293,12 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
         claim: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "seed": trial.chance(problem).getrandbits(32)}
         started = time.process_time()
         first_look = judge_claim(**claim, draws=first_draws, confidence=SUSPICION_CONFIDENCE)
-        # The CPU seconds per draw, which determine for how many draws the longer test has time.
+        # The CPU seconds per draw, from which the number of draws in the longer test follows.
         pace = (time.process_time() - started) / first_look.draws
-        # After a failure each smaller example has the whole time again, because the failure must not vanish for lack of
-        # draws.
+        # After a failure, every smaller example gets the full time again, so that the failure does not vanish for lack
+        # of draws.
         used_seconds = 0.0 if trial.history.failed_at is not None else trial.history.long_test_seconds
-        # An effort with fewer draws has less time for it, and a mechanism's methods share that time.
+        # Efforts with fewer draws have less time for the longer test, and a mechanism's methods share that time.
         seconds = MAX_CPU_SECONDS * min(1.0, trial.effort.draws / EFFORTS["ci"].draws) / subject.siblings - used_seconds
         longer = max(
             first_draws, int(min(MAX_LONGER_FACTOR * first_draws / subject.siblings, seconds / max(pace, 1e-9)))
@@ -312,7 +316,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
                     pair[0],
                 )
         # The multiple of epsilon that both tests would have detected. In the judge's last round, the tests use at least
-        # a fifth of the draws for each input, and half of the error, which is split among three tests.
+        # a fifth of the draws for each input, and half of the error probability, which is split among three tests.
         factors = (
             first_look.by_event[f"{EVENT_PROBABILITY:g}"],
             visible_factor(epsilon, EVENT_PROBABILITY, longer // 5, error / 6, delta),
@@ -323,49 +327,49 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
 def _distance_from_zero(trial: Trial, problem: GeneratedProblem) -> float:
     """Return the smallest ratio of a number's magnitude to the scale of its noise, over all numbers in a result.
 
-    Each number is estimated by the median of a few draws, and the scale of its noise by their interquartile range.
+    A number is estimated by the median of a few draws, and the scale of its noise by their interquartile range.
 
     Args:
-        trial: One example of the check.
-        problem: The problem, for which draws are made at epsilon 1.
+        trial: A single run of the check.
+        problem: The problem, which is set to epsilon 1 for the draws.
     """
     draws = draw_outcomes(trial, trial.subject.load(at_epsilon_one(problem)), DRAWS_NEAR_ZERO)
     lower, middle, upper = np.quantile(draws, (0.25, 0.5, 0.75), axis=0)
-    # The smallest double avoids a division by 0 if a number has no noise. An overflow returns infinity, as it should: a
-    # huge number without noise is infinitely far from 0.
+    # The smallest normal double avoids a division by 0 if a number has no noise. An overflow to infinity is correct,
+    # because a huge number without noise is infinitely far from 0.
     with np.errstate(over="ignore"):
         return float(np.min(np.abs(middle) / np.maximum(upper - lower, np.finfo(float).tiny), initial=math.inf))
 
 
 def _check_fresh(trial: Trial, loaded: Any, problem: GeneratedProblem) -> None:
-    """Fail if ``Profile.draws`` returns the same draws on each call.
+    """Fail if ``Profile.draws`` returns the same draws on every call.
 
     The events to test are chosen using some draws and then tested on others. If both sets of draws were the same, the
     test would only confirm the choice.
 
     Args:
-        trial: One example of the check.
+        trial: A single run of the check.
         loaded: The loaded problem.
-        problem: The same problem before loading, for the message.
+        problem: The same problem before loading, which the message shows.
     """
     draws, second_draws = (draw_outcomes(trial, loaded, FRESH_DRAWS) for _ in range(2))
     _, counts = np.unique(draws, axis=0, return_counts=True)
-    # The probability that two independent series are equal: the estimated probability that two draws agree, raised to
-    # the power of the number of draws.
+    # The probability that two independent series are equal is that of two draws being equal (estimated), raised to the
+    # number of draws.
     chance = float(np.square(counts / FRESH_DRAWS).sum()) ** FRESH_DRAWS
     if chance < MAX_REPEAT_CHANCE and np.array_equal(draws, second_draws):
         trial.fail("Profile.draws gave the same draws twice: they must be fresh ones at each call", problem)
 
 
 def _promised_log_ratio(trial: Trial, pair: tuple[GeneratedProblem, GeneratedProblem], count: int) -> float:
-    """Estimate, from a few draws, the greatest log ratio that a test on two neighbours can be expected to show.
+    """Estimate, from a few draws, the largest log ratio that a test on two neighbours can be expected to show.
 
-    The estimate is used only to rank pairs. No failure is based on it.
+    The estimate is only used to rank pairs. No failure is based on it.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
         pair: A problem and its neighbour.
-        count: The number of draws for each problem of the pair.
+        count: The number of draws for each problem.
     """
     first, second = ([*draw_outcomes(trial, trial.subject.load(problem), count)] for problem in pair)
     symmetric = trial.subject.notion.symmetric
@@ -376,9 +380,9 @@ def draw_outcomes(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:
     """Return independent draws of the numbers that the profile observes in a release.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
         loaded: The loaded problem.
-        count: The number of draws. Without ``Profile.draws``, each draw requires a solve.
+        count: The number of draws. Without ``Profile.draws``, every draw requires a solve.
 
     Returns:
         Array of shape (count, m) for m observed numbers.
@@ -386,17 +390,17 @@ def draw_outcomes(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:
     subject = trial.subject
     if subject.profile.draws is not None:
         return _as_rows(subject.profile.draws(loaded, subject.method.name, count))
-    assert subject.profile.observed is not None  # otherwise the check's ``needs`` skips it
+    assert subject.profile.observed is not None  # otherwise the check is skipped (``needs``)
     observations = []
     for _ in range(count):
-        with watch_noise():  # this stops a mechanism that never stops drawing noise
+        with watch_noise():  # raises an error if a mechanism draws noise endlessly
             outcome = subject.outcome(loaded)
         observations.append(np.asarray(subject.profile.observed(outcome.release)).ravel())
     return _as_rows(observations)
 
 
 def _as_rows(draws: Any) -> NDArray[Any]:
-    """Convert draws of any shape to a two-dimensional array with one row per draw."""
+    """Convert draws of any shape to a two-dimensional array with a row for each draw."""
     array = np.asarray(draws)
     if array.dtype == object:  # integers beyond 64 bits
         array = array.astype(np.float64)

@@ -1,7 +1,7 @@
 """The interface of checks, and the :class:`Trial` that a check receives for each example.
 
 A check is a function that takes a :class:`Trial`. The decorator :class:`Check` registers the function together with the
-traits and profile fields that it requires. A check whose requirements are not met is skipped with a reason.
+traits and profile fields that it requires. If these are not available, the check is skipped with a reason.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from privopt.testing.shared_problems import ProblemSource
 from privopt.testing.under_trial import Run, Subject, missing_traits
 
 TINY_EPSILON: Final = Decimal("0.015625")
-"""An epsilon at which noise is so large that only about one draw in a hundred equals the true number."""
+"""An epsilon with so much noise that only about one draw in a hundred equals the true number."""
 
 KIT_SEED: Final = 20_240_501
-"""The value of ``--seed`` in checks that compare two runs with the same seed."""
+"""The ``--seed`` of checks that compare two runs with the same seed."""
 
 
 class CheckFailedError(AssertionError):
@@ -34,11 +34,11 @@ class CheckFailedError(AssertionError):
 
     Attributes:
         what: The finding, as a sentence.
-        problem: The problem that shows the finding; None if it depends on no problem.
+        problem: The problem that shows the finding, or None if the finding does not depend on a problem.
     """
 
     def __init__(self, what: str, problem: GeneratedProblem | None) -> None:
-        """Create the error. Its text also shows the problem, if there is one."""
+        """Create the error. Its message also shows the problem, if there is one."""
         self.what = what
         self.problem = problem
         problem_text = "" if problem is None else f"\nsmallest problem found:\n{problem.show()}"
@@ -46,17 +46,17 @@ class CheckFailedError(AssertionError):
 
 
 class Elsewhere(str):
-    """A reason for skipping a check that does not apply to a mechanism at all, rather than one that cannot be run."""
+    """A reason for skipping a check that does not apply to a mechanism, rather than one that could not be run."""
 
 
 class LeftOut(str):
-    """The plugin author's reason for leaving out an applicable check, as given in ``Profile.skip``."""
+    """A plugin author's reason for not running a check that applies, as given in ``Profile.skip``."""
 
 
 def default_method_only(subject: Subject) -> str | None:
-    """Return the reason for skipping a check on any method but the mechanism's default; None for the default method.
+    """Return the reason for skipping a check on methods other than the mechanism's default, or None for the default.
 
-    Use it in checks on code that all methods share, such as code that reads files. Repeating such a check for other
+    This is for checks on code that all methods share, such as code that reads files. Repeating such a check for other
     methods would reveal nothing new.
     """
     if subject.method.name != subject.spec.default.name:
@@ -66,21 +66,21 @@ def default_method_only(subject: Subject) -> str | None:
 
 @frozen
 class Check:
-    """A check, used as a decorator: it registers the decorated function in :data:`CHECKS`.
+    """A decorator that registers the decorated function as a check in :data:`CHECKS`.
 
     Attributes:
-        name: The name in reports, in lists of expected failures and in ``Profile.skip``.
-        version: The check's version number, which increases when the check becomes stricter.
-        of: The traits that a release must have (:data:`privopt.testing.under_trial.TRAITS`); empty if the check applies
-            to all releases.
-        private: Whether the check applies only to methods whose releases themselves claim privacy, and not to methods
-            that only reproduce a paper's claim.
-        needs: A function that takes a subject (the method under trial) and returns the reason why the check cannot run
+        name: The check's name in reports, in lists of expected failures and in ``Profile.skip``.
+        version: The check's version number, which is increased when the check becomes stricter.
+        of: The traits that a release must have (:data:`privopt.testing.under_trial.TRAITS`). If empty, the check
+            applies to all releases.
+        private: Whether the check applies only to methods whose own releases claim privacy, and not to methods that
+            merely reproduce a paper's claim.
+        needs: A function that takes a subject (the method under test) and returns the reason why the check cannot run
             on it, or None if it can.
-        share: The fraction of the effort's examples that this check runs. It is below 1 if one example costs more than
-            a solve.
+        share: The fraction of the effort's examples that this check runs. It is below 1 if an example costs more than a
+            solve.
         min_examples: The number of problems to draw even if the check's time is up. The first is the simplest one.
-        function: The function that runs one example, and reports a finding with :meth:`Trial.fail`.
+        function: The function that runs one example, and reports findings with :meth:`Trial.fail`.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Check:
             RegistryError: Another module has registered a check with the same name.
         """
         earlier = CHECKS.get(self.name)
-        # A module that is imported again, in a test or a notebook, replaces its own check.
+        # If a module is imported again, as in a test or a notebook, it replaces its own check.
         if earlier is not None and earlier.function.__module__ != function.__module__:
             raise RegistryError(
                 f"the check {self.name!r} of {function.__module__} must have another name: "
@@ -109,14 +109,14 @@ class Check:
         return function
 
     def reason_to_skip(self, subject: Subject) -> str | None:
-        """Return the reason for skipping the check on the method under trial (``subject``), or None if the check runs.
+        """Return the reason for skipping the check on the method under test (``subject``), or None if the check runs.
 
-        The reason is an :class:`Elsewhere` if the check does not apply to the method at all, and a :class:`LeftOut` if
-        the profile leaves the check out.
+        The reason is an :class:`Elsewhere` if the check does not apply to the method, and a :class:`LeftOut` if the
+        profile excludes the check.
         """
         if self.name in subject.profile.skip:
             return LeftOut(subject.profile.skip[self.name])
-        # Sorted, so that the reason is the same in each run.
+        # Sort the missing traits, so that the reason is the same in each run.
         missing = sorted(self.of - subject.traits)
         if missing:
             return Elsewhere(missing_traits()[missing[0]])
@@ -126,17 +126,17 @@ class Check:
 
 
 def at_epsilon_one(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return the same problem with epsilon 1, or rho 1/2, at which an attack needs the fewest draws."""
+    """Return a copy of a problem with epsilon 1, or rho 1/2, at which an attack needs the fewest draws."""
     return _set_epsilon(problem, Decimal(1))
 
 
 def at_tiny_epsilon(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return the same problem with an epsilon or rho near 0, so that noise hides nearly every difference."""
+    """Return a copy of a problem with an epsilon or rho near 0, so that noise hides nearly every difference."""
     return _set_epsilon(problem, TINY_EPSILON)
 
 
 def _set_epsilon(problem: GeneratedProblem, epsilon: Decimal) -> GeneratedProblem:
-    """Return the same problem with another epsilon, or with the rho that corresponds to it.
+    """Return a copy of a problem with ``epsilon``, or with the corresponding rho.
 
     Pure epsilon-DP implies zero-concentrated DP with rho = epsilon**2 / 2 (Bun and Steinke 2016). A problem has at most
     one of the two keys.
@@ -148,10 +148,10 @@ def _set_epsilon(problem: GeneratedProblem, epsilon: Decimal) -> GeneratedProble
 
 
 CONSTANT_RUNS: Final = 16
-"""The number of runs on each of two neighbours after which a persistent difference is not due to chance.
+"""The number of runs on each of two neighbours after which a persistent difference cannot be due to chance.
 
-With an epsilon near 0, an event has nearly the same probability p for both. The probability that it always occurs for
-one and never for the other is then about p**16 (1 - p)**16, which is below 1e-9.
+If epsilon is near 0, an event has nearly the same probability p for both. The probability that it always occurs for one
+and never for the other is then about p**16 (1 - p)**16, which is below 1e-9.
 """
 
 CHECKS: Final[dict[str, Check]] = {}
@@ -159,7 +159,7 @@ CHECKS: Final[dict[str, Check]] = {}
 
 
 def require_field(field: str) -> Callable[[Subject], str | None]:
-    """Return a :attr:`Check.needs` function that gives a reason to skip the check if a profile field is None."""
+    """Return a :attr:`Check.needs` function that gives a reason for skipping the check if a profile field is None."""
     return lambda subject: None if getattr(subject.profile, field) is not None else f"the profile has no `{field}`"
 
 
@@ -168,16 +168,16 @@ check = Check
 
 @define
 class History:
-    """The state of one check on one subject across its examples.
+    """The state of a check on a subject across its examples.
 
     Attributes:
         start: This process's CPU time at the start of the check, in seconds.
         examples: The number of examples that ran, up to and including the first failure.
-        failed_at: The time on the monotonic clock at which the first failed example started; None before a failure.
+        failed_at: The time on the monotonic clock at which the first failed example started, or None before a failure.
         once: For each step that is too expensive to run in every example, the index of the example that ran it.
         long_test_seconds: The CPU seconds that the attack's longer tests have taken so far. Their total is limited.
         earlier: The problems from earlier examples, which checks can reuse.
-        powers: For each example that stated its power, a number and a note with a placeholder for the number
+        powers: For each example that reported its power, a number and a note with a placeholder for the number
             (:meth:`note_power`).
         solved: The identities (hashable keys) of the problems that the pipeline solved.
         cannot: The last reason recorded by :meth:`note_reason`.
@@ -200,45 +200,45 @@ class History:
     def note_reason(self, why: str) -> None:
         """Record why an example could not be run, or could not reveal a fault.
 
-        A reason why the check does not apply (:class:`Elsewhere`) does not replace a reason of another type. If it did,
+        A reason why the check does not apply (:class:`Elsewhere`) does not replace a reason of another type. Otherwise,
         the last example alone would decide whether a skipped check counts as missed.
         """
         if why and (not isinstance(why, Elsewhere) or isinstance(self.cannot, Elsewhere) or not self.cannot):
             self.cannot = why
 
     def note_power(self, number: float, note: str) -> None:
-        """Store the size of the smallest fault that an example would have detected.
+        """Record the size of the smallest fault that an example would have detected.
 
         The runner reports the minimum over all examples.
 
         Args:
-            number: The size of that fault, such as a multiple of epsilon; infinite if the example would have detected
-                no fault.
+            number: The size of that fault, such as a multiple of epsilon, or infinity if the example would have
+                detected no fault.
             note: A clause with a placeholder for the number, in the syntax of :meth:`str.format`.
         """
         self.powers.append((number, note))
 
     @property
     def power(self) -> str:
-        """A note on what the most powerful example would have detected; empty if no example stated its power."""
+        """A note on what the most powerful example would have detected, or "" if no example reported its power."""
         number, note = min(self.powers, default=(0.0, ""))
         if math.isinf(number):
             return "the attack had no power on these problems"
-        # Rounded up to two decimals, so that the note never claims more power than the check had. The subtracted 1e-9
-        # keeps rounding errors from raising a number that already has two decimals.
+        # Round up to two decimals, so that the note never claims more power than the check had. Subtracting 1e-9 keeps
+        # rounding errors from raising a number that already has two decimals.
         return note.format(math.ceil(number * 100 - 1e-9) / 100)
 
 
 @define(kw_only=True, eq=False)
 class Trial:
-    """One example of a check, with methods that draw problems, run the pipeline and report findings.
+    """A single run of a check, with methods that draw problems, run the pipeline and report findings.
 
     Attributes:
-        subject: The method under trial.
+        subject: The method under test.
         data: The Hypothesis data object from which choices are drawn.
         effort: The limits on how much work the check may do, such as the number of draws.
-        history: The state of the check across examples.
-        source: The problems that this check shares with others; None to draw all problems from ``data``.
+        history: The state of the check across its runs.
+        source: The problems that this check shares with others. If None, all problems are drawn from ``data``.
     """
 
     subject: Subject
@@ -257,7 +257,7 @@ class Trial:
     def once_only(self, what: str) -> bool:
         """Return whether the current example should run a step that is too expensive to run in every example.
 
-        The first two examples are passed over, because they are the simplest problems. The first later example that
+        The first two examples are skipped, because their problems are the simplest ones. The first later example that
         calls this method is chosen. After a failure, all smaller examples run the step as well, because it may be the
         step that failed.
 
@@ -270,9 +270,9 @@ class Trial:
         return number >= 2 and self.history.once.setdefault(what, number) == number
 
     def chance(self, problem: GeneratedProblem) -> random.Random:
-        """Return a random generator that is seeded with the problem, so that equal problems give equal choices."""
-        # The choices do not come from Hypothesis, because they would then shrink with the problem. CRC-32 is the same
-        # in all processes.
+        """Return a random generator seeded with the problem, so that equal problems lead to equal choices."""
+        # If the choices came from Hypothesis, they would shrink with the problem. Unlike hash(), CRC-32 is the same in
+        # all processes.
         return random.Random(zlib.crc32(repr(problem.identity).encode()))
 
     def attempt(self, problem: GeneratedProblem, *, fresh: Hashable = 0, **options: Any) -> Run:
@@ -280,7 +280,7 @@ class Trial:
 
         Args:
             problem: The problem.
-            fresh: A part of the cache key. Another value gives a new run on the same problem.
+            fresh: Part of the cache key. A different value gives a new run on the same problem.
             options: Options for :class:`privopt.run.task.Options`, and the arguments ``written`` and ``compared`` of
                 :meth:`privopt.testing.under_trial.Subject.run`.
         """
@@ -296,7 +296,7 @@ class Trial:
 
         Args:
             problem: The problem.
-            fresh: A part of the cache key. Another value gives a new run on the same problem.
+            fresh: Part of the cache key. A different value gives a new run on the same problem.
             options: As for :meth:`attempt`.
         """
         pipeline_run = self.attempt(problem, fresh=fresh, **options)
@@ -305,7 +305,7 @@ class Trial:
         return pipeline_run
 
     def draw_run(self) -> tuple[GeneratedProblem, Run]:
-        """Draw a problem, run the pipeline on it, and return both the problem and the run."""
+        """Draw a problem, run the pipeline on it, and return the problem and the run."""
         problem = self.problem()
         return problem, self.run(problem)
 
@@ -322,7 +322,7 @@ class Trial:
     def pass_over(self, why: str) -> NoReturn:
         """Discard the example without a finding.
 
-        If no example can run, the check is skipped with one of the stored reasons (:meth:`History.note_reason`).
+        If no example can run, the check is skipped with one of the recorded reasons (:meth:`History.note_reason`).
 
         Args:
             why: The reason why the check cannot run on this example, as a clause.
@@ -335,7 +335,7 @@ class Trial:
 
         Args:
             what: The finding, as a sentence.
-            problem: The problem that shows the finding; None if the finding does not depend on a problem.
+            problem: The problem that shows the finding, or None if the finding does not depend on a problem.
 
         Raises:
             CheckFailedError: Always.

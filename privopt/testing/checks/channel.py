@@ -1,6 +1,6 @@
 """A check on a release's ``channel()``, from which estimates and posteriors are computed.
 
-The stated probabilities must satisfy the guarantee, and draws from the release must follow these probabilities.
+The channel's probabilities must satisfy the guarantee, and draws from the release must follow them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from privopt.testing.under_trial import Run, Subject
 
 
 def states_channel(subject: Subject) -> str | None:
-    """Return the reason why releases of the method under trial state no channel, or None if they state one.
+    """Return the reason why the method's releases have no channel, or None if they have one.
 
-    A channel gives the probability of each report for each secret. The reason's type, ``Elsewhere``, says that the
-    check does not apply to the method at all.
+    A channel gives the probability of each report for each secret. The reason has the type ``Elsewhere``, because the
+    check does not apply to such methods.
     """
-    # Estimates prefer the channel that a mechanism makes from the problem and the release to the release's own channel.
+    # Estimates use the channel that the mechanism makes from the problem and the release, if any, rather than the
+    # release's own.
     is_stated = isinstance(subject.mechanism, HasChannel)
     if not is_stated and subject.mechanism_class.release_class.channel is Release.channel:
         return Elsewhere("the release states no `channel`: only its draws tell (epsilon-attack)")
@@ -33,12 +34,12 @@ def states_channel(subject: Subject) -> str | None:
 
 @check("channel", version=2, needs=states_channel, share=0.3, min_examples=4)
 def channel(trial: Trial) -> None:
-    """Check that the probabilities in ``channel()`` satisfy the guarantee, and that reports occur as often as stated.
+    """Check that the probabilities in ``channel()`` satisfy the guarantee, and that reports occur as often as they say.
 
     A channel gives the probability of each report for each secret.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem, run = trial.draw_run()
     with trial.subject.registered():
@@ -54,7 +55,7 @@ def channel(trial: Trial) -> None:
         if duplicates:
             trial.fail(f"channel() has {duplicates[0]!r} twice among its {side_name}", problem)
     must_be_alike = required_pairs(trial.subject, run)
-    # A channel that the mechanism makes need not have all records, but a release's own channel must.
+    # A channel made by the mechanism need not contain all records, but a release's own channel must.
     missing_names = sorted({*must_be_alike.names} - {*names[0]})
     if missing_names and not isinstance(opened.mechanism, HasChannel):
         trial.fail(f"channel() has no row for {missing_names[0]!r}", problem)
@@ -66,11 +67,11 @@ def channel(trial: Trial) -> None:
 def _check_stated_odds(
     trial: Trial, problem: GeneratedProblem, run: Run, stated_channel: Channel, must_be_alike: Alike
 ) -> None:
-    """Fail if the stated probabilities for two inputs in a required pair differ by more than the notion allows.
+    """Fail if the channel's probabilities for two inputs in a required pair differ by more than the notion allows.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
-        problem: The problem, for messages.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
+        problem: The problem, which messages show.
         run: The run of the pipeline that produced the release.
         stated_channel: The release's channel.
         must_be_alike: The pairs of inputs that the guarantee must make hard to distinguish, with their distances.
@@ -79,14 +80,14 @@ def _check_stated_odds(
     # The pairs (epsilon, delta) that the claim implies, for inputs at distance 1.
     curve = subject.notion.curve(subject.claim_of(run.problem)) if subject.traits & {"odds", "tails"} else ()
     row = {str(name): index for index, name in enumerate(stated_channel.inputs)}
-    # A channel that the mechanism makes may have rows for only some records, such as the problem's public places.
+    # A channel made by the mechanism may have rows for only some records, such as the problem's public places.
     compared = [all(must_be_alike.names[index] in row for index in pair) for pair in must_be_alike.pairs.tolist()]
     if not any(compared):
         trial.be_idle("channel() has rows for no two inputs that must be alike")
     pairs, distances = must_be_alike.pairs[compared], must_be_alike.distances[compared]
     for (i, j), distance in zip(pairs.tolist(), distances.tolist(), strict=True):
         first, second = (stated_channel.probabilities[row[must_be_alike.names[index]]] for index in (i, j))
-        # At an infinite distance, nothing is bounded.
+        # There is no bound at an infinite distance.
         for epsilon, delta in curve if math.isfinite(distance) else ():
             finding = excess(first, second, epsilon * distance, delta, symmetric=subject.notion.symmetric)
             if finding is not None:
@@ -101,16 +102,16 @@ def _check_stated_odds(
 
 
 def _check_draws(trial: Trial, problem: GeneratedProblem, release: Release, stated_channel: Channel) -> None:
-    """Fail if the frequencies of reports drawn for a randomly chosen input contradict the stated probabilities.
+    """Fail if the frequencies of reports drawn for a randomly chosen input contradict the channel's probabilities.
 
     Args:
-        trial: One example of the check.
-        problem: The problem, for messages and for the choice of the input.
-        release: The release from which reports are drawn.
+        trial: A single run of the check.
+        problem: The problem, which messages show and which determines the choice of the input.
+        release: The release to draw reports from.
         stated_channel: The release's channel.
     """
     row_number = trial.chance(problem).randrange(len(stated_channel.inputs))
-    # One input is enough for each example, because other examples choose other inputs.
+    # One input per example is enough, because other examples choose other inputs.
     name, count = str(stated_channel.inputs[row_number]), trial.effort.draws
     outputs = release.sample(name, count)
     chances = dict(

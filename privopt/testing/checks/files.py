@@ -16,7 +16,7 @@ def round_trip(trial: Trial) -> None:
     The release's loss must be unchanged as well. Writing the release again must produce the same bytes in every file.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem = trial.problem()
     attempt = trial.attempt(problem)
@@ -36,7 +36,7 @@ def round_trip(trial: Trial) -> None:
         for complaint in verify(run.folder).complaints:
             trial.fail(f"verify: {complaint}", problem)
         copy = subject.new_folder()
-        # If the files have the same bytes when they are written again, reading has lost nothing.
+        # If the files are byte-identical when written again, nothing was lost in reading.
         release.write(copy)
         original_files = artefact(run.folder, private=True)
         for name, contents in artefact(copy, private=True).items():
@@ -49,10 +49,10 @@ def oracle(trial: Trial) -> None:
     """Check that the release passes the profile's ``oracle``, a test that is independent of the mechanism.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem, run = trial.draw_run()
     find_complaints = trial.subject.profile.oracle
-    assert find_complaints is not None  # otherwise the check's ``needs`` skips it
+    assert find_complaints is not None  # otherwise the check is skipped (``needs``)
     for complaint in find_complaints(run.problem, run.release, run.stated):
         trial.fail(complaint, problem)

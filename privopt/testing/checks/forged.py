@@ -1,7 +1,7 @@
-"""Checks that verify detects forged release folders, and that all commands that use a release folder refuse them.
+"""Checks that verify detects forged release folders, and that all commands that use release folders reject them.
 
-Each forgery changes one file. Most forgeries also update the checksums, so that only a check of the contents can detect
-them. A check that does not apply to a mechanism is skipped with a reason of type ``Elsewhere``.
+Each forgery changes one file. Most forgeries also update the checksums, so that they can only be detected by checking
+the contents. A check that does not apply to a mechanism is skipped with a reason of type ``Elsewhere``.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ LONG_NUMBER = "1e3000000"
 
 @frozen(kw_only=True)
 class Forgery:
-    """A change to one file in a release's folder.
+    """A change to a file in a release's folder.
 
     Attributes:
         what: A clause that describes the change.
         file: The changed file's name, relative to the folder.
         contents: The file's new contents.
-        summed: Whether SHA256SUMS is updated, so that only a check of the contents can detect the change.
+        summed: Whether SHA256SUMS is updated, so that the change can only be detected by checking the contents.
     """
 
     what: str
@@ -60,7 +60,7 @@ class Forgery:
     summed: bool = True
 
     def write(self, trial: Trial, run: Run) -> Path:
-        """Copy a run's folder to a new folder of ``trial.subject``, change the file there, and return the path."""
+        """Copy a run's folder to a new folder of ``trial.subject``, change the file there, and return its path."""
         folder = trial.subject.new_folder() / "forged"
         shutil.copytree(run.folder, folder)
         (folder / self.file).write_bytes(self.contents)
@@ -74,10 +74,10 @@ class Forgery:
 def verify_catches(trial: Trial) -> None:
     """Check that verify detects a changed table even if the checksums were updated to match.
 
-    The change adds 1000 to one number.
+    The change adds 1000 to a number.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem, run = trial.draw_run()
     if run.release.artefact and hasattr(run.release, "weights"):
@@ -94,25 +94,25 @@ def check_noticed(trial: Trial, problem: GeneratedProblem, run: Run, forgery: Fo
     """Fail if verify does not report a forgery of a run's folder.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
-        problem: The problem, for the message.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
+        problem: The problem, which the message shows.
         run: The run whose folder is forged.
         forgery: The forgery.
     """
-    # An error, which means that the folder is refused, is as good as a complaint.
+    # An error is as good as a complaint, because it means that the folder is rejected.
     with trial.subject.registered(), suppress(PrivoptError):
         if not verify(forgery.write(trial, run)).complaints:
             trial.fail(f"verify does not notice that {forgery.what} (with SHA256SUMS made to fit)", problem)
 
 
 def _raise_last_number(run: Run) -> Forgery | None:
-    """Return a forgery in which 1000 is added to a table's last number; None if no table has a number."""
+    """Return a forgery in which 1000 is added to a table's last number, or None if no table contains a number."""
     tables = [path.name for path in sorted(run.folder.glob("*.csv"))]
     return next(chain.from_iterable(_replace_last_word(run, name, _add_thousand) for name in tables), None)
 
 
 def _add_thousand(text: str) -> str | None:
-    """Add 1000 to the number in a string, or return None if it is not a number. An integer stays an integer."""
+    """Add 1000 to the number in a string, or return None if the string is not a number. An integer stays an integer."""
     number = number_in(text)
     if number is None:
         return None
@@ -124,7 +124,7 @@ def use_verifies(trial: Trial) -> None:
     """Check that a forged release folder fails verification, and that privopt refuses to open, audit or report on it.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem, run = trial.draw_run()
     for forgery in _make_forgeries(run):
@@ -132,16 +132,16 @@ def use_verifies(trial: Trial) -> None:
         with trial.subject.registered():
             if _try_use(lambda folder: verify(folder).holds, folder):
                 trial.fail(f"verify does not notice that {forgery.what}", problem)
-            # Any other result, even an empty one, means that the folder was used.
+            # Any result other than False, even an empty one, means that the folder was used.
             for use in (open_verified, audit, write_report):
                 if _try_use(use, folder) is not False:
                     trial.fail(f"{forgery.what}, and {use.__name__} takes the folder all the same", problem)
     with trial.subject.registered():
-        # A short text can stand for a number of millions of digits, which verify must refuse without computing it.
+        # A short text can represent a number with millions of digits, which verify must reject without computing it.
         usual_seconds = _measure_seconds(partial(verify, run.folder))
         for forgery in _make_long_numbers(run):
-            # Compared with the usual time for the same folder on this machine, so that a slow machine causes no
-            # failure.
+            # Compare with the usual time for the same folder, so that the check does not fail because the machine is
+            # slow.
             if (
                 _measure_seconds(partial(verify, forgery.write(trial, run)))
                 > usual_seconds + _long_number_seconds() / 2
@@ -151,7 +151,7 @@ def use_verifies(trial: Trial) -> None:
 
 
 def _try_use(use: Callable[[Path], Any], folder: Path) -> Any:
-    """Return the result of ``use(folder)``, or False if it refuses the folder with a PrivoptError."""
+    """Return the result of ``use(folder)``, or False if it rejects the folder with a PrivoptError."""
     try:
         return use(folder)
     except PrivoptError:
@@ -159,7 +159,7 @@ def _try_use(use: Callable[[Path], Any], folder: Path) -> Any:
 
 
 def _measure_seconds(work: Callable[[], Any]) -> float:
-    """Call a function, and return the CPU seconds that it took, even if it refused its input with an error."""
+    """Call a function, and return the CPU seconds that it took, even if it rejected its input with an error."""
     start = time.process_time()
     with suppress(PrivoptError, ArithmeticError, ValueError):
         work()
@@ -168,13 +168,13 @@ def _measure_seconds(work: Callable[[], Any]) -> float:
 
 @lru_cache(1)
 def _long_number_seconds() -> float:
-    """Return the CPU seconds that this machine takes to compute the value of :data:`LONG_NUMBER`."""
+    """Return the CPU seconds that this machine needs to compute the value of :data:`LONG_NUMBER`."""
     return _measure_seconds(partial(Fraction, LONG_NUMBER))
 
 
 def _artefact_files(run: Run) -> list[str]:
     """Return the names of the files that make up the release itself (the artefact), without the problem's files."""
-    # A part of the artefact is named by its file, or by its file, a colon and one of the file's members.
+    # The names of the artefact's parts have the form "file", or "file:member" for files with several members.
     return sorted({name.partition(":")[0] for name in artefact(run.folder) if name.split("/")[0] != PROBLEM})
 
 
@@ -191,8 +191,8 @@ def _make_forgeries(run: Run) -> Iterator[Forgery]:
         if name.endswith((".csv", ".npz")):
             yield from _replace_last_word(run, name, lambda text: FORGED if number_in(text) is None else None)
         *rows, last = contents.splitlines() or [b""]
-        # Tables that contain only numbers are left out, because rows without names can be missing or repeated
-        # unnoticed.
+        # In a table that contains only numbers, a missing or repeated row need not be noticeable, so such tables are
+        # left out.
         if name.endswith(".csv") and rows and any(number_in(cell) is None for cell in last.decode("utf-8").split(",")):
             for what, lines in (("taken away", rows), ("written twice", [*rows, last, last])):
                 what = f"the last row of {name} was {what}"
@@ -208,20 +208,20 @@ def _make_forgeries(run: Run) -> Iterator[Forgery]:
 def _make_long_numbers(run: Run) -> Iterator[Forgery]:
     """Yield forgeries of a run's files that replace a rational in the release with a very long number.
 
-    That number has millions of digits, but is written with few characters (:data:`LONG_NUMBER`).
+    The number has millions of digits, but takes only a few characters to write (:data:`LONG_NUMBER`).
     """
     values = attrs.asdict(run.release, recurse=False).values()
     listed = chain.from_iterable(value if isinstance(value, (list, tuple)) else (value,) for value in values)
-    # Only words that equal one of the release's rational attributes are replaced, because verify must parse those.
+    # Replace only words that equal one of the release's rational attributes, because verify has to parse these.
     texts = {str(number) for number in listed if isinstance(number, Fraction)}
     for name in _artefact_files(run):
         yield from _replace_last_word(run, name, lambda text: LONG_NUMBER if text in texts else None)
 
 
 def _replace_last_word(run: Run, name: str, change: Callable[[str], str | None]) -> Iterator[Forgery]:
-    """Yield forgeries of a file in which one word is replaced: the last word for which ``change`` gives a replacement.
+    """Yield a forgery of a file that replaces the last word for which ``change`` returns a replacement.
 
-    In an archive, only the last element of each string array is tried, with one forgery per array.
+    In an archive, only the last element of each string array is tried, and there is a forgery for each array.
 
     Args:
         run: The run whose folder is forged.
@@ -231,10 +231,10 @@ def _replace_last_word(run: Run, name: str, change: Callable[[str], str | None])
     if name.endswith(".npz"):
         arrays = load_arrays(run.folder / name)
         for member, array in arrays.items():
-            last = str(array.flat[-1]) if array.dtype.kind == "U" and array.size else ""  # "U" is text
+            last = str(array.flat[-1]) if array.dtype.kind == "U" and array.size else ""  # "U" means text
             replacement = change(last) if last else None
             if replacement is not None:
-                # NumPy would cut the replacement to the array's width, in which a character takes 4 bytes.
+                # NumPy would truncate the replacement to the array's width, in which each character takes 4 bytes.
                 changed = array.astype(f"<U{max(len(replacement), array.dtype.itemsize // 4)}")
                 changed.flat[-1] = replacement
                 what = f"{last!r} in {member} of {name} became {replacement!r}"
@@ -242,7 +242,7 @@ def _replace_last_word(run: Run, name: str, change: Callable[[str], str | None])
         return
     with suppress(UnicodeDecodeError):
         text = (run.folder / name).read_bytes().decode("utf-8")
-        # A table's header is kept, because verify would refuse another header for its form alone.
+        # Keep a table's header, because verify would reject any other header merely for its format.
         body = text.find("\n") + 1 if name.endswith(".csv") else 0
         for match in reversed([*WORD.finditer(text, body)]):
             replacement = change(match[0])
@@ -253,7 +253,7 @@ def _replace_last_word(run: Run, name: str, change: Callable[[str], str | None])
 
 
 def _forge_claim(run: Run, table: str, key: str, value: Any, what: str) -> Forgery:
-    """Return a forgery of one claim in result.json.
+    """Return a forgery of a claim in result.json.
 
     Args:
         run: The run whose folder is forged.

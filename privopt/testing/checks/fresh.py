@@ -1,4 +1,4 @@
-"""A check that each call draws new samples. It uses an input whose samples vary enough to reveal a repetition."""
+"""A check that each call draws new samples, using an input whose samples vary enough to reveal a repetition."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ SAMPLE_SIZE: Final = 200
 """The number of samples per call. With this many, two independent calls differ unless one output is nearly certain."""
 
 MAX_SHARE: Final = 0.9
-"""The largest share of one output among the samples at which equal samples from two calls reveal a repetition.
+"""The largest share of a single output among the samples with which equal samples from two calls reveal a repetition.
 
 Up to this share, two independent series of SAMPLE_SIZE samples are equal with a probability below 1e-17.
 """
 
 MAX_INPUTS: Final = 24
-"""The largest number of inputs that are tried in search of one whose samples can reveal a repetition."""
+"""The largest number of inputs to try in search of one whose samples can reveal a repetition."""
 
 
 @check("fresh-samples", version=4, of={"sampler"}, share=0.3, min_examples=3)
 def fresh_samples(trial: Trial) -> None:
     """Check that repeated calls to ``sample`` are independent, in one process and across processes.
 
-    Samples drawn one at a time must also have the same frequencies as many drawn at once. An input that nearly always
-    gives the same output cannot reveal a repetition. If all inputs do so, the check sets epsilon to 1 and tries again.
+    Samples drawn one at a time must also have the same frequencies as samples drawn all at once. An input that nearly
+    always gives the same output cannot reveal a repetition. If all inputs are like this, the check tries again with
+    epsilon 1.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem = trial.problem()
     run = trial.run(problem)
@@ -66,12 +67,12 @@ def fresh_samples(trial: Trial) -> None:
                 f"{', '.join(child_samples[:6])}, ...; expected randomness of the operating system at each draw",
                 problem,
             )
-    # Draws one at a time must have the same frequencies as many draws at once, up to the width of both confidence
+    # Samples drawn one at a time must have the same frequencies as those drawn all at once, within both confidence
     # intervals.
     many = Counter(run.release.sample(name, 10 * SAMPLE_SIZE))
     single_draws = Counter(output for _ in range(SAMPLE_SIZE) for output in run.release.sample(name, 1))
     for output, hits in single_draws.items():
-        # The outputs share the error probability, and so do an output's two intervals.
+        # The error probability is split among the outputs and each output's two intervals.
         error = (1 - CONFIDENCE) / (2 * len(single_draws))
         if clopper_pearson(hits, SAMPLE_SIZE, error)[0] > clopper_pearson(many[output], 10 * SAMPLE_SIZE, error)[1]:
             trial.fail(
@@ -82,16 +83,16 @@ def fresh_samples(trial: Trial) -> None:
 
 
 def _most_varied_input(trial: Trial, run: Run) -> tuple[str, list[str]]:
-    """Return an input and its samples: one whose samples can reveal a repetition, or else one whose samples vary most.
+    """Return an input whose samples can reveal a repetition, or else the one whose samples vary most, with its samples.
 
     Args:
-        trial: One example of the check. The example is discarded if the release has no inputs.
+        trial: A single run of the check, which is discarded if the release has no inputs.
         run: The run of the pipeline that produced the release.
     """
     names = required_pairs(trial.subject, run).names
     if not names:
         trial.pass_over("the release names no `records`, and the profile has no `alike`")
-    # The order is random, so that other examples try other inputs.
+    # Use a random order, so that other examples try other inputs.
     tried: list[tuple[float, str, list[str]]] = []
     for name in trial.chance(run.given).sample(names, min(MAX_INPUTS, len(names))):
         samples = list(run.release.sample(name, SAMPLE_SIZE))
@@ -108,28 +109,29 @@ def _max_share(samples: Sequence[str]) -> float:
 
 
 def _sample_in_child(release: Any, name: str) -> list[str]:
-    """Draw samples for one input in a forked process, and return the samples.
+    """Draw samples for an input in a forked process, and return them.
 
     If a generator was seeded before the fork, two child processes would get the same samples.
 
     Args:
-        release: The release from which samples are drawn.
+        release: The release to draw samples from.
         name: The input's id.
 
     Returns:
-        The samples; an empty list if processes cannot be forked or the child hangs.
+        The samples, or an empty list if processes cannot be forked or the child hangs.
     """
     if not hasattr(os, "fork"):
         return []
     read_end, write_end = os.pipe()
     with warnings.catch_warnings():
-        # Python warns about a fork while threads are running. The child only draws, and needs none of the threads.
+        # Python warns about forks while threads are running. The child only draws samples and needs none of the
+        # threads.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
         try:
             os.write(write_end, "\n".join(release.sample(name, SAMPLE_SIZE)).encode())
-        # sys.exit is not used, because it would run the parent's cleanup and pytest's hooks in the child.
+        # sys.exit would run the parent's cleanup and pytest's hooks in the child.
         finally:
             os._exit(0)
     os.close(write_end)

@@ -1,6 +1,6 @@
-"""A check that faulty input is refused with an error that names the key or file, and that nothing is written.
+"""A check that invalid input is rejected with an error that names the key or file, and that nothing is written.
 
-The faults are derived from the problem class's declaration, so that a new key is checked without a new test.
+The faults are derived from the declarations of the problem class, so new keys are checked without new tests.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from privopt.testing.under_trial import error_text
 from privopt.testing.variants import number_in, secret_files
 
 FAULTS_PER_PROBLEM: Final = 25
-"""The number of faults that are tried on one problem. The effort "full" tries all faults."""
+"""The number of faults that are tried on each problem. The effort "full" tries all faults."""
 DIGITS: Final = b"9" * 5_000
-"""An integer with more digits than Python's limit for conversions from text (4,300)."""
+"""An integer with more digits than Python converts from text (4,300)."""
 DEEP: Final = b"[" * 100_000
 """Lists that are nested deeper than Python's recursion limit."""
 INTERNALS: Final = re.compile(r"maximum recursion depth|set_int_max_str_digits| at 0x[0-9a-f]{4}")
-"""Matches phrases in Python's messages about its own limits and objects, which do not help a user."""
+"""Matches phrases in Python's messages about its own limits and objects, which are of no help to a user."""
 
 
 @frozen(kw_only=True)
 class FaultyProblem:
-    """A problem with one fault.
+    """A problem with a single fault.
 
     Attributes:
         problem: The problem with the fault.
         what: A description of the fault.
-        names: Names of keys or files. The error message must contain at least one of them. The first is the faulty key
+        names: Names of keys or files, at least one of which the error message must contain. The first is the faulty key
             or file.
-        certain: Whether the problem is certainly invalid, so that it must be refused. If False, the problem may be
-            refused or solved, but must not cause a crash.
+        certain: Whether the problem is certainly invalid and must be rejected. If False, it may be rejected or solved,
+            but must not cause a crash.
     """
 
     problem: GeneratedProblem
@@ -56,29 +56,30 @@ class FaultyProblem:
 
 @check("bad-input", needs=default_method_only)
 def bad_input(trial: Trial) -> None:
-    """Check that bad input raises a PrivoptError naming the faulty key or file, and that nothing is written.
+    """Check that invalid input raises a PrivoptError naming the faulty key or file, and that nothing is written.
 
-    Each bad input is a valid problem with one change. Below full effort, only a random selection of changes is tried.
+    Each invalid input is a valid problem with a single change. Below full effort, a random selection of the changes is
+    tried.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem = trial.problem()
     trial.run(problem)  # ends the example if even the valid problem is not solved
     secret = secret_files(trial.subject.read_problem(problem))
     cases = list(make_faulty_problems(problem, trial.subject.mechanism_class.problem_class, secret))
     if trial.effort.name != "full":
-        # Trying all faults on each problem would take too long. Over all examples, most faults are tried.
+        # Trying all faults on every problem would take too long. Most of them are tried in the course of all examples.
         cases = _select_cases(trial.chance(problem).sample(cases, len(cases)))
     for case in cases:
         _check_refused(trial, case)
 
 
 def _select_cases(cases: Sequence[FaultyProblem]) -> list[FaultyProblem]:
-    """Return at most :data:`FAULTS_PER_PROBLEM` of the cases, spread evenly over the keys and files.
+    """Return at most :data:`FAULTS_PER_PROBLEM` of the cases, spread evenly over keys and files.
 
-    The first case for each key comes before the second case for any key. The first three cases for each file come
-    before the second case for any key, because there are far more keys than files.
+    The first case for each key comes before the second case for any key. For files, the first three cases come before
+    the second case for any key, because there are far more keys than files.
     """
     counts_by_name: Counter[str] = Counter()
     turns: list[tuple[int, int]] = []
@@ -93,7 +94,7 @@ def _check_refused(trial: Trial, case: FaultyProblem) -> None:
     """Fail if a faulty problem is solved, or is rejected with an unhelpful error.
 
     Args:
-        trial: One example of the check.
+        trial: A single run of the check.
         case: The faulty problem.
     """
     run = trial.attempt(case.problem)
@@ -106,12 +107,12 @@ def _check_refused(trial: Trial, case: FaultyProblem) -> None:
     internals = INTERNALS.search(str(error))
     names_fault = any(name_part in str(error) for name_part in case.names)
     exit_code = getattr(error, "exit_code", None)
-    # Each row is a possible complaint: whether it applies, and its words.
+    # Each row is a possible complaint: whether it applies, and its text.
     for applies, words in (
         (not isinstance(error, PrivoptError), f"{error_text(error)} came of it; expected a PrivoptError naming {name}"),
         (internals, f"the message quotes the interpreter ({internals and internals[0]}): {error}"),
         (run.folder.exists(), f"an error came, but {run.folder.name} was written"),
-        # Exit code 2 means wrong input. An error from another class would end a script differently.
+        # Exit code 2 means invalid input. With an error of another class, a script would get another exit code.
         (case.certain and exit_code != 2, f"{type(error).__name__} has exit code {exit_code}; expected an InputError"),
         (case.certain and not names_fault, f"the message does not name {' or '.join(case.names)}: {error}"),
     ):
@@ -122,15 +123,15 @@ def _check_refused(trial: Trial, case: FaultyProblem) -> None:
 def make_faulty_problems(
     problem: GeneratedProblem, problem_class: type, secret: Sequence[str] = ()
 ) -> Iterator[FaultyProblem]:
-    """Yield problems with one fault each, derived from the problem class's declaration.
+    """Yield problems with a single fault each, derived from the declarations of the problem class.
 
     Args:
         problem: A valid problem.
         problem_class: The problem's class.
         secret: The names of the problem's secret files.
     """
-    # A line that is not TOML, lists that are nested too deeply, an integer too long for Python, and a long hexadecimal
-    # integer.
+    # A line that is not TOML, lists that are nested too deeply, a decimal integer with too many digits for Python, and
+    # a long hexadecimal integer.
     for extra_line in ("[[[", f"x = {DEEP.decode()}", f"x = {DIGITS.decode()}", f"x = 0x{'f' * 5_000}"):
         broken_problem = attrs.evolve(problem, toml=f"{problem.toml}\n{extra_line}")
         yield FaultyProblem(problem=broken_problem, what=f"{extra_line[:9]} was added to the TOML", names=("TOML",))
@@ -143,8 +144,8 @@ def make_faulty_problems(
 def _break_file(name: str, contents: bytes, secret: bool) -> Iterator[tuple[str, bytes, bool]]:
     """Yield corruptions of a file as triples: a description, the new contents, and whether they must be rejected.
 
-    Some corrupted contents can be valid, for example an empty ``.txt`` file or a secret table without rows. Rejecting
-    the latter would reveal that the table is empty.
+    Some corrupted contents can be valid, such as an empty ``.txt`` file. A secret table without rows need not be
+    rejected, because that would reveal that the table is empty.
 
     Args:
         name: The name of the file.
@@ -158,7 +159,7 @@ def _break_file(name: str, contents: bytes, secret: bool) -> Iterator[tuple[str,
         long_row = b",".join([b"1"] * (lines[0].count(b",") + 3))
         yield f"a row of {name} was made too long", b"\n".join([*lines, long_row, b""]), True
         yield f"{name} was cut to its header", lines[0] + b"\n", not secret
-        # The first column is appended to each row, header included.
+        # Append the first column to each row, including the header.
         doubled = b"".join(line + b"," + line.split(b",")[0] + b"\n" for line in lines)
         yield f"{name} got a column twice", doubled, True
         yield from _break_cells(name, lines)
@@ -176,7 +177,7 @@ def _break_file(name: str, contents: bytes, secret: bool) -> Iterator[tuple[str,
 
 
 def _break_cells(name: str, lines: list[bytes]) -> Iterator[tuple[str, bytes, bool]]:
-    """Yield corruptions that replace a number in a table's last row, in the same form as :func:`_break_file`.
+    """Yield corruptions that replace a number in a table's last row, in the form of :func:`_break_file`.
 
     Args:
         name: The name of the CSV file.
@@ -190,18 +191,18 @@ def _break_cells(name: str, lines: list[bytes]) -> Iterator[tuple[str, bytes, bo
             row = b",".join([*cells[:column], replacement, *cells[column + 1 :]])
             column_name = lines[0].split(b",")[column].decode()
             what = f"{replacement[:9].decode() or 'nothing'} was put into {column_name} of {name}"
-            # This is not certainly wrong, because a column of ids can contain any text, and an unused column can
-            # contain anything.
+            # The result may be valid, because a column of ids can contain any text, and an unused column can contain
+            # anything.
             yield what, b"\n".join([*lines[:-1], row, b""]), False
 
 
 def _break_keys(problem: GeneratedProblem, cls: type, prefix: str) -> Iterator[FaultyProblem]:
-    """Yield problems with one faulty key each: unknown, missing, of the wrong type, or out of range.
+    """Yield problems with a single faulty key each: unknown, missing, of the wrong type, or out of range.
 
     Args:
         problem: A valid problem.
-        cls: The attrs class that declares the keys in the problem or in one of its tables.
-        prefix: The table's path followed by a dot, such as ``"privacy."``; empty for the problem itself.
+        cls: The attrs class that declares the keys of the problem or of one of its tables.
+        prefix: The table's path followed by a dot, such as ``"privacy."``, or "" for the problem itself.
     """
     hints = get_type_hints(cls)
     unknown = f"{prefix}no-such-key"
@@ -221,19 +222,19 @@ def _break_keys(problem: GeneratedProblem, cls: type, prefix: str) -> Iterator[F
             yield FaultyProblem(problem=problem.with_key(key, value), what=f"{key} was set to {value!r}", names=(name,))
         if given_value is not None and declared.check is not None and _is_numeric(members):
             for value in (-1, 0):
-                if declared.check(value):  # this returns the requirement that the value violates, if any
+                if declared.check(value):  # returns the requirement that the value violates, if any
                     yield FaultyProblem(
                         problem=problem.with_key(key, value), what=f"{key} was set to {value}", names=(name,)
                     )
-        # A table's keys are broken only if the problem has that table. Otherwise the table itself would be the fault.
+        # Break a table's keys only if the problem has that table. Otherwise, the table itself would be the fault.
         for member in members:
             if attrs.has(member) and member is not File and isinstance(given_value, Mapping):
                 yield from _break_keys(problem, member, f"{key}.")
 
 
 def _union_members(type_: Any) -> tuple[Any, ...]:
-    """Return the types that a key accepts: the members of a union except None, or else the type itself."""
-    # tuple[...] and Literal[...] have arguments too, but each is a single type.
+    """Return the types that a key accepts: the members of a union except None, or otherwise the type itself."""
+    # tuple[...] and Literal[...] have arguments as well, but each is a single type.
     arguments = get_args(type_)
     if NoneType in arguments or (arguments and get_origin(type_) not in (tuple, Literal)):
         return tuple(member for member in arguments if member is not NoneType)
@@ -241,16 +242,16 @@ def _union_members(type_: Any) -> tuple[Any, ...]:
 
 
 def _is_numeric(members: tuple[Any, ...]) -> bool:
-    """Return whether one of the types that a key accepts is a number."""
+    """Return whether any of the types that a key accepts is a number."""
     return any(member in (int, float, Fraction) for member in members)
 
 
 def _wrong_values(members: tuple[Any, ...]) -> Iterator[Any]:
-    """Yield values that are invalid for all of the types that a key accepts (``members``)."""
-    # Literal[...] and tuple[...] count as Literal and tuple, whatever their arguments are.
+    """Yield values that are invalid for each of the types that a key accepts (``members``)."""
+    # Literal[...] and tuple[...] count as Literal and tuple, whatever their arguments.
     kinds = {get_origin(member) or member for member in members}
     tables = any(attrs.has(member) and member is not File for member in members)
-    # Each row says whether a value is wrong for these types, and contains the value.
+    # Each row consists of whether a value is wrong for these types, and the value.
     rows: tuple[tuple[bool, Any], ...] = (
         (not kinds & {str, File, Literal}, "some text"),
         (File in kinds, "no-such-file.csv"),

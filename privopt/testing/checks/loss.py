@@ -19,7 +19,7 @@ SUM_TOLERANCE: Final = 1e-9
 
 
 def is_same_sum(first: float, second: float) -> bool:
-    """Return whether two sums agree up to the rounding errors caused by different orders of summation."""
+    """Return whether two sums are equal except for rounding errors due to different orders of summation."""
     return abs(first - second) <= SUM_TOLERANCE * max(1.0, abs(first), abs(second))
 
 
@@ -27,10 +27,11 @@ def is_same_sum(first: float, second: float) -> bool:
 def objective_reported(trial: Trial) -> None:
     """Check that the reported objective is the release's loss, and that the gap follows from the bound.
 
-    The loss is recomputed with the mechanism's own utility. For a maximised objective, the gap is not checked.
+    The loss is recomputed with the mechanism's own utility. If the objective is maximised, the gap is not compared with
+    the bound.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem, run = trial.draw_run()
     objective = run.stated.objective
@@ -47,7 +48,7 @@ def objective_reported(trial: Trial) -> None:
     if bound is None and gap is not None:
         trial.fail(f"objective.gap is {gap!r} without a bound", problem)
     if bound is not None and not utility.maximise:
-        # Computed as in Bounds.of, relative to the value and never negative.
+        # As in Bounds.of, the gap is relative to the value and never negative.
         expected_gap = max(0.0, (value - bound) / max(abs(value), 1e-12))
         if gap is None or not is_same_sum(gap, expected_gap):
             trial.fail(f"objective.gap is {gap!r}; value and bound give {expected_gap!r}", problem)
@@ -55,20 +56,20 @@ def objective_reported(trial: Trial) -> None:
 
 @check("lower-bound")
 def lower_bound(trial: Trial) -> None:
-    """Check that the stated bound is consistent with the objective that the profile's ``best_known`` attains.
+    """Check that the reported bound is consistent with the objective that the profile's ``best_known`` attains.
 
     ``best_known`` returns the objective of a private release that was found by other means. A lower bound above this
-    objective is wrong. If the objective is maximised, an upper bound below it is wrong.
+    objective is wrong, and so is an upper bound below it if the objective is maximised.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem, run = trial.draw_run()
     bound = run.stated.objective.lower_bound
     if bound is None or math.isinf(bound):
         trial.be_idle(Elsewhere("its releases state no bound"))
         return
-    # The profile finds a release by other means, such as brute force, and returns the release's loss.
+    # The profile finds a release by other means, such as brute force, and returns its loss.
     find_best_known = trial.subject.profile.best_known
     known_value = None if find_best_known is None else find_best_known(run.problem, run.stated)
     if known_value is None:
@@ -89,15 +90,15 @@ def lower_bound(trial: Trial) -> None:
 def loss_tolerance(subject: Subject, *values: float) -> float:
     """Return the largest allowed difference between two losses that should be equal.
 
-    The result covers both solves' optimality gaps, the profile's relative tolerance, and rounding errors. It has the
-    same unit as the losses, which are given as ``values``.
+    This covers both solves' optimality gaps, the profile's relative tolerance, and rounding errors. The result has the
+    unit of the losses, which are given as ``values``.
     """
-    # Each solve can miss the optimum by the method's relative gap, hence the factor 2.
+    # The factor is 2 because each solve can miss the optimum by the method's relative gap.
     return (2 * max(subject.method.gap, 1e-6) + subject.profile.tolerance) * max(map(abs, values)) + SUM_TOLERANCE
 
 
 def _has_stricter(subject: Subject) -> str | None:
-    """Return the reason why no stricter problem's loss can be compared, or None if one can be."""
+    """Return the reason why the loss cannot be compared with that of a stricter problem, or None if it can be."""
     if subject.noisy:
         return Elsewhere("the loss depends on the noise drawn")
     return require_field("stricter")(subject)
@@ -111,16 +112,16 @@ def loss_monotone(trial: Trial) -> None:
     also satisfies the original problem's guarantee, so the original problem's loss must not be higher.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem = trial.problem()
     make_stricter = trial.subject.profile.stricter
-    assert make_stricter is not None  # otherwise the check's ``needs`` skips it
+    assert make_stricter is not None  # otherwise the check is skipped (``needs``)
     stricter = make_stricter(problem)
     if stricter is None:
         trial.be_idle("the profile's `stricter` has no stricter problem")
         return
-    # Only the loss of the stricter problem's release is of interest here.
+    # The stricter problem's release is not written, because only its loss is needed.
     loose, tight = trial.run(problem), trial.run(stricter, written=False)
     maximise = trial.subject.mechanism.utility(loose.problem, trial.subject.method.name).maximise
     loose_value, tight_value = (run.stated.objective.value for run in (loose, tight))
@@ -137,7 +138,7 @@ def _quiet_loss(trial: Trial, problem: GeneratedProblem, **options: Any) -> floa
     """Solve a problem with all noise set to 0, which makes the result deterministic, and return its loss.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
         problem: The problem to solve.
         options: Options for :class:`privopt.interfaces.SolveContext`.
     """
@@ -149,25 +150,25 @@ def _quiet_loss(trial: Trial, problem: GeneratedProblem, **options: Any) -> floa
 
 
 def _has_own_noise(trial: Trial, *problems: GeneratedProblem) -> bool:
-    """Return whether any problem's loss still varies when the noise from :mod:`privopt.numbers.noise` is set to 0.
+    """Return whether any problem's loss still varies if the noise from :mod:`privopt.numbers.noise` is set to 0.
 
     Args:
-        trial: One example of the check.
+        trial: A single run of the check.
         problems: The problems, each of which is solved several times.
     """
     return any(len({_quiet_loss(trial, problem) for _ in range(CONSTANT_RUNS)}) > 1 for problem in problems)
 
 
 def _check_agreement(trial: Trial, problem: GeneratedProblem, variant: Variant, **options: Any) -> None:
-    """Fail if a variant's objective is not the problem's objective times the variant's factor, up to tolerances.
+    """Fail if a variant's objective is not the problem's objective times the variant's factor, within tolerances.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
         problem: The original problem.
         variant: The equivalent problem, and the factor between the objectives.
-        options: Options for the solve of the variant, such as another solver.
+        options: Options for solving the variant, such as another solver.
     """
-    # A random loss would differ by chance, so noise is left out in both solves.
+    # A random loss would differ by chance, so solve both problems without noise.
     if trial.subject.noisy:
         value, variant_value = _quiet_loss(trial, problem), _quiet_loss(trial, variant.problem, **options)
     else:
@@ -186,9 +187,9 @@ def _check_agreement(trial: Trial, problem: GeneratedProblem, variant: Variant, 
 
 
 def _check_variant(name: str, summary: str, min_examples: int = 15) -> None:
-    """Register a check that compares a problem's objective with the objective of one of its variants.
+    """Register a check that compares a problem's objective with that of one of its variants.
 
-    A variant is an equivalent problem, made by the profile. The objectives must agree after the variant's factor is
+    A variant is an equivalent problem made by the profile. The objectives must agree after the variant's factor is
     applied.
 
     Args:
@@ -198,7 +199,7 @@ def _check_variant(name: str, summary: str, min_examples: int = 15) -> None:
     """
 
     def find_reason(subject: Subject) -> str | None:
-        """Return the reason why the check cannot run on the method under trial, or None if it can."""
+        """Return the reason why the check cannot run on the method under test, or None if it can."""
         return None if name in subject.profile.variants else f"the profile has no variant {name!r}"
 
     def check_variant(trial: Trial) -> None:
@@ -226,11 +227,11 @@ def backends_agree(trial: Trial) -> None:
     """Check that CBC and HiGHS find the same objective, within the requested gap.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem = trial.problem()
     run = trial.run(problem)
-    # The default solver is CBC. If result.json does not name CBC, the method uses no linear program solver.
+    # CBC is the default solver. If result.json does not name it, the method uses no linear program solver.
     if "cbc" not in str(run.stated.solver.get("name", "")).lower():
         trial.be_idle(Elsewhere("CBC solved none of the problems drawn"))
         return

@@ -1,8 +1,8 @@
-"""Checks on an obfuscation matrix, with the kit's own exact computation.
+"""Checks on an obfuscation matrix, using the kit's own exact computation.
 
-Row i of the matrix contains the probability of each output for record i as an integer weight, in units of 2**-63
-(1 / ``TOTAL``). Each check takes a ``trial``, one example of the check, which draws a problem, solves it and reports
-findings.
+Row i of the matrix contains the probability of each output for record i, as an integer weight in units of 2**-63 (1 /
+``TOTAL``). Each check takes a ``trial``, which is a single run of the check. It is used to draw a problem, solve it and
+report findings.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def solve_with_weights(trial: Trial) -> tuple[GeneratedProblem, Run, list[list[i
     """Draw a problem, solve it, and return the problem, its run, and the release's weights as Python integers.
 
     Args:
-        trial: One example of the check. The check fails if the release has no two-dimensional weights.
+        trial: A single run of the check, which fails if the release has no two-dimensional weights.
 
     Returns:
-        The problem, its run, and the weights as one list per record, with one weight per output.
+        The problem, its run, and the weights, as a list for each record with a weight for each output.
     """
     problem, run = trial.draw_run()
     weights = getattr(run.release, "weights", None)
@@ -40,8 +40,8 @@ def solve_with_weights(trial: Trial) -> tuple[GeneratedProblem, Run, list[list[i
 def compare_log_ratio(x: int, y: int, allowed: Fraction) -> tuple[float, bool]:
     """Return log(x / y) for two positive integers, and whether the exact logarithm is at most ``allowed``.
 
-    The comparison uses doubles, or 60 digits if the logarithm is within 1e-9 of the limit (relative to the logarithm if
-    that is above 1).
+    The comparison uses doubles, or 60 digits if the logarithm is within 1e-9 of the limit. This margin is relative to
+    the logarithm if the logarithm is above 1.
     """
     import mpmath
 
@@ -49,7 +49,7 @@ def compare_log_ratio(x: int, y: int, allowed: Fraction) -> tuple[float, bool]:
     if abs(ratio - float(allowed)) > 1e-9 * max(1.0, abs(ratio)):
         return ratio, ratio <= float(allowed)
     with mpmath.workdps(60):
-        # The allowance of 10^-50 is far above the rounding error at 60 digits, and far below the effect of changing a
+        # The tolerance of 10^-50 is far above the rounding error with 60 digits, and far below the effect of changing a
         # weight.
         exact = mpmath.log(mpmath.mpf(x)) - mpmath.log(mpmath.mpf(y))
         return ratio, bool(exact <= mpmath.mpf(allowed.numerator) / allowed.denominator + mpmath.mpf(10) ** -50)
@@ -60,7 +60,7 @@ def rows_sum_to_one(trial: Trial) -> None:
     """Check that every row of weights sums to exactly 2**63.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem, _, rows = solve_with_weights(trial)
     for number, row in enumerate(rows):
@@ -77,10 +77,10 @@ def rows_sum_to_one(trial: Trial) -> None:
 def zeros_on_both_sides(trial: Trial) -> None:
     """Check that no output has probability 0 for one record in a required pair but not for the other.
 
-    Under a notion that is not symmetric, an output that only the second record can produce is not a fault.
+    If the notion is not symmetric, outputs that only the second record can produce are permitted.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem, run, rows = solve_with_weights(trial)
     names, outputs = run.release.records, run.release.outputs
@@ -89,7 +89,8 @@ def zeros_on_both_sides(trial: Trial) -> None:
         trial.be_idle()
     for (i, j), d in zip(pairs.tolist(), distances.tolist(), strict=True):
         for k, (x, y) in enumerate(zip(rows[i], rows[j], strict=True)):
-            # Without symmetry only x > 0 with y = 0 is forbidden, because the second record may give further outputs.
+            # Without symmetry, only x > 0 with y = 0 is forbidden, because the second record may have additional
+            # outputs.
             is_forbidden = (x == 0) != (y == 0) if trial.subject.notion.symmetric else x > 0 and y == 0
             if is_forbidden and math.isfinite(d):
                 zero, giver = (names[i], names[j]) if x == 0 else (names[j], names[i])
@@ -104,11 +105,11 @@ def zeros_on_both_sides(trial: Trial) -> None:
 def epsilon_achieved(trial: Trial) -> None:
     """Check that the weights satisfy the privacy constraint for every required pair, using the kit's own code.
 
-    For two records at distance d, the ratio of an output's probabilities must be at most exp(epsilon d). Under a notion
-    that is not symmetric, the bound applies only to the first record's probability divided by the second's.
+    For two records at distance d, the ratio of an output's probabilities must be at most exp(epsilon d). If the notion
+    is not symmetric, the bound applies only to the first record's probability divided by the second's.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem, run, rows = solve_with_weights(trial)
     epsilon = Fraction(trial.subject.epsilon(run.problem))
@@ -118,7 +119,7 @@ def epsilon_achieved(trial: Trial) -> None:
         trial.be_idle()
     for (i, j), d in zip(pairs.tolist(), distances.tolist(), strict=True):
         if math.isinf(d):
-            continue  # at an infinite distance nothing is bounded
+            continue  # there is no bound at an infinite distance
         allowed = epsilon * Fraction(d)
         for k, (x, y) in enumerate(zip(rows[i], rows[j], strict=True)):
             if x == 0 or y == 0:
@@ -142,10 +143,10 @@ def epsilon_achieved(trial: Trial) -> None:
 
 @check("sampler", version=2, of={"matrix", "sampler"}, share=0.3)
 def sampler(trial: Trial) -> None:
-    """Check that samples occur as often as the certified weights state, and in an order that looks random.
+    """Check that samples occur as often as the certified weights say, and in an order that looks random.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem, run, rows = solve_with_weights(trial)
     number = trial.chance(problem).randrange(len(rows))
@@ -166,11 +167,11 @@ def sampler(trial: Trial) -> None:
         places = np.flatnonzero(np.array(samples) == output)
         hits = len(places)
         if 0 < hits < count:
-            # The standard deviation of the mean of `hits` positions that are drawn without replacement from `count`
+            # The standard deviation of the mean of ``hits`` positions drawn without replacement from ``count``
             # positions.
             spread = math.sqrt((count - hits) * (count + 1) / (12 * hits))
             deviation = abs(float(places.mean()) - (count - 1) / 2) / spread
-            # By chance, a deviation of seven standard deviations occurs about once in 4e11 times.
+            # By chance, a deviation of seven standard deviations occurs about once in 4e11 cases.
             if deviation > 7 and count >= 100:
                 trial.fail(
                     f"output {output} stands at place {places.mean():.0f} of {count} samples of record {record} on "
@@ -181,10 +182,10 @@ def sampler(trial: Trial) -> None:
 
 @check("channel-of-weights", of={"matrix"}, share=0.3, min_examples=4)
 def channel_of_weights(trial: Trial) -> None:
-    """Check that ``channel()`` states each probability as the weight divided by 2**63, up to rounding.
+    """Check that each probability in ``channel()`` is the weight divided by 2**63, up to rounding.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem, run, _ = solve_with_weights(trial)
     release, channel = run.release, run.release.channel()
@@ -208,12 +209,12 @@ def channel_of_weights(trial: Trial) -> None:
 
 @check("verify-catches-rows", of={"matrix"}, share=0.3)
 def verify_catches_rows(trial: Trial) -> None:
-    """Check that ``privopt verify`` rejects a matrix in which one record's row was changed to give only one output.
+    """Check that ``privopt verify`` rejects a matrix in which a record's row was changed to give a single output.
 
     The other row of a required pair is unchanged, so the pair violates the privacy constraint.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem, run, rows = solve_with_weights(trial)
     _, pairs, distances = required_pairs(trial.subject, run)
@@ -223,15 +224,15 @@ def verify_catches_rows(trial: Trial) -> None:
         parts = load_arrays(run.folder / run.release.artefact)
         weights = parts["weights"].copy()
         row, neighbour = finite_pairs[0].tolist()
-        # An unlikely output is given probability 1, so that the change is as large as possible. If the notion is
-        # symmetric, it is the row's least likely output, because the neighbour still gives the row's former outputs.
-        # Otherwise it is the neighbour's least likely output, because only the row's probability divided by the
+        # Give probability 1 to an unlikely output, so that the change is as large as possible. If the notion is
+        # symmetric, this is the row's least likely output, because the neighbour still has the row's former outputs.
+        # Otherwise, it is the neighbour's least likely output, because only the row's probability divided by the
         # neighbour's is bounded.
         output = int(np.argmin(weights[row if trial.subject.notion.symmetric else neighbour]))
         weights[row] = 0
         weights[row, output] = TOTAL
         limit = Fraction(trial.subject.epsilon(run.problem)) * Fraction(distances[is_finite][0].item())
-        # If only one direction is bounded, even this row can be allowed at a large epsilon.
+        # If only one direction is bounded, a large epsilon may permit even this row.
         is_forbidden = (
             (weights[neighbour] != weights[row]).any()
             if trial.subject.notion.symmetric

@@ -1,8 +1,8 @@
 """Checks that compare neighbours: the sensitivity, the noise scale, and exact outcome distributions.
 
 A noise call is a call to :mod:`privopt.numbers.noise` that adds noise to an array of values. Its privacy loss follows
-from the noise scale and from the difference between the noiseless values for a problem and for its neighbour. It is
-computed in exact arithmetic. The losses of all calls in a run add up, even if a call depends on earlier ones (adaptive
+from the noise scale and from how much the noiseless values differ between a problem and its neighbour. It is computed
+in exact arithmetic. The losses of all calls in a run add up, even if a call depends on earlier ones (adaptive
 composition).
 """
 
@@ -35,36 +35,37 @@ from privopt.testing.profile import Query
 from privopt.testing.under_trial import Subject, error_text
 
 PROBABILITY_TOLERANCE: Final = 1e-9
-"""The rounding error allowed for doubles: absolute in sums of probabilities, relative in log ratios and fractions."""
+"""The rounding error allowed for doubles: absolute in sums of probabilities, and relative in log ratios and
+fractions."""
 
 LOG_RATIO_ERROR: Final = 1e-14
 """The absolute rounding error in the logarithm of a ratio between doubles."""
 
 MAX_NEIGHBOURS: Final = 60
-"""The largest number of neighbours that are tried for one problem. Each of them requires a run of the mechanism."""
+"""The largest number of neighbours to try for a problem. Each of them requires a run of the mechanism."""
 
 NEIGHBOURS_IF_CONSTANT: Final = 6
-"""The number of neighbours that are tried if they are unlikely to reveal a fault."""
+"""The number of neighbours to try if they are unlikely to reveal a fault."""
 
 NO_SCALE: Final = Fraction(1, 2**20)
 """The factor by which the noise scale is multiplied in a run that should have almost no noise."""
 
 
 has_neighbours = require_field("neighbours")
-"""A function that takes a subject and returns why neighbours cannot be compared, or None if they can."""
+"""A :attr:`Check.needs` function that returns the reason why neighbours cannot be compared, or None if they can be."""
 
 
 def neighbours_of(trial: Trial, problem: GeneratedProblem, limit: int = MAX_NEIGHBOURS) -> list[GeneratedProblem]:
     """Return a problem's neighbours under its guarantee, or a random sample of them if there are more than ``limit``.
 
     Args:
-        trial: One example of the check, whose subject's profile lists the neighbours.
+        trial: A single run of the check. The profile of its subject lists the neighbours.
         problem: The problem.
         limit: The largest number of neighbours to return.
     """
     list_neighbours = trial.subject.profile.neighbours
     assert list_neighbours is not None  # has_neighbours
-    # Under some neighbouring relations there are infinitely many neighbours, so the list is cut before the choice.
+    # Some neighbouring relations have infinitely many neighbours, so truncate the list before sampling.
     neighbours = list(islice(list_neighbours(problem), limit * 8))
     return neighbours if len(neighbours) <= limit else trial.chance(problem).sample(neighbours, limit)
 
@@ -72,7 +73,8 @@ def neighbours_of(trial: Trial, problem: GeneratedProblem, limit: int = MAX_NEIG
 def format_changes(problem: GeneratedProblem, neighbour: GeneratedProblem) -> str:
     """Return the first six lines in which a neighbour differs from its problem, for use in messages.
 
-    If no corresponding lines differ, for instance because lines were only added, the whole neighbour is returned.
+    If no corresponding lines differ, for instance because lines were only added at the end, the whole neighbour is
+    returned.
     """
     old_lines, new_lines = problem.show().splitlines(), neighbour.show().splitlines()
     changed_lines = [f"  {b}   (was: {a})" for a, b in zip(old_lines, new_lines, strict=False) if a != b]
@@ -82,7 +84,7 @@ def format_changes(problem: GeneratedProblem, neighbour: GeneratedProblem) -> st
 def queries_of(subject: Subject, problem: object) -> Sequence[Query]:
     """Return the queries to which a method adds noise for a loaded problem, with their true values and noise scales.
 
-    The profile may state the queries. If it does not, the noise calls of a solve are recorded and returned.
+    If the profile does not list the queries, the noise calls of a solve are recorded and returned.
     """
     if subject.profile.queries is not None:
         return subject.profile.queries(problem, subject.method.name)
@@ -90,12 +92,12 @@ def queries_of(subject: Subject, problem: object) -> Sequence[Query]:
 
 
 def _record_calls(subject: Subject, problem: object, answer: Answer = answer_truthfully) -> Sequence[Call]:
-    """Solve a loaded problem once, and return the noise calls, each with its true values and noise scale.
+    """Solve a loaded problem once, and return the noise calls with their true values and noise scales.
 
     Args:
-        subject: The method under trial.
+        subject: The method under test.
         problem: The loaded problem.
-        answer: A function that returns each call's noisy values. By default, it returns the true values.
+        answer: A function that returns each call's noisy values. The default returns the true values.
     """
     with watch_noise(answer) as calls:
         subject.outcome(problem)
@@ -116,11 +118,10 @@ def _adds_noise(subject: Subject) -> str | None:
 def sensitivity(trial: Trial) -> None:
     """Check that neighbours' noiseless values differ by no more than the noise scale allows.
 
-    For each neighbour, the exact privacy losses in all noise calls are added up, and the sum is compared with the
-    claimed budget.
+    For each neighbour, the exact privacy losses of all noise calls are added up and compared with the claimed budget.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem = trial.problem()
     subject = trial.subject
@@ -145,7 +146,7 @@ def sensitivity(trial: Trial) -> None:
             _check_shifted_budget(trial, problem, queries, neighbours)
     except TooManyCallsError as error:
         trial.fail(str(error), problem)
-    except PrivoptError:  # the solves check reports a refused problem
+    except PrivoptError:  # the solves check reports a rejected problem
         hypothesis.reject()
     if not neighbours:
         trial.be_idle()
@@ -156,21 +157,21 @@ def sensitivity(trial: Trial) -> None:
 def _check_shifted_budget(
     trial: Trial, problem: GeneratedProblem, usual: Sequence[Query], neighbours: Sequence[GeneratedProblem]
 ) -> None:
-    """Fail if the privacy loss exceeds the budget when one noise call returns values far from the true ones.
+    """Fail if the privacy loss exceeds the budget when a noise call returns values far from the true ones.
 
     A mechanism could, for instance, draw again if a value looks implausible, and thereby spend more budget. Neighbours
-    get the same noisy values as the problem, so the losses in the calls add up (adaptive composition).
+    get the same noisy values as the problem, so the losses of the calls add up (adaptive composition).
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
         problem: The problem.
         usual: The problem's noise calls when true values are returned.
         neighbours: The problem's neighbours.
     """
     subject, chance = trial.subject, trial.chance(problem)
     even_sign, odd_sign = chance.choice((-1, 1)), chance.choice((-1, 1))
-    # For each shift: the signs for values with even and with odd indices, its size in noise scales, an amount that is
-    # added to that size, and words for the message.
+    # For each shift: the signs for values with even and odd indices, the size in noise scales, an amount added to that
+    # size, and a description for the message.
     for signs, scales, extra, description in (
         ((-1, -1), 64, 1000, "far lower"),
         ((1, 1), 64, 1000, "far higher"),
@@ -183,11 +184,11 @@ def _check_shifted_budget(
             )
         except TooManyCallsError:
             raise
-        except Exception:  # so much noise is rare (64 scales: once in exp(64) times), so a mechanism may fail on it
+        except Exception:  # a mechanism may fail with such rare noise (64 scales: once in exp(64) times)
             continue
         shapes = [[(q.scale, len(q.values)) for q in calls] for calls in (usual, shifted_calls)]
-        # If the number and the scales of the calls are as usual, the mechanism probably did not react to the shift, so
-        # a few neighbours are enough.
+        # If the calls have the usual number and scales, the mechanism probably did not react to the shift, so a few
+        # neighbours are enough.
         tested = neighbours if shapes[0] != shapes[1] else neighbours[:NEIGHBOURS_IF_CONSTANT]
         remark = (
             f"where noise call {number + 1} comes out {description}, noise is drawn {len(shifted_calls)} times, and "
@@ -205,16 +206,16 @@ def _check_budget(
 ) -> bool:
     """Fail if the privacy loss for any neighbour exceeds the budget.
 
-    Return whether any neighbour's noise calls can be told apart from the problem's.
+    Return whether any neighbour's noise calls differ from the problem's.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
         problem: The problem.
         calls: The noise calls for the problem, with their true values.
         neighbours: The problem's neighbours.
-        answer: A function that returns the noisy values for the neighbours' calls; None to use the neighbours'
-            ordinary queries (:func:`queries_of`).
-        remark: A prefix for the failure message, such as a note on how the noise was shifted; may be empty.
+        answer: A function that returns the noisy values for the neighbours' calls. If None, the neighbours' ordinary
+            queries are used (:func:`queries_of`).
+        remark: A prefix for the failure message, such as a note on how the noise was shifted. May be empty.
     """
     subject = trial.subject
     budget = subject.notion.budget_of(subject.claim_of(trial.subject.load(problem)))
@@ -223,7 +224,8 @@ def _check_budget(
     for neighbour in neighbours:
         loaded = trial.subject.load(neighbour)
         other_calls = queries_of(subject, loaded) if answer is None else _record_calls(subject, loaded, answer)
-        # Calls are compared one by one, so a neighbour must have as many calls, each with as many values.
+        # Calls are compared one by one, so a neighbour must have the same number of calls, each with the same number of
+        # values.
         counts, other_counts = ([len(q.values) for q in query_list] for query_list in (calls, other_calls))
         if counts != other_counts:
             trial.fail(
@@ -250,15 +252,15 @@ def _privacy_loss(
     """Return the exact privacy loss between two inputs, and a line for each call that distinguishes them.
 
     Args:
-        subject: The method under trial, whose notion determines the cost of a call.
+        subject: The method under test, whose notion determines the cost of a call.
         calls: The noise calls for the first input.
-        others: The noise calls for the second input, as many as in ``calls``.
+        others: The noise calls for the second input, of which there must be as many as in ``calls``.
 
     Returns:
         The sum of the losses in the unit of the notion's budget (epsilon or rho), and a list of pairs. Each pair
-        consists of a line for messages and a flag, which is True if the line states a fault regardless of the sum.
+        consists of a line for messages, and of a flag that is True if the line describes a fault whatever the sum is.
     """
-    # By basic composition, the losses in the calls add up, in the unit in which the notion measures its budget.
+    # By basic composition, the losses of the calls add up, in the unit of the notion's budget.
     total, lines = Fraction(0), []
     for query, other in zip(calls, others, strict=True):
         changes = [abs(_to_fraction(a) - _to_fraction(b)) for a, b in zip(query.values, other.values, strict=True)]
@@ -276,31 +278,30 @@ def _privacy_loss(
                 line += f": {query.law} noise does not satisfy {subject.kind}"
             total += spent or 0
             lines.append((line, spent is None or (query.sensitivity is not None and cost > query.sensitivity)))
-        # A scale that depends on the secret reveals something about it, whatever the values are.
+        # If the scale depends on the secret, it reveals something about it, whatever the values are.
         if (query.law, query.scale) != (other.law, other.scale):
             lines.append((f"{query.name}: the scale itself changes, {query.scale} to {other.scale}", True))
     return total, lines
 
 
 def _to_fraction(value: Any) -> Fraction:
-    """Convert a Python number or a NumPy scalar to an exact rational."""
+    """Convert a Python number or NumPy scalar to an exact rational."""
     return Fraction(value.item() if isinstance(value, np.generic) else value)
 
 
 def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificate) -> Fraction:
     """Return the fraction of the privacy budget that a run used, in (0, 1].
 
-    The own-scale check needs this fraction: a mechanism that spends less than its budget can still be private at half
-    the noise scale.
+    The own-scale check needs this fraction, because a mechanism that spends less than its budget can still be private
+    at half the noise scale.
 
-    If the certificate states that more than half was used, the result is 1. Otherwise, it is the larger of two
-    fractions of the budget: the one that the certificate states, and the largest privacy loss found for a few
-    neighbours.
+    If the certificate says that more than half was used, the result is 1. Otherwise, it is the larger of two fractions
+    of the budget: the one in the certificate, and the largest privacy loss found for a few neighbours.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
         problem: The problem that the run solved.
-        certificate: The run's certificate, which states the budget that was used (``worst``) and the one that is
+        certificate: The run's certificate, which contains the budget that was used (``worst``) and the one that is
             ``allowed``.
     """
     certified_share = (
@@ -308,7 +309,7 @@ def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificat
         if certificate.worst is None or not certificate.allowed
         else min(1.0, certificate.worst / certificate.allowed)
     )
-    # The certificate rounds up, so it may state one half as slightly more than one half.
+    # The certificate rounds up, so it may turn one half into slightly more.
     if certified_share > 0.5 * (1 + PROBABILITY_TOLERANCE):
         return Fraction(1)
     subject, loaded, used_share = trial.subject, trial.subject.load(problem), Fraction(certified_share)
@@ -327,10 +328,10 @@ def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificat
 def own_scale(trial: Trial) -> None:
     """Check that the certificate fails if noise is drawn at half the necessary scale, or at a scale near 0.
 
-    A certificate that still holds was computed from the intended scale rather than from the actual one.
+    If the certificate still holds, it was computed from the intended scale rather than the actual one.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem = trial.problem()
     drawn_share = _used_share(trial, problem, trial.run(problem).stated.certificate) / 2
@@ -339,7 +340,7 @@ def own_scale(trial: Trial) -> None:
         if drawn_share == Fraction(1, 2)
         else f"{float(drawn_share):.3g} of the requested scale"
     )
-    # At these scales a run spends at least twice its budget, which a correct certificate does not accept.
+    # At these scales, a run spends at least twice its budget, which a correct certificate does not permit.
     for factor, words in ((drawn_share, share_text), (min(drawn_share, NO_SCALE), "next to no scale at all")):
         with watch_noise(factor=factor) as calls:
             run = trial.attempt(problem, fresh=("scale", factor))
@@ -362,7 +363,7 @@ def own_scale(trial: Trial) -> None:
 
 
 def _has_distribution(subject: Subject) -> str | None:
-    """Return the reason why neighbours' stated distributions cannot be compared, or None if they can."""
+    """Return the reason why neighbours' distributions cannot be compared, or None if they can be."""
     if subject.profile.probabilities is None:
         return Elsewhere("the profile has no `probabilities`")
     return has_neighbours(subject)
@@ -370,17 +371,17 @@ def _has_distribution(subject: Subject) -> str | None:
 
 @check("exact-epsilon", version=2, of={"odds"}, needs=_has_distribution, share=4.0, min_examples=40)
 def exact_epsilon(trial: Trial) -> None:
-    """Check that the profile's stated probabilities differ between neighbours by a factor of at most exp(epsilon).
+    """Check that the profile's probabilities differ between neighbours by a factor of at most exp(epsilon).
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem = trial.problem()
     loaded = trial.subject.load(problem)
     epsilon = float(trial.subject.epsilon(loaded))
     probabilities = stated_distribution(trial.subject, loaded)
     list_neighbours = trial.subject.profile.neighbours
-    assert list_neighbours is not None  # otherwise the check's ``needs`` skips it
+    assert list_neighbours is not None  # otherwise the check is skipped (``needs``)
     has_neighbour = False
     for neighbour in list_neighbours(problem):
         has_neighbour = True
@@ -391,7 +392,7 @@ def exact_epsilon(trial: Trial) -> None:
                 f"neighbour. The neighbour:\n{format_changes(problem, neighbour)}",
                 problem,
             )
-        # The index of the outcome whose ratio is largest, and a sentence; None if all ratios are allowed.
+        # The index of the outcome with the largest ratio, and a sentence, or None if all ratios are allowed.
         finding = excess(probabilities, other_probabilities, epsilon, symmetric=trial.subject.notion.symmetric)
         if finding is not None:
             trial.fail(
@@ -405,14 +406,14 @@ def exact_epsilon(trial: Trial) -> None:
 
 
 def stated_distribution(subject: Subject, loaded: object) -> NDArray[np.float64]:
-    """Return the probabilities that a profile states for the m outcomes of a mechanism, as an array of shape (m,).
+    """Return the probabilities that a profile gives for a mechanism's m outcomes, as an array of shape (m,).
 
     Raises:
-        UsageError: The stated numbers are not a probability distribution.
+        UsageError: The numbers are not a probability distribution.
     """
     assert subject.profile.probabilities is not None  # callers have checked it
     probabilities = np.asarray(subject.profile.probabilities(loaded, subject.method.name), dtype=np.float64)
-    # NaN is refused too, because NaN <= x is false for every x.
+    # This rejects NaN as well, because NaN <= x is false for every x.
     sums_to_one = abs(probabilities.sum() - 1) <= PROBABILITY_TOLERANCE
     if probabilities.ndim != 1 or (probabilities < 0).any() or not sums_to_one:
         raise UsageError(
@@ -440,12 +441,12 @@ def excess(
             probabilities in terms of the second's.
 
     Returns:
-        The index of the output with the greatest log ratio, and a sentence that states the difference. If ``delta`` is
-        not 0, the index is 0 and has no meaning, since the divergence is over all outputs. The result is None if the
+        The index of the output with the greatest log ratio, and a sentence about the difference. If ``delta`` is not 0,
+        the index is 0 and has no meaning, since the divergence is over all outputs. The result is None if the
         difference is allowed, up to rounding errors.
     """
     if delta:
-        # The limit of 700 keeps exp from overflowing. The hockey-stick divergence is the smallest delta with which the
+        # The limit of 700 prevents an overflow of exp. The hockey-stick divergence is the smallest delta with which the
         # claim would hold.
         factor = math.exp(min(allowed, 700.0))
         # Both directions, or only the first one.
@@ -456,7 +457,7 @@ def excess(
             if needed_delta > delta * (1 + PROBABILITY_TOLERANCE) + LOG_RATIO_ERROR
             else None
         )
-    # Without symmetry, an output that is less likely for the first input shows nothing.
+    # Without symmetry, outputs that are less likely for the first input show nothing.
     ratios = [
         _log_ratio(p, q) if symmetric or p > q else 0.0 for p, q in zip(first.tolist(), second.tolist(), strict=True)
     ]
@@ -468,5 +469,5 @@ def excess(
 
 
 def _log_ratio(p: float, q: float) -> float:
-    """Return the absolute log ratio between two probabilities; infinite if only one of them is 0."""
+    """Return the absolute log ratio between two probabilities, which is infinite if only one of them is 0."""
     return 0.0 if p == q else math.inf if not (p and q) else abs(math.log(p) - math.log(q))

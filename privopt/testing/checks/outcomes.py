@@ -1,4 +1,4 @@
-"""A check for mechanisms that choose an outcome: their draws must follow the distribution that the profile states."""
+"""A check for mechanisms that choose an outcome, whose draws must follow the distribution given in the profile."""
 
 from __future__ import annotations
 
@@ -21,26 +21,28 @@ from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject
 
 FURTHER_PROBLEMS: Final = 8
-"""The number of additional problems among which to choose the most informative one, if each draw requires a solve."""
+"""The number of additional problems among which to choose the most informative one, if every draw requires a solve."""
 
 EPSILONS: Final = (Decimal(1), Decimal("0.1"), Decimal("0.01"), Decimal("0.001"))
-"""The values of epsilon at which a problem is tried, in addition to its own.
+"""The values of epsilon with which a problem is tried, in addition to its own.
 
-If the outcomes' scores are far apart, the choice is noticeably random only at a small epsilon."""
+If the outcomes' scores are far apart, the choice is noticeably random only if epsilon is small.
+"""
 
 FACTORS: Final = (1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0)
 """The multiples of epsilon for which a test's power is computed."""
 
 MAX_OUTCOME_PROBABILITY: Final = 0.9
-"""The largest probability that one outcome may have for a problem without an epsilon to be tested.
+"""The largest probability of an outcome with which a problem that has no epsilon is tested.
 
-If an outcome is more likely than this, draws reveal too little."""
+If an outcome is more likely than this, draws reveal too little.
+"""
 
 
 def _can_draw(subject: Subject) -> str | None:
-    """Return the reason why outcomes cannot be compared with a stated distribution, or None if they can be.
+    """Return the reason why outcomes cannot be compared with a known distribution, or None if they can be.
 
-    The reason's type is ``Elsewhere`` if the check does not apply to the method under trial at all.
+    The reason has the type ``Elsewhere`` if the check does not apply to the method under test.
     """
     if subject.profile.probabilities is None:
         return Elsewhere("the profile has no `probabilities`")
@@ -51,14 +53,14 @@ def _can_draw(subject: Subject) -> str | None:
 
 @check("drawn-as-stated", version=4, of={"odds"}, needs=_can_draw, share=0.3, min_examples=4)
 def drawn_as_stated(trial: Trial) -> None:
-    """Check that outcomes occur as often as the profile's distribution states, using a binomial test for each outcome.
+    """Check that outcomes occur as often as the profile's distribution says, with a binomial test for each outcome.
 
-    The example is skipped if the test has no power, because it would detect none of the multiples of epsilon in
-    :data:`FACTORS`. In such an example, the distribution hardly depends on epsilon: one outcome is nearly certain, or
+    The example is skipped if the test has no power because it would detect none of the multiples of epsilon in
+    :data:`FACTORS`. In that case, the distribution hardly depends on epsilon, because one outcome is nearly certain or
     all outcomes are equally likely. An example without an epsilon is skipped if one outcome is nearly certain.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problems = [trial.problem()]
     if trial.subject.profile.draws is None:
@@ -88,13 +90,13 @@ def drawn_as_stated(trial: Trial) -> None:
 
 
 def _most_telling_problem(trial: Trial, problems: Sequence[GeneratedProblem]) -> GeneratedProblem:
-    """Return the problem whose stated distribution changes most if epsilon is doubled.
+    """Return the problem whose distribution changes most if epsilon is doubled.
 
-    Each problem is also tried with other epsilons, and the result can be such a changed problem. If the problems have
-    no epsilon, the result is the one whose most likely outcome has the lowest probability.
+    Each problem is also tried with other values of epsilon, so the result can be a problem changed in this way. If the
+    problems have no epsilon, the result is the one whose most likely outcome has the lowest probability.
 
     Args:
-        trial: One example of the check.
+        trial: A single run of the check.
         problems: One or more problems from which to choose.
     """
     best_problem, best_score = problems[0], -math.inf
@@ -102,16 +104,16 @@ def _most_telling_problem(trial: Trial, problems: Sequence[GeneratedProblem]) ->
         stated_epsilon = problem.get("privacy.epsilon")
         epsilons = () if stated_epsilon is None else EPSILONS
         variants = [problem, *(problem.with_key("privacy.epsilon", epsilon) for epsilon in epsilons)]
-        # A problem without epsilon may have a rho, which `at_epsilon_one` sets.
+        # A problem without epsilon may have a rho, which ``at_epsilon_one`` sets.
         for variant in variants if stated_epsilon is not None else [problem, at_epsilon_one(problem)]:
             distribution = _distribution_at(trial.subject, variant, 1.0)
             if distribution is None:
                 continue
             changed = None if stated_epsilon is None else _distribution_at(trial.subject, variant, 2.0)
-            # Another epsilon can also change the number of outcomes.
+            # A different epsilon can also change the number of outcomes.
             if changed is not None and len(changed) != len(distribution):
                 changed = None
-            # The total variation distance between the two distributions, which bounds what any test can see.
+            # The total variation distance between the two distributions limits what any test can detect.
             score = -float(distribution.max()) if changed is None else float(np.abs(changed - distribution).sum()) / 2
             if score > best_score:
                 best_problem, best_score = variant, score
@@ -119,10 +121,10 @@ def _most_telling_problem(trial: Trial, problems: Sequence[GeneratedProblem]) ->
 
 
 def _distribution_at(subject: Subject, problem: GeneratedProblem, factor: float) -> NDArray[np.float64] | None:
-    """Return a problem's stated distribution at a multiple of its epsilon; None if the mechanism rejects the epsilon.
+    """Return a problem's distribution at a multiple of its epsilon, or None if the mechanism rejects that epsilon.
 
     Args:
-        subject: The method under trial.
+        subject: The method under test.
         problem: The problem.
         factor: The multiple. If it is 1, the problem is loaded unchanged and need not have an epsilon.
     """
@@ -131,7 +133,7 @@ def _distribution_at(subject: Subject, problem: GeneratedProblem, factor: float)
         problem = problem.with_key("privacy.epsilon", epsilon)
     try:
         return stated_distribution(subject, subject.load(problem))
-    except InputError:  # an epsilon that the mechanism does not accept
+    except InputError:  # the mechanism does not accept this epsilon
         return None
 
 
@@ -141,9 +143,9 @@ def _visible_multiple(trial: Trial, problem: GeneratedProblem, probabilities: ND
     Only the multiples in :data:`FACTORS` are considered. If the test would detect none of them, the result is infinity.
 
     Args:
-        trial: One example of the check, whose effort determines the number of draws.
+        trial: A single run of the check, whose effort determines the number of draws.
         problem: The problem.
-        probabilities: The problem's stated distribution.
+        probabilities: The problem's distribution as given in the profile.
     """
     count = trial.effort.draws
     for factor in FACTORS:
@@ -151,8 +153,8 @@ def _visible_multiple(trial: Trial, problem: GeneratedProblem, probabilities: ND
         if changed is None or len(changed) != len(probabilities):
             continue
         for stated, true in zip(probabilities.tolist(), changed.tolist(), strict=True):
-            # The count at an unlucky quantile of the changed distribution, on the side of the stated probability. In
-            # nine cases out of ten, the true count is at least as far from the expected one.
+            # Take the count at an unlucky quantile of the changed distribution, on the side of the given probability.
+            # In nine cases out of ten, the actual count is at least as far from the expected one.
             hits = binomial_quantile(1 - MIN_POWER if true > stated else MIN_POWER, count, min(1.0, true))
             if not is_plausible_count(hits, count, min(1.0, stated), len(probabilities)):
                 return factor

@@ -1,8 +1,8 @@
-"""A check on the noise that a release of counts states in its ``channel()``.
+"""A check on the noise that a release of counts describes in its ``channel()``.
 
 The reach for a probability p is a bound that the noise's absolute value exceeds with probability at most p. The
-confidence intervals of estimates are computed from the stated reach. If it were too small, they would miss the true
-value too often.
+confidence intervals of estimates are computed from the reach that a release gives. If that were too small, they would
+miss the true value too often.
 """
 
 from __future__ import annotations
@@ -22,27 +22,26 @@ from privopt.testing.problems import GeneratedProblem
 __all__: list[str] = []
 
 SHARES: Final = (0.5, 0.1, 0.01)
-"""The probabilities for which the stated reach is compared with drawn noise."""
+"""The probabilities for which the given reach is compared with drawn noise."""
 
 MIN_NOISE_DRAWS: Final = 1000
-"""The smallest number of noise values that are drawn.
+"""The smallest number of noise values to draw.
 
-With this number, a stated reach that is half of the true one goes undetected less than once in ten million times (by
-the binomial distribution, for discrete Laplace noise with scale 1). With 400 draws it would go undetected once in forty
-times.
+With this number, a reach of half the true one goes undetected less than once in ten million times (by the binomial
+distribution, for discrete Laplace noise with scale 1). With 400 draws, it would go undetected once in forty times.
 """
 
 
 @check("reach", version=2, of={"noise"}, needs=states_channel, share=0.3, min_examples=4)
 def reach(trial: Trial) -> None:
-    """Check that drawn noise exceeds the stated reach no more often than the stated probability.
+    """Check that drawn noise exceeds the reach no more often than it may.
 
     The reach for a probability p is a bound that the absolute noise in a count exceeds with probability at most p. The
-    check uses an epsilon of 1. With a large epsilon, almost all noise would be 0, so even a stated reach of half the
-    true one would pass.
+    check uses an epsilon of 1. With a large epsilon, almost all noise would be 0, so even a reach of half the true one
+    would pass.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     from scipy.special import bdtrc
 
@@ -60,7 +59,7 @@ def reach(trial: Trial) -> None:
         noises += [abs(noise) for call in calls for noise in (call.noisy - call.values).tolist()]
     for probability in SHARES:
         excess_count = sum(noise > stated_noise.reach(probability) for noise in noises)
-        # bdtrc(k - 1, n, p) is the probability of at least k hits. The compared probabilities share the allowed error.
+        # bdtrc(k - 1, n, p) is the probability of at least k hits. The error probability is split among SHARES.
         if excess_count and bdtrc(excess_count - 1, len(noises), probability) < (1 - CONFIDENCE) / len(SHARES):
             trial.fail(
                 f"channel() says that noise exceeds {stated_noise.reach(probability):g} with probability "
@@ -70,12 +69,12 @@ def reach(trial: Trial) -> None:
 
 
 def _load_stated_noise(trial: Trial, problem: GeneratedProblem) -> NoisyCounts:
-    """Solve a problem, and return the noise in counts that the release states in its ``channel()``.
+    """Solve a problem, and return the noise in counts that the release describes in its ``channel()``.
 
-    If the release states no noise in counts, the example is discarded.
+    If the release's channel does not describe noise in counts, the example is discarded.
 
     Args:
-        trial: One example of the check.
+        trial: A single run of the check.
         problem: The problem to solve.
     """
     run = trial.run(problem)

@@ -41,30 +41,29 @@ def solves(trial: Trial) -> None:
     """Check that every valid problem is solved or reported as infeasible, and that no optional method is misspelt.
 
     privopt looks up a mechanism's optional methods (abilities) by name. In the first example, the profile's
-    ``examples`` are solved too.
+    ``examples`` are solved as well.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     if misspelt := misspelt_abilities(trial.subject.mechanism_class):
         trial.fail("; ".join(misspelt), None)
     problem = trial.problem()
-    # After a failure, the profile's examples are solved again for each smaller problem, since one of them may have
-    # failed.
+    # After a failure, solve the profile's examples again for each smaller problem, since one of them may have failed.
     if not trial.history.examples or trial.history.failed_at is not None:
         for example in trial.subject.profile.examples:
             _check_solved(trial, example)
     if not _check_solved(trial, problem):
-        # The problem is infeasible, or its release was refused, which another check reports. If no problem at all is
+        # The problem is infeasible, or its release was rejected, which another check reports. If no problem at all is
         # solved, the runner fails this check.
         hypothesis.reject()
 
 
 def _check_solved(trial: Trial, problem: GeneratedProblem) -> bool:
-    """Return whether a valid problem was solved. Fail on any error except infeasibility and refused certification.
+    """Return whether a valid problem was solved. Fail on any error other than infeasibility or a failed certification.
 
     Args:
-        trial: One example of the check.
+        trial: A single run of the check.
         problem: The problem.
     """
     error = trial.attempt(problem).error
@@ -84,7 +83,7 @@ def certificate_holds(trial: Trial) -> None:
     """Check that every release's certificate holds, and that it certifies the claimed kind of guarantee.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem = trial.problem()
     attempt = trial.attempt(problem)
@@ -99,21 +98,21 @@ def certificate_holds(trial: Trial) -> None:
     if certificate.kind != trial.subject.kind:
         trial.fail(f"the certificate is for {certificate.kind}, the method claims {trial.subject.kind}", problem)
     worst, allowed = certificate.worst, certificate.allowed
-    # For a deterministic choice ("choice"), the values need not be a privacy loss and its limit, so they are skipped.
+    # For a deterministic choice ("choice"), the values need not be a privacy loss and its limit.
     if worst is None or allowed is None or "choice" in trial.subject.traits:
         return
-    if worst > allowed * (1 + 1e-12):  # the margin is for the rounding of both values
+    if worst > allowed * (1 + 1e-12):  # the margin covers the rounding of both values
         trial.fail(f"the certificate holds by its own word, but worst {worst!r} is above allowed {allowed!r}", problem)
 
 
 @check("guarantee-stated", private=True)
 def guarantee_stated(trial: Trial) -> None:
-    """Check that the guarantee in result.json states the registered kind, the requested epsilon and a description.
+    """Check that the guarantee in result.json has the registered kind, the requested epsilon and a description.
 
     The epsilon must be exact and have a unit. A run without ``--seed`` must not be marked as seeded.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem, run = trial.draw_run()
     guarantee = run.stated.guarantee
@@ -122,7 +121,7 @@ def guarantee_stated(trial: Trial) -> None:
     requested_epsilon = problem.get("privacy.epsilon")
     if requested_epsilon is not None and guarantee.epsilon != Fraction(str(requested_epsilon)):
         trial.fail(f"guarantee.epsilon is {guarantee.epsilon!r}, the problem asks for {requested_epsilon}", problem)
-    # Only an epsilon has a unit, whereas every guarantee has a statement in words.
+    # Every guarantee has a statement in words, but only an epsilon has a unit.
     for name in ("unit", "statement") if requested_epsilon is not None else ("statement",):
         if not str(getattr(guarantee, name) or "").strip():
             trial.fail(f"guarantee.{name} is empty; expected the promise's {name} in words", problem)
@@ -135,12 +134,11 @@ def no_mutation(trial: Trial) -> None:
     """Check that a solve does not change the loaded problem, its files, or the process's global state.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem = trial.problem()
     original_state = _record_surroundings()
-    # The key -1, which no other check uses, requests a run that is not cached yet, so that it happens between the two
-    # records.
+    # No other check uses the key -1, so this run is not cached and happens between the two records.
     run = trial.run(problem, fresh=-1, compared=True)
     final_state = _record_surroundings()
     if run.changed:
@@ -159,7 +157,7 @@ def no_mutation(trial: Trial) -> None:
 
 def _record_surroundings() -> dict[str, Any]:
     """Return the parts of the process's global state that a solve must not change, keyed by their descriptions."""
-    # The state contains an array, for which == would not give a single truth value, so its text is compared instead.
+    # The state contains an array, for which == does not return a single truth value, so use its text instead.
     state = np.random.get_state(legacy=False)  # noqa: NPY002  (the legacy state must not change, so it is read)
     return {
         "the current folder": os.getcwd(),
@@ -180,7 +178,7 @@ def seed_determinism(trial: Trial) -> None:
     The other process is started once per check, and solves the problems from all examples so far.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem = trial.problem()
     first_run = trial.run(problem, seed=KIT_SEED)
@@ -188,7 +186,7 @@ def seed_determinism(trial: Trial) -> None:
     _check_same_release(trial, first_run, second_run.folder, "a second run")
     if trial.subject.noisy and not first_run.stated.guarantee.seeded:
         trial.fail("the noise came from --seed, but guarantee.seeded is not true (Outcome.seeded)", problem)
-    # A process takes seconds to start, so this part is for the default method only, unless the effort is "full".
+    # Starting a process takes seconds, so do this only for the default method, unless the effort is "full".
     default = trial.subject.method.name == trial.subject.spec.default.name
     if (default or trial.effort.name == "full") and trial.once_only("another process"):
         runs = [
@@ -216,16 +214,17 @@ def _check_other_process(trial: Trial, runs: list[Run]) -> None:
     import are not checked.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
         runs: Successful runs with the seed :data:`KIT_SEED`.
     """
     cls, spec, method = trial.subject.mechanism_class, trial.subject.spec, trial.subject.method
     if not _is_importable(cls):
         return
-    # The other process solves the runs' problem files, each into its own folder.
+    # The other process solves the runs' problem files, and writes each release to its own folder.
     out_folders = [trial.subject.new_folder() / "out" for _ in runs]
     work = [(str(run.source), str(out_folder)) for run, out_folder in zip(runs, out_folders, strict=True)]
-    # With two jobs, work can end in another order, which must not matter. Only the effort "full" has time for this.
+    # With two jobs, work can be finished in another order, which must not matter. Only the effort "full" has time for
+    # this.
     jobs = 2 if trial.effort.name == "full" else 1
     class_source = cls.__module__, sys.modules[cls.__module__].__file__, cls.__qualname__
     arguments = class_source, (spec.name, spec.kind_of(method), method.name, method.gap), jobs, work
@@ -250,7 +249,8 @@ sys.path[:] = json.loads(sys.argv[1])
 from privopt.testing.checks.runs import solve_again
 solve_again(*json.loads(sys.argv[2]))
 """
-"""The code that the other process runs. Unlike a multiprocessing process, it does not import the parent's script."""
+"""The code that the other process runs. Unlike a process started by multiprocessing, it does not import the parent's
+script."""
 
 
 def solve_again(
@@ -259,15 +259,15 @@ def solve_again(
     jobs: int,
     work: list[tuple[str, str]],
 ) -> None:
-    """Solve problems with the kit's seed in a second process, and write the releases into the given folders.
+    """Solve problems with the kit's seed in a second process, and write the releases to the given folders.
 
-    The mechanism's class is imported by its module's name. If that module cannot be found, it is loaded from its file.
+    The mechanism's class is imported from its module by name or, if there is no such module, from the module's file.
 
     Args:
-        class_source: The class's module, the module's file, and the class's qualified name.
+        class_source: The name of the class's module, the module's file, and the class's qualified name.
         registration: The mechanism's name, its privacy notion, and the method's name and relative optimality gap.
         jobs: The number of jobs in each solve.
-        work: Pairs that consist of a problem file and its output folder.
+        work: Pairs of a problem file and its output folder.
     """
     (module, file, qualname), (mechanism, kind, method, gap) = class_source, registration
     if find_spec(module) is not None:
@@ -278,7 +278,7 @@ def solve_again(
         assert spec.loader is not None
         imported = sys.modules[module] = module_from_spec(spec)
         spec.loader.exec_module(imported)
-    # Only the names and the gap matter here: the target is never used, because the class is already imported, and no
+    # Only the names and the gap matter here. The target is never used, because the class is already imported, and no
     # problem is drawn from the profile.
     method_spec = MethodSpec(name=method, summary="under trial", guarantee=kind, gap=gap)
     mechanism_spec = MechanismSpec(
@@ -294,10 +294,10 @@ def solve_again(
 
 
 def _check_same_release(trial: Trial, run: Run, other_folder: Path, description: str) -> None:
-    """Fail if another run with the same seed gave a different release.
+    """Fail if another run with the same seed produced a different release.
 
     Args:
-        trial: One example of the check.
+        trial: A single run of the check.
         run: The run.
         other_folder: The other run's output folder.
         description: A phrase that names the other run, such as ``"a second run"``.
@@ -328,14 +328,14 @@ def find_differences(first: Path, second: Path) -> Iterator[str]:
 
 @check("evidence", private=True, share=0.3, min_examples=3)
 def evidence(trial: Trial) -> None:
-    """Check that no certificate for a noisy release states the evidence "proved".
+    """Check that no certificate for a noisy release claims the evidence "proved".
 
-    A single draw does not reveal the distribution of its noise. The evidence must therefore be "declared", which relies
-    partly on the publisher's statement. A release counts as noisy if it changes from run to run, or if setting all
-    noise to 0 changes it.
+    A single draw does not reveal the distribution of its noise. The evidence must therefore be "declared", which partly
+    relies on the publisher's word. A release counts as noisy if it changes from run to run, or if setting all noise to
+    0 changes it.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem, run = trial.draw_run()
     stated_evidence = run.stated.certificate.evidence
@@ -347,7 +347,7 @@ def evidence(trial: Trial) -> None:
         return
     with watch_noise(answer_truthfully):
         noiseless_run = trial.attempt(problem, fresh="without noise")
-    # A release that changes when the noise is left out depends on the noise, so it must not be called proved.
+    # A release that changes when the noise is left out depends on the noise, so its evidence must not be "proved".
     differs = noiseless_run.error is None and artefact(noiseless_run.folder) != artefact(run.folder)
     if differs and noiseless_run.stated.certificate.evidence == "proved":
         trial.fail('with all noise left out, the certificate says "proved" all the same; expected "declared"', problem)
@@ -365,21 +365,22 @@ def evidence(trial: Trial) -> None:
 def vacuous_guarantee(trial: Trial) -> None:
     """Check that no certificate holds without having checked a condition on two different inputs.
 
-    The check also tries the problem that the profile's ``nothing_near`` returns. Its inputs differ, but its guarantee
+    The problem returned by the profile's ``nothing_near`` is checked as well. Its inputs differ, but its guarantee
     requires nothing of any pair, for example because all inputs are too far apart. The mechanism must reject such a
     problem, or its certificate must not hold.
 
-    A problem is exempt if it has no two different inputs: all inputs are at distance 0, or there are no neighbours.
+    A problem is exempt if it has no two different inputs, that is, if all inputs are at distance 0 or there are no
+    neighbours.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem, run = trial.draw_run()
     _check_not_vacuous(trial, problem, run)
     make_nothing_near = trial.subject.profile.nothing_near
     nothing_near = None if make_nothing_near is None else make_nothing_near(problem)
     if nothing_near is not None:
-        run = trial.attempt(nothing_near)  # refused by a problem class without the key that was changed
+        run = trial.attempt(nothing_near)  # a problem class without the changed key rejects it
         if run.error is None:
             _check_not_vacuous(trial, nothing_near, run)
         elif not isinstance(run.error, PrivoptError):
@@ -391,19 +392,19 @@ def vacuous_guarantee(trial: Trial) -> None:
 def _check_not_vacuous(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
     """Fail if a run's certificate holds although no condition on two different inputs was checked.
 
-    A condition on two inputs at distance 0 does not count. It only says that both inputs' reports have the same
+    A condition on two inputs at distance 0 does not count, because it only says that their reports have the same
     distribution.
 
     Args:
-        trial: One example of the check.
-        problem: The problem, for the message.
+        trial: A single run of the check.
+        problem: The problem, which the message shows.
         run: A successful run on the problem.
     """
     certificate = run.stated.certificate
     if certificate.holds is not True:
         return
-    # Metric problems have ``alike``, which returns the required pairs and their distances, and ``apart``, which is
-    # false if all records are at distance 0 from one another.
+    # Metric problems have ``alike()``, which returns the required pairs and their distances, and ``apart``, which is
+    # False if all records are at distance 0 from one another.
     are_apart = getattr(run.problem, "apart", None)
     if are_apart is not None:
         _, distances = run.problem.alike()  # not the release's pairs, which may differ from user to user

@@ -1,4 +1,4 @@
-"""The pairs of secrets that a guarantee covers, and tests of outcome frequencies against stated probabilities."""
+"""The pairs of secrets that a guarantee covers, and tests of outcome frequencies against given probabilities."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from privopt.testing.under_trial import Run, Subject
 T = TypeVar("T", bound=Hashable)
 
 CONFIDENCE: Final = 1 - 1e-7
-"""The confidence of one statistical verdict: a correct mechanism fails at most once in ten million times."""
+"""The confidence of a statistical verdict, with which a correct mechanism fails at most once in ten million times."""
 
 
 class Alike(NamedTuple):
     """The pairs of secrets that the guarantee must make hard to distinguish.
 
     Attributes:
-        names: The secrets' ids; for a matrix, in the order of its rows.
+        names: The secrets' ids. For a matrix, they are in the order of its rows.
         pairs: Array of shape (P, 2), the indices of the two secrets in each pair. If the notion is not symmetric, the
-            first secret's probabilities are bounded by the second's.
-        distances: Array of shape (P,), the distance between the secrets in each pair; 1 for neighbours without a
-            distance.
+            first secret's probabilities are bounded in terms of the second's.
+        distances: Array of shape (P,), the distance between the secrets in each pair, which is 1 for neighbours without
+            a distance.
     """
 
     names: list[str]
@@ -36,9 +36,9 @@ class Alike(NamedTuple):
 def required_pairs(subject: Subject, run: Run) -> Alike:
     """Return the pairs of secrets that a run's guarantee must make hard to distinguish, with their distances.
 
-    The pairs come from the profile, the problem or the release, whichever states pairs first in this order. If none
-    does, a symmetric notion requires all pairs of secrets, at distance 1. A notion that is not symmetric then requires
-    no pairs, because it is unknown which secret in a pair is protected.
+    The pairs come from the profile, the problem or the release, whichever is the first of these to provide pairs. If
+    none does, a symmetric notion requires all pairs of secrets, at distance 1. A notion that is not symmetric then
+    requires no pairs, because it is unknown which secret in a pair is protected.
 
     If each user has their own matrix (scope "own-matrix"), the problem's pairs do not apply. A profile can check such
     matrices with its ``oracle``.
@@ -48,7 +48,7 @@ def required_pairs(subject: Subject, run: Run) -> Alike:
     names = [str(name) for name in getattr(release, "records", ())]
     if subject.profile.alike is not None:
         stated_pairs = list(subject.profile.alike(run.problem))
-        # If the release has no records, the secrets are those that occur in the profile's pairs, in the same order.
+        # If the release has no records, the secrets are those in the profile's pairs, in order of occurrence.
         names = names or list(dict.fromkeys(str(name) for a, b, _ in stated_pairs for name in (a, b)))
         index_by_name = {name: number for number, name in enumerate(names)}
         numbers = np.array([(index_by_name[str(a)], index_by_name[str(b)]) for a, b, _ in stated_pairs], dtype=np.int64)
@@ -64,7 +64,7 @@ def required_pairs(subject: Subject, run: Run) -> Alike:
 
 
 def states_direction(subject: Subject) -> str | None:
-    """Return the reason why the protected secret of each pair is unknown, or None if it is known or does not matter."""
+    """Return the reason why it is unknown which secret of a pair is protected, or None if it is known or irrelevant."""
     if subject.notion.symmetric or subject.profile.alike is not None:
         return None
     return "its notion is not symmetric, and the profile has no `alike`, which says which secret of a pair is protected"
@@ -75,11 +75,11 @@ def find_odd_frequency(outcomes: Sequence[T], probabilities: Mapping[T, float]) 
 
     Args:
         outcomes: The outcomes of independent draws.
-        probabilities: The stated probability of each possible outcome.
+        probabilities: The supposed probability of each possible outcome.
     """
     counts, count = Counter(outcomes), len(outcomes)
     for name, probability in probabilities.items():
-        # Rounding can put a probability slightly above 1.
+        # Rounding errors can put a probability slightly above 1.
         if not is_plausible_count(counts[name], count, min(1.0, probability), len(probabilities)):
             return f"{name} came {counts[name]} times in {count} draws; expected {probability * count:.6g} times"
     return None
@@ -91,14 +91,14 @@ def is_plausible_count(hits: int, count: int, probability: float, tests: int = 1
     Args:
         hits: The number of draws with the outcome.
         count: The number of draws.
-        probability: The outcome's stated probability.
+        probability: The outcome's supposed probability.
         tests: The number of tests that share the error probability.
     """
     from scipy.special import bdtr, bdtrc
 
-    # Half of the error is for each side, and each tested outcome has an equal part.
+    # The error probability is split evenly between the two sides and among the tests.
     tail = (1 - CONFIDENCE) / (2 * tests)
-    # At a probability of 0 or 1, a single deviating draw refutes the probability, whatever the confidence.
+    # A single deviating draw refutes a probability of 0 or 1, whatever the confidence.
     if probability in (0.0, 1.0):
         return hits == count * probability
     return bool(bdtr(hits, count, probability) > tail and (hits == 0 or bdtrc(hits - 1, count, probability) > tail))

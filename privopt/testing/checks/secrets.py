@@ -37,32 +37,34 @@ from privopt.testing.under_trial import Subject, error_text
 from privopt.testing.variants import csv_table, exports, secret_files
 
 LEAK_RUNS: Final = 24
-"""The number of runs that must all publish a secret for it to count as leaked.
+"""The number of runs, all of which must publish a secret for it to count as leaked.
 
-A noisy count can equal the true count by chance, so one run is not enough."""
+A noisy count can equal the true count by chance, so a single run is not enough.
+"""
 
 MAX_EQUAL_RUNS: Final = 160
-"""The largest number of runs on each of two neighbours while searching for equal releases."""
+"""The largest number of runs on each of two neighbours in search of equal releases."""
 
 RUNS_BEFORE_LOOK: Final = 24
-"""The number of runs before the first comparison. Further comparisons follow at intervals of a third of this number."""
+"""The number of runs before the first comparison. Further comparisons follow after every third of this number."""
 
 MIN_EQUAL_RELEASES: Final = 16
-"""The number of runs with the same release that each of two inputs must have for a difference to count as a fault.
+"""The number of runs with the same release that two inputs must each have for a difference to count as a fault.
 
-A public part that is a fair coin toss would be reported about once in two billion times."""
+A public part that is a fair coin toss would be reported about once in two billion times.
+"""
 
 Parts = dict[str, bytes]
-"""The contents of the parts that a run publishes, by the parts' names."""
+"""The parts that a run publishes: their contents by name."""
 
 
 class _Observation(NamedTuple):
-    """The data published by one run on an input.
+    """The data published by a run on an input.
 
     Attributes:
         released: The contents of the files that make up the release itself (the artefact), by name.
         public: The contents of all public parts, by name.
-        noise_inputs: The true values to which noise was added, as one list per noise call.
+        noise_inputs: The true values to which noise was added, as a list for each noise call.
     """
 
     released: Parts
@@ -71,7 +73,7 @@ class _Observation(NamedTuple):
 
 
 def _encode_secret(secret: bytes) -> Iterator[bytes]:
-    """Yield other encodings of a secret: UTF-16, UTF-32 and, for an integer, the bytes of an int64 and of a double."""
+    """Yield other encodings of a secret: UTF-16, UTF-32 and, for integers, the bytes of an int64 and of a double."""
     text = secret.decode("utf-8", "replace")
     yield text.encode("utf-16-le")
     yield text.encode("utf-32-le")
@@ -82,11 +84,11 @@ def _encode_secret(secret: bytes) -> Iterator[bytes]:
 
 
 def _find_in_public_files(secret: bytes, folder: Path) -> str | None:
-    """Return the name of a public file in a release's folder that contains a secret, or None if no file does.
+    """Return the name of a public file in a release's folder that contains a secret, or None if there is no such file.
 
-    A secret is found if it occurs as a separate word, or anywhere in one of the encodings of :func:`_encode_secret`.
+    A secret is found if it occurs as a separate word, or anywhere in one of the encodings from :func:`_encode_secret`.
     """
-    # Only separate words count, because digits inside a longer number belong to another number.
+    # Only separate words count, because digits inside a longer number belong to a different number.
     word, encodings = re.compile(rb"(?<![0-9A-Za-z])%b(?![0-9A-Za-z])" % re.escape(secret)), [*_encode_secret(secret)]
     for name, contents in public_bytes(folder):
         if word.search(contents) or any(form in contents for form in encodings):
@@ -108,11 +110,11 @@ def _has_secrets(subject: Subject) -> str | None:
 def no_secret_leak(trial: Trial) -> None:
     """Check that none of a problem's secrets occurs in a file outside ``private/``.
 
-    The check uses a tiny epsilon, at which noise seldom leaves a true count unchanged. A secret counts as leaked only
+    The check uses a tiny epsilon, with which noise seldom leaves a true count unchanged. A secret counts as leaked only
     if it occurs in every run.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem = trial.problem()
     if not problem.secrets:
@@ -124,7 +126,7 @@ def no_secret_leak(trial: Trial) -> None:
         file_name = _find_in_public_files(secret, run.folder)
         if file_name is None:
             continue
-        # In one run the secret may be there by chance, as a noisy value. If it is there in every run, it is not noise.
+        # In a single run, a noisy value may equal the secret by chance. If this happens in every run, it is not noise.
         if all(
             _find_in_public_files(secret, trial.run(problem, fresh=number).folder) is not None
             for number in range(1, LEAK_RUNS)
@@ -144,7 +146,7 @@ def public_report(trial: Trial) -> None:
     If the release has no such folder, the comparison is skipped.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem, run = trial.draw_run()
     with trial.subject.registered():
@@ -152,12 +154,12 @@ def public_report(trial: Trial) -> None:
             full_report_bytes = write_report(run.folder).read_bytes()
         except Exception as error:  # any error that the mechanism's code raises is a finding
             trial.fail(f"privopt report raised {error_text(error)}; expected a page", problem)
-        # The folder is cached for other checks, which must not find a report in it.
+        # Other checks use the same cached folder, and must not find a report in it.
         (run.folder / REPORT).unlink()
     if not (run.folder / PRIVATE).exists():
         return
     public_folder = trial.subject.new_folder() / run.folder.name
-    # Only the top-level folder "private" is left out, but not other folders with that name.
+    # Leave out only the top-level folder "private", not other folders with that name.
     shutil.copytree(
         run.folder, public_folder, ignore=lambda folder, names: {PRIVATE} if Path(folder) == run.folder else set()
     )
@@ -177,17 +179,17 @@ UNREAD_VALUE: Final = "0176 2350917"
 
 @check("unread-columns", version=2, share=0.2, min_examples=8)
 def unread_columns(trial: Trial) -> None:
-    """Check that the name and the values of a column that the mechanism does not read are not published.
+    """Check that the name and values of a column that the mechanism does not read are not published.
 
-    The column is added to each of a problem's tables in turn. A mechanism may refuse a table with an additional column
+    The column is added to each of a problem's tables in turn. A mechanism may reject a table with an additional column
     by raising one of privopt's own errors. Any other error is a fault.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem = trial.problem()
     is_tried = False
-    # Each table is tried in only one example, since every change to a table costs a solve.
+    # Try each table in only one example, since every change to a table costs a solve.
     for name in problem.files:
         table = csv_table(problem, name)
         if table is None or not trial.once_only(f"columns of {name}"):
@@ -199,7 +201,7 @@ def unread_columns(trial: Trial) -> None:
             if not isinstance(run.error, PrivoptError):
                 what = f"a column {UNREAD_COLUMN!r} was added to {name}, and solve raised {error_text(run.error)}"
                 trial.fail(f"{what}; expected the column refused or ignored", planted)
-            continue  # the table must not have further columns
+            continue  # the mechanism does not accept additional columns in this table
         is_tried = True
         for word in (UNREAD_COLUMN, UNREAD_VALUE):
             file_name = _find_in_public_files(word.encode(), run.folder)
@@ -216,29 +218,29 @@ def unread_columns(trial: Trial) -> None:
 def order_leak(trial: Trial) -> None:
     """Check that public files reveal nothing about the order or format of the secret files.
 
-    The problem is also solved with the rows of its secret files in another order, or the files in another format. The
-    check fails if a public part is the same in all runs on each form of the problem, but differs between the forms. The
-    comparison is made twice: with noise drawn as usual, and with all noisy values equal. The runs have no seed, because
-    with a seed the noise may legitimately be assigned to other rows.
+    The problem is also solved with the rows of its secret files in another order, or with the files in another format.
+    The check fails if a public part is the same in all runs on each form of the problem, but differs between the forms.
+    The comparison is made twice, once with noise drawn as usual and once with all noisy values equal. The runs have no
+    seed, because a seed may legitimately assign the noise to other rows.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem = trial.problem()
     secret = secret_files(trial.subject.read_problem(problem))
-    # The copies are the same problem with its secret in other forms. Each example tries one copy, chosen at random.
+    # The copies are the same problem with its secret files in other forms. Each example tries a randomly chosen copy.
     copies = list(exports(trial.subject.profile, problem, secret, trial.chance(problem)))
     if not copies:
         trial.be_idle("the secret of no problem drawn could be given in another order or format")
     for copy in trial.chance(problem).sample(copies, min(len(copies), 1)):
-        # With an epsilon near 0, a part that depends on noise is practically never, by chance, constant for each form
-        # but different between the forms.
+        # With an epsilon near 0, it practically never happens by chance that a part that depends on noise is constant
+        # for each form but differs between the forms.
         for part, pair in _constant_but_different_parts(
             trial, at_tiny_epsilon(problem), at_tiny_epsilon(copy.problem)
         ).items():
             trial.fail(f"{copy.change}, and {part} is always another: {_first_difference(*pair)}", problem)
-        # If all noisy values are equal, a ranking has only ties, which a mechanism might break by the order of rows.
-        # Here epsilon does not matter, because no noise is drawn.
+        # If all noisy values are equal, a ranking consists of ties, which a mechanism might break by the order of rows.
+        # Epsilon does not matter here, because no noise is drawn.
         for part, pair in _constant_but_different_parts(trial, problem, copy.problem, answer_with_ties).items():
             trial.fail(
                 f"{copy.change}, and where all noisy values are equal {part} is always another: "
@@ -251,12 +253,12 @@ def _observe(trial: Trial, problem: GeneratedProblem, number: int, answer: Answe
     """Run the pipeline on an input, and return the published data, or None if the run fails.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
         problem: The input.
-        number: The run's number. A call with the same arguments as an earlier one returns the cached run.
-        answer: A function that returns the noisy values; None to draw them.
+        number: The run's number. Calls with the same arguments return the same cached run.
+        answer: A function that returns the noisy values, or None to draw them.
     """
-    # The key under which the run is cached. Other answers to noise calls give another run.
+    # The run's cache key, which distinguishes runs with different answers to noise calls.
     fresh = number if answer is None else (answer.__name__, number)
     with watch_noise(answer) as calls:
         run = trial.attempt(problem, fresh=fresh)
@@ -272,14 +274,14 @@ def _constant_but_different_parts(
     """Return the public parts that are constant over several runs on each input, but differ between the two inputs.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
         first: One input.
         second: The other input.
-        answer: A function that returns the noisy values in all runs; None to draw them.
+        answer: A function that returns the noisy values in all runs, or None to draw them.
 
     Returns:
-        The contents of each such part for both inputs, by the part's name. Empty if a run fails, or if ``answer`` is
-        given but a run makes no noise call.
+        The contents of each such part for both inputs, by the part's name. The result is empty if a run fails, or if
+        ``answer`` is given but a run makes no noise call.
     """
     sides: tuple[list[Parts], list[Parts]] = ([], [])
     differing: dict[str, tuple[bytes, bytes]] = {}
@@ -289,7 +291,7 @@ def _constant_but_different_parts(
             if observation is None or (answer is not None and not observation.noise_inputs):
                 return {}
             observations.append(observation.public)
-        # Most pairs stop differing after a few runs, so the loop seldom runs to its end.
+        # Most differences vanish after a few runs, so the loop seldom runs to its end.
         differing = _constant_differences(*sides)
         if not differing:
             break
@@ -304,7 +306,8 @@ def _constant_differences(first: Sequence[Parts], second: Sequence[Parts]) -> di
         second: The public parts of each run on the other input.
 
     Returns:
-        The contents of each such part for both inputs, by the part's name; empty bytes where the part is absent.
+        The contents of each such part for both inputs, by the part's name. Where the part is absent, the contents are
+        empty.
     """
     differing = {}
     for name in {**first[0], **second[0]}:
@@ -322,19 +325,19 @@ def _constant_differences(first: Sequence[Parts], second: Sequence[Parts]) -> di
 def fresh_noise(trial: Trial) -> None:
     """Check that each run without a seed draws new noise.
 
-    Equal releases do not prove that no noise was drawn, since one release can be almost certain. Such a release is
-    almost certain for neighbours too. Therefore the check fails only if one input always gives the same release and a
-    neighbour always gives a different one.
+    Equal releases do not prove that no noise was drawn, since one of the possible releases may be almost certain. It is
+    then almost certain for neighbours as well. The check therefore fails only if an input always gives the same release
+    and a neighbour always gives a different one.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem = at_tiny_epsilon(trial.problem())
     artefact_files, second_files = (artefact(trial.run(problem, fresh=number).folder) for number in (0, 1))
-    # If two runs published different releases, noise was drawn, and nothing is left to check.
+    # If two runs published different releases, noise was drawn, and there is nothing left to check.
     for neighbour in neighbours_of(trial, problem, NEIGHBOURS_IF_CONSTANT) if artefact_files == second_files else ():
         for name, pair in _constant_but_different_parts(trial, problem, at_tiny_epsilon(neighbour)).items():
-            if name in artefact_files:  # the non-interference check covers parts outside the release
+            if name in artefact_files:  # other parts are covered by the non-interference check
                 trial.fail(
                     f"runs without a seed always publish the same {name}, and for a neighbour always another: "
                     f"{_first_difference(*pair)}; noise must be drawn again for each run. The neighbour:\n"
@@ -347,7 +350,7 @@ def fresh_noise(trial: Trial) -> None:
 
 
 MAX_NEIGHBOUR_STEPS: Final = 60
-"""The exclusive upper limit on the number of steps to a distant input, at which rounded values differ as well."""
+"""The exclusive upper limit on the number of steps to a distant input, with which rounded values differ as well."""
 
 
 @check("non-interference", version=2, of={"noise"}, needs=has_neighbours, share=0.6, min_examples=6)
@@ -363,7 +366,7 @@ def non_interference(trial: Trial) -> None:
     ends of the chain, they also differ between two successive inputs in it.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
     """
     problem = trial.problem()
     neighbours = neighbours_of(trial, problem)
@@ -371,13 +374,13 @@ def non_interference(trial: Trial) -> None:
         trial.be_idle()
         return
     neighbour = trial.chance(problem).choice(neighbours)
-    # Every second example compares the problem with a distant input, for which rounded values differ as well.
+    # In every second example, compare the problem with a distant input, with which rounded values differ as well.
     if trial.history.examples % 2:
         compared = _distant_neighbour(trial, neighbour)
         follows = _follows_from_noise(trial, problem, compared)
     else:
         compared, follows = neighbour, _follows_from_noise(trial, problem, neighbour)
-    # If equal answers did not make the releases equal, inputs are compared by runs whose releases happen to be equal.
+    # If equal answers did not make the releases equal, compare runs whose releases happen to be equal.
     if not follows:
         for part, pair in _constant_but_different_parts(
             trial, at_tiny_epsilon(problem), at_tiny_epsilon(compared)
@@ -390,17 +393,17 @@ def non_interference(trial: Trial) -> None:
 def _distant_neighbour(trial: Trial, problem: GeneratedProblem) -> GeneratedProblem:
     """Return a problem that is 30 to 59 steps away from a given one, where each step leads to a neighbour.
 
-    Each step takes the neighbour at the same position in the profile's list, so that the changes accumulate. A step
-    may, for instance, add one more person.
+    Each step goes to the neighbour at the same position in the profile's list, so that the changes accumulate. A step
+    may, for instance, add another person.
 
     Args:
-        trial: One example of the check, whose subject's profile lists the neighbours.
+        trial: A single run of the check. The profile of its subject lists the neighbours.
         problem: The problem from which the steps start.
     """
     list_neighbours = trial.subject.profile.neighbours
     assert list_neighbours is not None  # has_neighbours
     chance = trial.chance(problem)
-    # The position in the profile's list, one of the first eight, because the list may be long or endless.
+    # Choose one of the first eight positions in the profile's list, because the list may be long or endless.
     position = chance.randrange(8)
     for _ in range(chance.randrange(MAX_NEIGHBOUR_STEPS // 2, MAX_NEIGHBOUR_STEPS)):
         neighbours = list(islice(list_neighbours(problem), position + 1))
@@ -416,13 +419,13 @@ def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: Gene
     dependence on the clock affects both equally.
 
     Args:
-        trial: One example of the check. It draws problems, runs the mechanism on them and reports findings.
+        trial: A single run of the check, used to draw problems, run the mechanism and report findings.
         problem: One input.
         neighbour: The other input.
 
     Returns:
-        False if the comparison is inconclusive because the release is not determined by the noisy values alone; True
-        in all other cases, even if a run failed.
+        False if the comparison is inconclusive because the release is not determined by the noisy values alone. True in
+        all other cases, even if a run failed.
     """
     sides: tuple[list[_Observation], list[_Observation]] = ([], [])
     for number in range(CONSTANT_RUNS):
@@ -433,7 +436,7 @@ def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: Gene
                 return observation is None
             observations.append(observation)
         first_observation, second_observation = (observations[0] for observations in sides)
-        # If one input's releases differ although the answers are the same, something else is drawn, so equal answers do
+        # If an input's releases differ although the answers are the same, something else is random, so equal answers do
         # not make releases equal.
         if any(observations[0].released != observations[-1].released for observations in sides):
             return False
@@ -445,10 +448,10 @@ def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: Gene
         differing = _constant_differences(
             *([observation.public for observation in observations] for observations in sides)
         )
-        # The loop does not end after the first run, because only a second one shows whether anything else is drawn.
+        # Do not return after the first run, because only a second run shows whether anything else is random.
         if number and not differing:
             return True
-    # The loop ended without a return, so some parts differed in every run.
+    # If the loop ends without returning, some parts differed in every run.
     description = (
         "the release was made equal"
         if first_observation.released == second_observation.released
@@ -467,11 +470,11 @@ def _check_equal_releases(trial: Trial, problem: GeneratedProblem, neighbour: Ge
     """Run the pipeline on two neighbours many times, and fail if equal releases always have different public parts.
 
     A difference between two runs with the same release is suspicious. It counts as a finding once each input has
-    :data:`MIN_EQUAL_RELEASES` runs with that release. The runs end early if there is a finding, or if there is no
+    :data:`MIN_EQUAL_RELEASES` runs with that release. The runs stop early if there is a finding, or if there is no
     suspicious difference after several runs.
 
     Args:
-        trial: One example of the check.
+        trial: A single run of the check.
         problem: One input.
         neighbour: The other input.
     """
@@ -481,7 +484,7 @@ def _check_equal_releases(trial: Trial, problem: GeneratedProblem, neighbour: Ge
             run = trial.attempt(input_problem, fresh=number)
             if run.error is not None:
                 return
-            # Runs are grouped by their release, with the text of all its files as the key.
+            # Group runs by their release, using the text of all its files as the key.
             releases.setdefault(repr(artefact(run.folder)), []).append(read_public_parts(run.folder))
         if number + 1 >= RUNS_BEFORE_LOOK and (number + 1) % (RUNS_BEFORE_LOOK // 3) == 0:
             if any(True for _ in _differing_parts(parts_by_release, MIN_EQUAL_RELEASES)):
@@ -517,8 +520,8 @@ def _differing_parts(
 
 
 def _first_difference(first: bytes, second: bytes) -> str:
-    """Return a clause, for use in messages, that states where two files first differ, with excerpts of both."""
-    # If one file is the beginning of the other, they differ where the shorter one ends.
+    """Return a clause for messages that says where two files first differ, with excerpts from both."""
+    # If one file is a prefix of the other, they differ where the shorter one ends.
     offset = next(
         (n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
     )

@@ -1,6 +1,6 @@
 """Confidence bounds on log odds, and the power of tests that use these bounds.
 
-The bounds combine two Clopper-Pearson intervals (:mod:`privopt.numbers.binomial`), so they hold for any number of
+Each bound combines two Clopper-Pearson intervals (:mod:`privopt.numbers.binomial`), so it is valid for any number of
 draws.
 """
 
@@ -17,16 +17,17 @@ from privopt.arrays import Floats
 from privopt.numbers.binomial import binomial_quantile, clopper_pearson
 
 MIN_POWER: Final = 0.9
-"""The power for which a test's detectable factor is computed: the probability of detecting a breach of that size."""
+"""The power for which a test's detectable factor is computed, i.e. the probability of detecting a breach of that
+size."""
 MAX_CLAIM_FACTOR: Final = 100.0
-"""The largest multiple of the claimed epsilon that is considered when a test's power is computed."""
+"""The largest multiple of the claimed epsilon to consider when computing a test's power."""
 
 
 def log_odds_lower(hits: npt.ArrayLike, against: npt.ArrayLike, draws: int, error: float, delta: float = 0.0) -> Floats:
     """Return a lower confidence bound on log((P(E) - delta) / Q(E)), or -inf if there is no bound.
 
     P and Q are the output distributions for two inputs, and E is an event. A claim (epsilon, delta) is refuted if the
-    bound is above epsilon. The counts can be arrays with one entry per event; the result then has the same shape.
+    bound is above epsilon. The counts can be arrays with an entry for each event. The result then has the same shape.
 
     Args:
         hits: The number of draws from P that are in the event E.
@@ -35,7 +36,7 @@ def log_odds_lower(hits: npt.ArrayLike, against: npt.ArrayLike, draws: int, erro
         error: The largest allowed probability that the bound is wrong.
         delta: The claimed delta.
     """
-    # Half of the error is for each side (union bound): P(E) is bounded from below, Q(E) from above.
+    # Each of the two bounds, from below on P(E) and from above on Q(E), gets half of the error (union bound).
     hit_lower, _ = clopper_pearson(hits, draws, error / 2)
     _, against_upper = clopper_pearson(against, draws, error / 2)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -55,12 +56,12 @@ def visible_factor(limit: float, likely: float, draws: int, error: float, delta:
         delta: The claimed delta.
 
     Returns:
-        The multiple, at least 1; None if the test would not detect even a multiple of :data:`MAX_CLAIM_FACTOR`.
+        The multiple, which is at least 1, or None if the test would not detect even a multiple of
+        :data:`MAX_CLAIM_FACTOR`.
     """
     if likely <= delta:
         return None
-    # Both counts are taken at unlucky quantiles, each with half of the probability with which the test may miss the
-    # breach.
+    # Take both counts at unlucky quantiles, each with half of the probability with which the test may miss the breach.
     tail = (1.0 - MIN_POWER) / 2
     hits = binomial_quantile(tail, draws, likely)
 
@@ -75,14 +76,14 @@ def visible_factor(limit: float, likely: float, draws: int, error: float, delta:
 
 
 def rarest_visible(draws: int, limit: float, error: float) -> float:
-    """Return the smallest probability at which a test detects an output that only one of two inputs can produce.
+    """Return the smallest probability with which an output that only one of two inputs can produce would be detected.
 
     Args:
         draws: The number of draws for each input.
         limit: The log odds that the claim allows.
         error: The test's error probability.
     """
-    # The upper confidence bound on the output's probability under the other input, if none of its draws is a hit.
+    # The upper confidence bound on the output's probability under the other input, if it never occurs there.
     _, never_upper = clopper_pearson(0, draws, error / 2)
     needed = min(1.0, float(never_upper) * math.exp(limit))
     return find_threshold(
@@ -91,9 +92,9 @@ def rarest_visible(draws: int, limit: float, error: float) -> float:
 
 
 def find_threshold(holds: Callable[[float], bool], lower: float, upper: float) -> float:
-    """Find the smallest number between ``lower`` and ``upper`` at which a condition holds, by bisection.
+    """Find the smallest number between ``lower`` and ``upper`` for which a condition holds, by bisection.
 
-    The condition must be monotone: if it holds for a number, it holds for all larger ones. It must hold at ``upper``.
+    The condition must be monotone: if it holds for a number, it holds for all larger ones. It must hold for ``upper``.
     The result is too large by at most 2**-50 times the length of the interval.
     """
     for _ in range(50):

@@ -1,8 +1,8 @@
 """Functions that choose, from draws for two inputs, the events most likely to refute a claim on fresh draws.
 
 An event consists of the histogram cells with the greatest likelihood ratios, as in the Neyman-Pearson lemma. The
-histogram can also be over a classifier's scores. DP-Auditorium's testers likewise choose a function on some samples and
-evaluate it on others (Kong, Munoz Medina, Ribero, Syed 2023).
+histogram can also be one of a classifier's scores. DP-Auditorium's testers likewise choose a function on some samples
+and evaluate it on others (Kong, Munoz Medina, Ribero, Syed 2023).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from privopt.arrays import Floats, Ints
 from privopt.testing.judging.outputs import ODD_CELLS, Table, View, views_of
 
 ROUGH_DEVIATIONS: Final = 2.0
-"""The half-width, in standard deviations, of the intervals by which events are compared. No statement relies on them.
+"""The half-width, in standard deviations, of the intervals used to compare events. No conclusion relies on them.
 
 With fewer deviations, chance would decide: among pairs at many distances, noise in the search alone would give the
 closest pair the best score per unit of distance. With more deviations, rare but conclusive events would be missed, such
@@ -36,7 +36,7 @@ class Test:
         event: Boolean array of shape (cells,), True for the cells that belong to the event.
         forward: Whether the event is more likely under the first input.
         score: The estimated log odds of the event divided by the log odds that the claim allows per unit of epsilon. It
-            is used only to choose events.
+            is only used to choose events.
         width: The number of numeric columns in the tables for which the view was made.
     """
 
@@ -82,16 +82,16 @@ def propose_tests(first: Table, second: Table, odds: float, delta: float, *, sym
         cutting_counts = [np.bincount(view.cells(t), minlength=view.count) for t in (cut_one, cut_two)]
         for forward in (True, False) if symmetric else (True,):
             a, b = (0, 1) if forward else (1, 0)
-            # Ranks the cells by likelihood ratio (Neyman and Pearson). Half an observation is added to each count to
-            # keep the ratio finite for cells that are empty on one side.
+            # Rank the cells by likelihood ratio (Neyman and Pearson). Half an observation is added to each count to
+            # keep the ratio finite for cells that are empty for one input.
             rank = np.argsort(-(learning_counts[a] + 0.5) / (learning_counts[b] + 0.5), kind="stable")
-            # If the cells have a natural order, events that consist of the smallest or of the largest values are tried
-            # too.
+            # If the cells have a natural order, try events that consist of the smallest or largest values as well.
             ascending = np.arange(view.count)
             for cells in (rank, ascending, ascending[::-1]) if view.ordered else (rank,):
                 if view.ordered:
-                    # The last ODD_CELLS cells hold outputs without a place on the axis, such as NaN. The descending
-                    # order would begin with them, so they join an event only if such outputs were drawn.
+                    # The last ODD_CELLS cells contain outputs that have no place on the axis, such as NaN. The
+                    # descending order would begin with these cells, so they are included only if such outputs were
+                    # drawn.
                     cells = cells[
                         (cells < view.count - ODD_CELLS) | (learning_counts[0] + learning_counts[1] > 0)[cells]
                     ]
@@ -112,7 +112,7 @@ def _best_event(rank: Ints, hits: Ints, against: Ints, delta: float) -> tuple[ND
     Only events that consist of the first cells in ``rank`` are considered.
 
     Args:
-        rank: The indices of the cells, the most promising first.
+        rank: The indices of the cells, starting with the most promising.
         hits: Array of shape (cells,), the number of draws in each cell for the input under which the event should be
             more likely.
         against: Array of shape (cells,), the number of draws in each cell for the other input.
@@ -124,7 +124,7 @@ def _best_event(rank: Ints, hits: Ints, against: Ints, delta: float) -> tuple[ND
     draws = float(hits.sum())
     hit_lower, _ = _wilson_bounds(hits[rank].cumsum() / draws, draws)
     _, against_upper = _wilson_bounds(against[rank].cumsum() / draws, draws)
-    # The floor keeps the logarithm defined, and gives such an event so low a value that it is not chosen.
+    # The floor keeps the logarithm finite, but so low that such an event is not chosen.
     values = np.log(np.maximum(hit_lower - delta, 1e-300)) - np.log(against_upper)
     best = int(np.argmax(values))
     event = np.zeros(len(hits), dtype=bool)

@@ -1,4 +1,4 @@
-"""Pairs of inputs that the judge compares, drawn from lists, Hypothesis strategies or functions.
+"""The pairs of inputs that the judge compares, drawn from lists, Hypothesis strategies or functions.
 
 The same seed gives the same pairs.
 """
@@ -21,9 +21,9 @@ Inputs: TypeAlias = object
 MOST_PAIRS: Final = 2_000
 """The largest number of pairs that are listed at a time. If there are more, a random sample is used."""
 INPUTS_AT_ONCE: Final = 48
-"""The number of inputs that are drawn at a time from a strategy or a function."""
+"""The number of inputs drawn at a time from a strategy or function."""
 MAX_NEIGHBOURS: Final = 50
-"""The largest number of neighbours with which one input is compared."""
+"""The largest number of neighbours with which an input is compared."""
 
 
 def _is_strategy(value: object) -> bool:
@@ -45,7 +45,7 @@ def _draw_examples(strategy: Any, count: int, seed: int) -> list[Any]:
     )
     @hypothesis.given(strategy)
     def collect(example: object) -> None:
-        # A test that never fails: Hypothesis calls it once for each example.
+        # This is a test that never fails, which Hypothesis calls for each example.
         examples.append(example)
 
     collect()
@@ -84,11 +84,11 @@ def pairs_of(
 ) -> Iterator[tuple[Any, Any, float]]:
     """Yield triples (a, b, limit): two inputs, and the log odds that the claim allows between them per unit of epsilon.
 
-    The limit is the distance between the inputs, or 1 if the privacy notion has no distance.
+    The limit is the distance between the inputs, or 1 if the privacy notion does not depend on distances.
 
     Args:
         inputs: A list of inputs, a Hypothesis strategy for inputs, or a function that takes a NumPy generator and
-            returns an input. With a strategy or a function, the iteration never ends.
+            returns an input. With a strategy or function, the iteration never ends.
         neighbours: A function that returns an input's neighbours under the claim, or a strategy for neighbours. If
             None, any two inputs form a pair.
         odds: A function that takes two inputs and returns the log odds that the claim allows between them per unit of
@@ -105,7 +105,7 @@ def pairs_of(
                 _list_pairs(batch, chance) if neighbours is None else _neighbour_pairs(batch, neighbours), MOST_PAIRS
             )
         )
-        # The order is random, so that a search that stops early has seen pairs from all parts of the list.
+        # Shuffle the pairs, so that a search that stops early has seen pairs from all parts of the list.
         for pair_number in chance.permutation(len(pairs)).tolist():
             a, b = pairs[pair_number]
             limit = odds(a, b)
@@ -114,7 +114,7 @@ def pairs_of(
                     f"the odds that the claim allows must be finite, got {limit!r} between {a!r} and {b!r}"
                 )
             yield a, b, limit
-        # A list is exhausted after one batch, whereas strategies and functions can go on.
+        # A list is exhausted after one batch, but strategies and functions are not.
         if not pairs or not (_is_strategy(inputs) or callable(inputs)):
             return
 
@@ -124,7 +124,7 @@ def _list_pairs(inputs: Sequence[Any], chance: np.random.Generator) -> Iterator[
 
     Only the first ``50 * MOST_PAIRS`` pairs are considered.
     """
-    # The number of pairs is limited before the shuffle, so that a million inputs' pairs are not all listed.
+    # Limit the number of pairs before shuffling, because a million inputs have too many pairs to list.
     index_pairs = list(islice(combinations(range(len(inputs)), 2), 50 * MOST_PAIRS))
     order = chance.permutation(len(index_pairs)).tolist() if len(index_pairs) > MOST_PAIRS else range(len(index_pairs))
     yield from ((inputs[index_pairs[number][0]], inputs[index_pairs[number][1]]) for number in order)
@@ -133,7 +133,7 @@ def _list_pairs(inputs: Sequence[Any], chance: np.random.Generator) -> Iterator[
 def _neighbour_pairs(inputs: Sequence[Any], neighbours: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
     """Yield each input with each of its neighbours.
 
-    For each input, at most :data:`MAX_NEIGHBOURS` neighbours are taken from a list, and at most five are drawn from a
+    For each input, at most :data:`MAX_NEIGHBOURS` neighbours are taken from a list, or at most five are drawn from a
     strategy.
     """
     for number, a in enumerate(inputs):

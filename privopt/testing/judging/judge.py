@@ -1,7 +1,7 @@
 """A statistical test of a privacy claim, in rounds of search and testing.
 
 Each round searches pairs of inputs for promising events, and tests the best ones on fresh draws. The error probability
-is split among the rounds as a geometric series, so all statements hold simultaneously for any number of rounds.
+is split among the rounds as a geometric series, so all conclusions hold simultaneously for any number of rounds.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from privopt.testing.judging.outputs import ErrorOutput, Table, uncompared_share
 from privopt.testing.judging.verdict import Verdict
 
 FIRST_ROUND_DRAWS: Final = 500
-"""The number of draws for each input in a pair in the first round."""
+"""The number of draws for each input of a pair in the first round."""
 GROWTH_PER_ROUND: Final = 4
 """The factor by which the number of draws for each input grows from one round to the next."""
 FIRST_PAIRS: Final = 24
-"""The number of pairs of inputs that the first round searches. Later rounds search fewer."""
+"""The number of pairs of inputs searched in the first round. Later rounds search fewer."""
 TESTS_PER_ROUND: Final = 3
 """The largest number of tests in a round, which use different views or pairs."""
 MIN_DRAWS_PER_CALL: Final = 200
-"""The smallest number of draws that is requested from ``many`` at a time, unless fewer are needed."""
+"""The smallest number of draws requested from ``many`` at a time, unless fewer are needed."""
 MAX_SHOWN_CHARACTERS: Final = 120
-"""The largest number of characters of an input's representation that messages show."""
+"""The largest number of characters that messages show of an input's representation."""
 LIKELY: Final = (0.5, 0.25, 0.1, 0.01, 0.001)
-"""The event probabilities for which the verdict states the tests' power."""
+"""The event probabilities for which the verdict gives the tests' power."""
 
 
 class _OutOfTimeError(Exception):
@@ -52,10 +52,10 @@ class _Drawer:
     """A source of the mechanism's outputs, which counts them and enforces the time limit.
 
     Attributes:
-        mechanism: A function that takes an input and returns one output; None if ``many`` is given.
-        many: A function that takes an input and a count, and returns that many outputs; None to call ``mechanism`` for
-            each output.
-        chance: The random generator. It is passed to the drawing function if that function has a parameter ``rng``.
+        mechanism: A function that takes an input and returns an output, or None if ``many`` is given.
+        many: A function that takes an input and a count, and returns that many outputs. If None, ``mechanism`` is
+            called for each output.
+        chance: The random generator. It is passed to the drawing function if that has a parameter ``rng``.
         calls: The number of outputs drawn so far.
         _options: The keyword arguments for the drawing function: the generator as ``rng``, or no arguments.
     """
@@ -67,9 +67,9 @@ class _Drawer:
     _options: dict[str, Any] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Store the drawing function's keyword arguments, which depend on whether it has a parameter ``rng``."""
+        """Set the drawing function's keyword arguments, which depend on whether it has a parameter ``rng``."""
         drawing_function = self.mechanism if self.many is None else self.many
-        assert drawing_function is not None  # judge() refuses calls without any function
+        assert drawing_function is not None  # judge() rejects calls without any function
         try:
             takes_rng = "rng" in inspect.signature(drawing_function).parameters
         except (TypeError, ValueError):  # the signature of a built-in function cannot be read
@@ -77,7 +77,7 @@ class _Drawer:
         self._options = {"rng": self.chance} if takes_rng else {}
 
     def draw(self, value: object, count: int) -> list[Any]:
-        """Draw ``count`` outputs for one input. An error that the mechanism raises also counts as an output.
+        """Draw ``count`` outputs for an input. An error that the mechanism raises also counts as an output.
 
         Raises:
             _OutOfTimeError: The time limit was reached.
@@ -86,7 +86,7 @@ class _Drawer:
         while len(outputs) < count:
             if clock().left == 0.0:
                 raise _OutOfTimeError
-            # Drawn in batches, so that the clock is checked between them.
+            # Draw in batches, and check the clock between them.
             size = min(1 if self.many is None else max(MIN_DRAWS_PER_CALL, count // 8), count - len(outputs))
             outputs += self._draw_batch(value, size)
             self.calls += size
@@ -108,10 +108,10 @@ class _Drawer:
             if len(outputs) != count:
                 raise UsageError(f"many must return {number_of(count, 'output')}, got {len(outputs)}")
             return outputs
-        assert self.mechanism is not None  # judge() refuses calls without any function
+        assert self.mechanism is not None  # judge() rejects calls without any function
         try:
             return [self.mechanism(value, **self._options)]
-        # An error can depend on the input, and whoever uses the mechanism sees it, so it is an output like any other.
+        # Errors can depend on the input and are visible to users of the mechanism, so they are outputs like any other.
         except (Exception, SystemExit) as error:
             return [ErrorOutput.of(error)]
 
@@ -124,7 +124,7 @@ class _Candidate:
         a: The first input.
         b: The second input.
         odds: The distance between the inputs, which is the log odds that the claim allows per unit of epsilon.
-        tests: The most promising tests, the best first.
+        tests: The most promising tests, best first.
     """
 
     a: Any
@@ -155,9 +155,9 @@ def judge(
 ) -> Verdict:
     """Test, from draws alone, whether a function satisfies the guarantee that it claims.
 
-    Each round uses four times as many draws per input as the previous round. It searches pairs of inputs for promising
-    events, and tests the best events with fresh draws. The error probability is split among all tests in all rounds;
-    the last planned round gets half of it. The trial ends when a violation is found or the draws are used up.
+    Each round uses four times as many draws per input as the previous one. It searches pairs of inputs for promising
+    events, and tests the best events with fresh draws. The error probability is split among all tests in all rounds,
+    and the last planned round gets half of it. The trial ends when a violation is found or the draws are used up.
 
     >>> def answer(truth, rng):  # tells the truth in three of four cases: epsilon log 3
     ...     return truth if rng.random() < 0.75 else not truth
@@ -167,23 +167,23 @@ def judge(
     False
 
     Args:
-        mechanism: A function that takes one input and, if it has a parameter ``rng``, a NumPy generator. Its draws must
-            be independent. An error that it raises counts as an output. None if ``many`` is given.
+        mechanism: A function that takes an input and, if it has a parameter ``rng``, a NumPy generator. Its draws must
+            be independent. An error that it raises counts as an output. It may be None if ``many`` is given.
         inputs: The inputs, as a list, a Hypothesis strategy, or a function that takes a generator and returns an input.
         neighbours: A function that returns an input's neighbours under the claim, as a list or a strategy. If None, any
             two inputs are neighbours (local DP, metric DP). A notion that is not symmetric requires this argument: an
             event must be at most exp(epsilon) times as likely for the input as for each neighbour.
         notion: The name of a registered notion that bounds odds (:attr:`PrivacyConstraint.odds`), or bounds them up to
             a delta (:attr:`PrivacyConstraint.tails`).
-        epsilon: The claimed epsilon, above 0. It is per unit of distance if the notion depends on distances.
+        epsilon: The claimed epsilon, above 0. If the notion depends on distances, it is per unit of distance.
         delta: The claimed delta, at least 0.
-        distance: A function that returns the distance between two inputs, for notions that depend on distances; 1 by
-            default.
+        distance: A function that returns the distance between two inputs, for notions that depend on distances. The
+            default is a distance of 1.
         many: A function ``(input, count)`` that returns ``count`` outputs, for mechanisms that draw many outputs at
             once faster than one by one.
-        confidence: The joint confidence of all statements.
+        confidence: The joint confidence of all conclusions.
         draws: The largest number of outputs to draw. Unless the trial ends early, nearly all of these are used.
-        time_limit: The number of seconds after which the trial stops; None for no limit.
+        time_limit: The number of seconds after which the trial stops, or None for no limit.
         seed: The seed for all of the judge's choices, and for ``rng``.
 
     Returns:
@@ -191,14 +191,14 @@ def judge(
         the trial.
 
     Raises:
-        UsageError: An argument is invalid, or the inputs form no pair.
+        UsageError: An argument is invalid, or there are no pairs of inputs.
         UnknownNameError: The notion does not exist.
     """
     _check_numbers(epsilon, delta, confidence, draws, time_limit)
     notion_class = registry().kind("notion", notion).load()
     if not (notion_class.odds or notion_class.tails):
         raise UsageError(f"notion: {notion!r} bounds no odds between two inputs (PrivacyConstraint.odds)")
-    # A notion that declares keys for metric problems depends on distances.
+    # Notions that declare keys for metric problems depend on distances.
     if notion_class.keys() is not None and distance is None:
         raise UsageError(f"distance must be a function of two inputs, got None: {notion!r} depends on it")
     if neighbours is None and not notion_class.symmetric:
@@ -217,7 +217,7 @@ def judge(
         drawer=drawer,
         confidence=confidence,
     )
-    # The drawer checks this limit between its calls. What was found before the limit stays valid.
+    # The drawer checks this limit between its calls. Findings from before the limit stay valid.
     with limit(time_limit, now=time.monotonic):
         try:
             trial.run(pairs, draws)
@@ -230,9 +230,9 @@ def _check_numbers(epsilon: float, delta: float, confidence: float, draws: int, 
     """Check the numeric arguments of :func:`judge`.
 
     Raises:
-        UsageError: An argument is invalid. The message has one line for each invalid argument.
+        UsageError: An argument is invalid. The message has a line for each invalid argument.
     """
-    # With fewer draws not even one round of search would fit into half of them (_plan_rounds).
+    # With fewer draws, not even one round would fit into the half that is used for searching (_plan_rounds).
     min_draws = 8 * FIRST_ROUND_DRAWS
     requirements: list[tuple[str, object, type, Callable[[Any], bool], str]] = [
         ("epsilon", epsilon, Real, lambda x: 0 < x < math.inf, "a number above 0"),
@@ -251,7 +251,7 @@ def _check_numbers(epsilon: float, delta: float, confidence: float, draws: int, 
 
 
 class _SearchRound(NamedTuple):
-    """The planned size of a round: its numbers of pairs and draws.
+    """The planned numbers of pairs and draws in a round.
 
     Attributes:
         pairs: The number of pairs to search.
@@ -267,33 +267,33 @@ class _SearchRound(NamedTuple):
 
 
 def _plan_rounds(draws: int) -> list[_SearchRound]:
-    """Return the rounds in a trial with the given total number of draws.
+    """Return the rounds of a trial with the given total number of draws.
 
-    All rounds except the last examine several pairs. Together, they use at most half of the draws. The last round
+    All rounds except the last examine several pairs, and together use at most half of the draws. The last round
     examines only the best pair, and spends a fifth of its draws on the search for events and the rest on tests.
     """
     rounds: list[_SearchRound] = []
     remaining_draws, size = draws, FIRST_ROUND_DRAWS
     while True:
         pairs = max(2, FIRST_PAIRS // (len(rounds) + 1))
-        # With at most as many tested pairs as searched ones, a round takes at most about a quarter of all draws.
+        # No more pairs are tested than searched, so a round takes at most about a quarter of all draws.
         pairs = min(pairs, max(1, draws // (16 * size)))
         next_round = _SearchRound(pairs, size, size, min(pairs, TESTS_PER_ROUND))
-        # The search draws from both inputs in each pair, and the tests draw from both inputs in each tested pair.
+        # Both the search and the tests draw from both inputs of each of their pairs.
         calls = 2 * size * (pairs + next_round.tested)
         if remaining_draws - calls < draws // 2:
             break
         rounds.append(next_round)
         remaining_draws -= calls
         size *= GROWTH_PER_ROUND
-    # These are numbers of draws from one input. Both inputs together use a fifth of the remaining draws for the search,
-    # and four fifths for the tests.
+    # These are the numbers of draws from each input. Together, both inputs use a fifth of the remaining draws for the
+    # search, and four fifths for the tests.
     return [*rounds, _SearchRound(1, remaining_draws // 10, 2 * remaining_draws // 5, 1)]
 
 
 @define(eq=False)
 class _Trial:
-    """The state of a trial over its rounds.
+    """The state of a trial across its rounds.
 
     Attributes:
         notion: The registered name of the claimed notion.
@@ -301,15 +301,15 @@ class _Trial:
         delta: The claimed delta.
         symmetric: Whether the notion bounds the odds in both directions.
         drawer: The object that draws outputs from the mechanism.
-        confidence: The joint confidence of all statements.
+        confidence: The joint confidence of all conclusions.
         best: The greatest lower bound on epsilon with its evidence: the pair, the test, the test's hits under both
             inputs, and the number of draws for each input. None before the first test.
         tested: The quantities from which the power is computed: the allowed log odds per unit of epsilon, the event's
-            frequency, the number of draws, and the error probability. They describe the test with the most frequent
-            event among the tests with the most draws; None before the first test.
+            frequency, the number of draws, and the error probability. Among the tests with the most draws, they
+            describe the one with the most frequent event. None before the first test.
         pairs: The number of pairs that were examined.
         uncompared: The largest share of a pair's outputs that could not be compared.
-        stopped: The reason why the trial ended early; empty if it did not.
+        stopped: The reason why the trial ended early, or "" if it did not.
     """
 
     notion: str
@@ -325,7 +325,7 @@ class _Trial:
     stopped: str = ""
 
     def run(self, pairs: Iterator[tuple[Any, Any, float]], draws: int) -> None:
-        """Run all rounds, unless a violation of the claim is found earlier.
+        """Run all rounds, or stop after the first round that finds a violation of the claim.
 
         Args:
             pairs: Triples (a, b, odds) that contain the inputs to compare
@@ -339,13 +339,13 @@ class _Trial:
         plan = _plan_rounds(draws)
         candidates: list[_Candidate] = []
         for number, search_round in enumerate(plan):
-            # Half of this round's pairs are the best ones from the previous round, and the others are new.
+            # Half of this round's pairs are the best from the previous round, and the others are new.
             earlier = candidates[: (search_round.pairs + 1) // 2]
             fresh = [_Candidate(a=a, b=b, odds=odds) for a, b, odds in islice(pairs, search_round.pairs - len(earlier))]
             if not candidates and not fresh:
                 raise UsageError("inputs must have at least one pair of neighbours, got none")
             self.pairs += len(fresh)
-            # If there are too few new pairs, more of the earlier ones stay.
+            # If there are too few new pairs, keep more of the earlier ones.
             searched = [*candidates[: search_round.pairs - len(fresh)], *fresh]
             candidates = sorted(
                 (self._search_pair(candidate, search_round.search) for candidate in searched),
@@ -354,8 +354,8 @@ class _Trial:
             self._test_candidates(
                 candidates[: search_round.tested],
                 search_round.test,
-                # The last round has half of the error, and each earlier round has half as much as the next one, so the
-                # rounds together have less than the whole error.
+                # The last round gets half of the error, and each earlier round gets half as much as the next, so all
+                # rounds together get less than the whole error.
                 (1.0 - self.confidence) * 0.5 ** (len(plan) - number),
             )
             if self.best is not None and self.best[0] > self.epsilon:
@@ -365,19 +365,18 @@ class _Trial:
         """Return a copy of a candidate with the tests suggested by ``size`` fresh draws for each of its two inputs."""
         first_table, second_table = self._draw_tables(candidate, size)
         self.uncompared = max(self.uncompared, uncompared_share(first_table, second_table))
-        # Between inputs at distance 0 the allowed log odds are 0. They are kept above 0, because scores are divided by
-        # them.
+        # At distance 0, the allowed log odds are 0. They are kept above 0, because scores are divided by them.
         odds = max(candidate.odds, 1e-12)
         tests = propose_tests(first_table, second_table, odds, self.delta, symmetric=self.symmetric)
         return _Candidate(a=candidate.a, b=candidate.b, odds=candidate.odds, tests=tuple(tests[:TESTS_PER_ROUND]))
 
     def _draw_tables(self, candidate: _Candidate, size: int, width: int | None = None) -> tuple[Table, Table]:
-        """Return ``size`` draws for each input in a pair, as tables with the same number of columns.
+        """Return ``size`` draws for each input of a pair, as tables with the same number of columns.
 
         Args:
             candidate: The pair.
             size: The number of draws for each input.
-            width: The number of columns that the tests require; None for the most common number in the draws.
+            width: The number of columns that the tests require, or None for the most common number in the draws.
         """
         first_outputs, second_outputs = self.drawer.draw(candidate.a, size), self.drawer.draw(candidate.b, size)
         return Table.pair_of(first_outputs, second_outputs, width)
@@ -387,28 +386,28 @@ class _Trial:
 
         Args:
             candidates: Pairs with the tests that the search suggested.
-            size: The number of draws for each input in a pair.
-            error: The largest allowed probability that any statement in this round is wrong.
+            size: The number of draws for each input of a pair.
+            error: The largest allowed probability that any conclusion in this round is wrong.
         """
-        # The error is split among all ranked tests, even those that are not run, which errs on the safe side.
+        # Split the error among all ranked tests, even those that are not run, to be on the safe side.
         ranked = sorted(((t.score, c, t) for c in candidates for t in c.tests), key=lambda scored: -scored[0])
         tables_by_candidate: dict[int, tuple[Table, Table]] = {}
         for _, candidate, test in ranked[:TESTS_PER_ROUND]:
-            # Tests on the same pair share its draws, in tables with as many columns as the search had (width). The
-            # bounds hold for each test, and therefore together by the union bound.
+            # Tests on the same pair share its draws, in tables with as many columns as in the search (width). Each
+            # test's bound holds, so all of them hold together by the union bound.
             if id(candidate) not in tables_by_candidate:
                 tables_by_candidate[id(candidate)] = self._draw_tables(candidate, size, test.width)
             first_table, second_table = (
                 tables_by_candidate[id(candidate)] if test.forward else tables_by_candidate[id(candidate)][::-1]
             )
             hits, against = test.hits(first_table), test.hits(second_table)
-            # The log odds that the claim allows per unit of epsilon. The floor prevents a division by 0.
+            # The log odds that the claim allows per unit of epsilon, with a floor to prevent a division by 0.
             odds = max(candidate.odds, 1e-12)
             test_error = error / len(ranked)
             value = float(log_odds_lower(hits, against, size, test_error, self.delta)) / odds
             if self.best is None or value > self.best[0]:
                 self.best = value, candidate, test, (hits, against), size
-            # The power is stated for a longest test, the one with the most frequent event.
+            # The verdict gives the power of the test with the most draws and, among these, the most frequent event.
             if self.tested is None or (size, hits / size) > (self.tested[2], self.tested[1]):
                 self.tested = odds, hits / size, size, test_error
 
@@ -431,8 +430,8 @@ class _Trial:
             }
         if self.tested is not None:
             odds, likely, size, error = self.tested
-            # The smallest multiple of the claim that would have been detected, as a function of the event's
-            # probability.
+            # A function from an event's probability to the smallest multiple of the claim that would have been
+            # detected.
             factor_at = partial(visible_factor, odds * self.epsilon, draws=size, error=error, delta=self.delta)
             findings |= {"power": factor_at(likely), "by_event": {f"{p:g}": factor_at(p) for p in LIKELY}}
             findings["rarest"] = rarest_visible(size, odds * self.epsilon, error)

@@ -1,4 +1,4 @@
-"""The verdict on a privacy claim after a statistical test, as an object, as JSON and as text."""
+"""The verdict on a privacy claim after a statistical test, as an object, JSON or text."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ class Verdict:
         notion: The registered name of the claimed notion.
         claimed: The claimed epsilon.
         delta: The claimed delta.
-        epsilon_lower: A lower bound on the mechanism's true epsilon at this delta; 0 if nothing was shown.
+        epsilon_lower: A lower bound on the mechanism's true epsilon at this delta, or 0 if nothing was shown.
         confidence: The confidence of that bound, over all tests.
         violated: Whether the bound exceeds the claim.
-        pair: The representations of the two inputs that show the bound, beginning with the one under which the event is
-            more likely; None if nothing was shown.
+        pair: The representations of the two inputs that show the bound, starting with the one under which the event is
+            more likely, or None if nothing was shown.
         event: A description of the event (a set of outputs) that shows the bound.
-        counts: For each input in the pair, the number of draws in the event and the number of all draws; None if
+        counts: For each input of the pair, the number of draws in the event and the total number of draws. None if
             nothing was shown.
         power: The smallest multiple of the claimed epsilon that would have been detected with probability 0.9, for the
             most likely event among the tests with the most draws. None if not even a multiple of 100 would have been
             detected, because there were few draws or the event was rare.
         by_event: The same multiple as in ``power``, for events of other probabilities. The keys are these probabilities
             as strings.
-        rarest: The smallest probability at which an output that only one input can produce would have been detected.
-        uncompared: The largest share, over all pairs, of outputs that occurred only once and have no numbers.
-        draws: The number of outputs that were drawn from the mechanism.
+        rarest: The smallest probability with which an output that only one input can produce would have been detected.
+        uncompared: The largest share, over all pairs, of outputs that occurred only once and contain no numbers.
+        draws: The number of outputs drawn from the mechanism.
         pairs: The number of pairs of inputs that were examined.
         seconds: The duration of the trial in seconds.
-        stopped: The reason why the trial ended before all draws were used; empty if it did not.
+        stopped: The reason why the trial ended before all draws were used, or "" if it did not.
         seed: The seed for the judge's choices.
     """
 
@@ -71,7 +71,7 @@ class Verdict:
         return f"{self.notion}, epsilon {self.claimed:g}{delta}"
 
     def __str__(self) -> str:
-        """Return a few lines that state the finding, what would have been detected, and the number of draws."""
+        """Return a few lines with the finding, what would have been detected, and the number of draws."""
         confidence_text = f"{100 * self.confidence:g} %"
         if self.violated:
             assert self.pair is not None  # a violation always has a pair of inputs
@@ -89,7 +89,7 @@ class Verdict:
             elif self.uncompared >= 0.1:
                 lines.append(f"{100 * self.uncompared:.0f} % of the outputs occurred only once and were not compared")
             if self.uncompared < 0.9 and self.power is not None:
-                # Rounded up, so that the text never claims more power than the test had.
+                # Round up, so that the text never claims more power than the test had.
                 min_factor = math.ceil(100 * self.power) / 100
                 lines.append(f"would have seen {min_factor:g} epsilon or more at the likeliest event tested")
             if self.uncompared < 0.9 and self.rarest < 1:
@@ -101,7 +101,7 @@ class Verdict:
         return "\n".join([*lines, *([f"stopped: {self.stopped}"] if self.stopped else [])])
 
     def _format_counts(self) -> str:
-        """Return how often the event occurred for each input, in parentheses; empty if there are no counts."""
+        """Return how often the event occurred for each input, in parentheses, or "" if there are no counts."""
         if self.counts is None:
             return ""
         return " (" + " against ".join(f"{hits:,} of {draws:,}" for hits, draws in self.counts) + ")"
