@@ -11,7 +11,7 @@ So that nobody's spent budget is forgotten, the following charges are carried ov
 - With a calendar, the accounts for the previous period and all later ones. Earlier periods are closed: an entry records
   this, and nothing can be charged to them any more.
 
-A single rename replaces the old file by the new one, so a process that is killed at any point leaves either the old
+A single rename replaces the old file with the new one, so a process that is killed at any point leaves either the old
 ledger or the new one under the ledger's name. The old ledger is locked while the new file is written. Processes that
 waited for the lock notice that the file has been replaced (:mod:`privopt.files.log_file`).
 """
@@ -315,9 +315,9 @@ def _opening_entries(transaction: LedgerTransaction, now: int, last: int) -> tup
     carried, closed = carried_entries(transaction, limits, now, last)
     start = carried[0].time if carried else now
     settings = [_Carried(start, None, Terms.of_limit(limit)) for limit in limits.values()]
-    # The old ledger has charges, so it records how subjects are named. This last entry has the time of the rotation,
-    # because no later entry may have an earlier time. If the clock was set back, a charge with an earlier time would
-    # leave a sliding window too early.
+    # The old ledger has charges, so it records how subjects are named. This last entry has the time of the rotation, so
+    # that no later entry can have an earlier time. Otherwise, if the clock was set back, a later charge could get an
+    # earlier time and leave a sliding window too early.
     naming = _Carried(now, None, Terms(kind="names", purpose=transaction.names))
     return [*settings, *carried, naming], closed
 

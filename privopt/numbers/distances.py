@@ -329,19 +329,22 @@ def great_circle(
             degrees.
         error: Bound on a further relative error of the product of cosines.
 
-    Notes: The error analysis is as follows, for a distance d on a sphere of radius R, with u = 2^-53.
+    Notes:
+        The error analysis is as follows, for a distance d on a sphere of radius R, with u = 2^-53.
 
-    With their rounding errors included, the differences of latitude and longitude have relative errors of 2 u and 3 u,
-    even across the meridian of 180 degrees. So h = sin(d / 2R)^2 has a relative error of at most 60 u plus ``error``.
-    Reduced by 64 u and ``error``, h is below its exact value. The later steps (halving the angle three times, the
-    series and the products) have errors below 12 u, so a distance reduced by 16 u is also below its exact value.
+        With their rounding errors included, the differences of latitude and longitude have relative errors of 2 u and
+        3 u, even across the meridian of 180 degrees. So h = sin(d / 2R)^2 has a relative error of at most 60 u plus
+        ``error``. Reduced by 64 u and ``error``, h is below its exact value. The later steps (halving the angle three
+        times, the series and the products) have errors below 12 u, so a distance reduced by 16 u is also below its
+        exact value.
 
-    Beyond a quarter of the circumference h is near 1, so small errors of h are large errors of d. There the distance to
-    the point opposite b is subtracted from half the circumference. For that point, cos(d / 2R)^2 takes the place of h:
-    it is computed from the sum of the latitudes, and from 180 degrees minus the difference of longitudes. The rounding
-    errors of these two angles are not corrected. The angles therefore have an error of 6 pi u in radians, and change
-    the distance by no more than that. The formulas have an error of 53 u in the square, and therefore of at most 40 u
-    in an angle of pi / 2. Reduced by 90 u times the radius, the distance is below its exact value.
+        Beyond a quarter of the circumference h is near 1, so small errors of h are large errors of d. There the
+        distance to the point opposite b is subtracted from half the circumference. For that point, cos(d / 2R)^2 takes
+        the place of h: it is computed from the sum of the latitudes, and from 180 degrees minus the difference of
+        longitudes. The rounding errors of these two angles are not corrected. The angles therefore have an error of
+        6 pi u in radians, and change the distance by no more than that. The formulas have an error of 53 u in the
+        square, and therefore of at most 40 u in an angle of pi / 2. Reduced by 90 u times the radius, the distance is
+        below its exact value.
     """
     # Put the longitudes in order, so that swapping a and b changes no step.
     east, west = np.maximum(lon_a, lon_b), np.minimum(lon_a, lon_b)

@@ -3,9 +3,10 @@
 A privacy constraint at distance d is checked against exp(eps d), which is bounded with one of two tools:
 
 * doubles for most constraints: :func:`exp_bounds` encloses exp(eps d) between neighbouring doubles for whole arrays,
-computed in double-double arithmetic (with the error-free transformations of Dekker and Knuth, and no call to the
-platform's ``exp``); * integers for the rest: :func:`exp_fixed` encloses exp(eps d) between two integers divided by a
-power of two, using python-flint's ball arithmetic at any precision.
+  computed in double-double arithmetic (with the error-free transformations of Dekker and Knuth, and no call to the
+  platform's ``exp``);
+* integers for the rest: :func:`exp_fixed` encloses exp(eps d) between two integers divided by a power of two, using
+  python-flint's ball arithmetic at any precision.
 
 A double stands for the exact rational number that it represents. Epsilon is a :class:`fractions.Fraction`.
 """

@@ -175,9 +175,8 @@ def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
     """Return an epsilon, rounded up to six digits, for which rho-zCDP provably implies (epsilon, delta)-DP.
 
     The result is close to the minimum of a rho + ln((a - 1) / a) + (ln(1 / delta) - ln a) / (a - 1) over a > 1, and at
-    least
-    0. Every rho-zCDP mechanism satisfies this bound (Canonne, Kamath and Steinke 2020, Corollary 13). :func:`delta_of`
-       proves the implication for the returned epsilon in ball arithmetic.
+    least 0. Every rho-zCDP mechanism satisfies this bound (Canonne, Kamath and Steinke 2020, Corollary 13).
+    :func:`delta_of` proves the implication for the returned epsilon in ball arithmetic.
 
     >>> epsilon_of(Fraction(1, 2), Fraction(1, 10**6))
     Fraction(261077, 50000)

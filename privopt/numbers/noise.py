@@ -1,11 +1,13 @@
 """Additive noise whose distribution is exactly the one that the guarantee assumes.
 
 * Discrete Laplace noise is drawn with the sampler of Canonne, Kamath and Steinke 2020 ("The Discrete Gaussian for
-Differential Privacy", Algorithms 1 and 2) and the operating system's entropy. The sampler uses only integers and
-rejection, and no floating point. * Laplace noise for doubles comes from the same sampler, on the multiples of 2**-1074,
-which include all doubles. The sum is then rounded once to a double, which is post-processing. * Discrete Gaussian noise
-is drawn with Algorithm 3 of the same paper, which is just as exact. * If a seed is given, for experiments, the same
-samplers use NumPy's PCG64 stream. These draws are not private, and the record says so.
+  Differential Privacy", Algorithms 1 and 2) and the operating system's entropy. The sampler uses only integers and
+  rejection, and no floating point.
+* Laplace noise for doubles comes from the same sampler, on the multiples of 2**-1074, which include all doubles. The
+  sum is then rounded once to a double, which is post-processing.
+* Discrete Gaussian noise is drawn with Algorithm 3 of the same paper, which is just as exact.
+* If a seed is given, for experiments, the same samplers use NumPy's PCG64 stream. These draws are not private, and the
+  record says so.
 
 The discrete Laplace distribution of scale b, also called double geometric, has P(X = v) = (1 - a) / (1 + a) a**|v| with
 a = exp(-1 / b). The discrete Gaussian distribution of variance parameter V has P(X = v) proportional to exp(-v**2 / (2

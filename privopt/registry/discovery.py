@@ -271,9 +271,9 @@ def _installed_registry() -> Registry:
 
 @contextmanager
 def using(substitute: Registry) -> Iterator[None]:
-    """Return a context manager in which :func:`registry` returns ``substitute``.
+    """Make :func:`registry` return ``substitute`` within a ``with`` block.
 
-    The conformance kit and the tests use it to run mechanisms that are not installed.
+    The conformance kit and the tests use this to run mechanisms that are not installed.
     """
     # This is a context variable, so threads and tasks outside of the block keep the installed registry.
     token = _substitute.set(substitute)

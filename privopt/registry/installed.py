@@ -68,7 +68,7 @@ class Broken:
         plugin: The name of the plugin's package (distribution).
         version: The version of the package.
         reason: The reason for the omission, in one line.
-        fatal: Whether the plugin's author must correct it, as with a misspelt hook or a name that another plugin
+        fatal: Whether the plugin's author must correct the cause, as with a misspelt hook or a name that another plugin
             already uses. ``privopt list`` then exits with code 2.
         is_damaged: Whether the package's metadata cannot be read.
         clash: The category and name that two packages claim, or None for other reasons.

@@ -137,7 +137,7 @@ def draw_maps(
     latitude: float | None = None,
     size: tuple[float, float] = (5.6, 4.9),
 ) -> Figure:
-    """Draw maps side by side whose dots are coloured by value. The maps can share a colour scale.
+    """Draw maps side by side, with dots that are coloured by value. The maps can share a colour scale.
 
     Args:
         values_by_title: Maps each map's title to the values at the places, (N,). Places with the value NaN get no

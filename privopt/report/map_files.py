@@ -23,7 +23,7 @@ from privopt.interfaces.reporting import Feature, Layer
 ENDINGS: Final = (".geojson", ".json")
 """The file extensions accepted for GeoJSON, in lower case."""
 DEGREE_DECIMALS: Final = 7
-"""The number of decimals in coordinates given in degrees, which is about 1 cm (RFC 7946, section 11.2)."""
+"""The number of decimals of coordinates in degrees, a precision of about 1 cm (RFC 7946, section 11.2)."""
 PLANAR_DIGITS: Final = 9
 """The number of significant digits with which a planar layer's extent is written, since its unit can be anything."""
 PROPERTY_DIGITS: Final = 10

@@ -303,7 +303,7 @@ def _use_plain_numbers(figure: Figure) -> None:
 def _thin_ticks(figure: Figure) -> None:
     """Place a figure's axes, and thin out the ticks of horizontal axes on which labels overlap.
 
-    If labels still overlap with two intervals between ticks, the labels are rotated.
+    If labels overlap even with three intervals between ticks, only two intervals are kept and the labels are rotated.
     """
     from matplotlib.ticker import MaxNLocator
 

@@ -229,7 +229,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         A firm offer is one whose candidate keeps its value when repaired. It always replaces an offer that is not firm,
         and is never replaced by one.
         """
-        # Repairing a relaxation raises its value, so a firm offer's value and another's cannot be compared.
+        # Repairing a relaxation raises its value, so the values of firm and other offers cannot be compared.
         if previous is None or offer.firm != previous.firm:
             return previous is None or offer.firm
         return _promised_value(offer) < _promised_value(previous)
@@ -315,7 +315,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         """
 
         def work_or_failure() -> T:
-            """Run the step, or return ``failure`` if the offer is faulty. Only OutOfTime is passed on."""
+            """Run the step, or return ``failure`` if the offer is faulty. OutOfTime is passed on."""
             try:
                 return work()
             except OutOfTime:

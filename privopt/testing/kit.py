@@ -2,10 +2,10 @@
 
 ::
 
-from privopt.testing import conformance, kind_conformance
+    from privopt.testing import conformance, kind_conformance
 
-test_acme = conformance("acme-mech", expected_failures={"lower-bound": "no bound is computed yet"}) test_hamming =
-kind_conformance("distance", "hamming")
+    test_acme = conformance("acme-mech", expected_failures={"lower-bound": "no bound is computed yet"})
+    test_hamming = kind_conformance("distance", "hamming")
 """
 
 from __future__ import annotations

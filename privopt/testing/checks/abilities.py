@@ -173,7 +173,7 @@ def _find_wrong_draft(trial: Trial, mechanism: Drafts, problem: GeneratedProblem
     Args:
         trial: A single run of the check.
         mechanism: The mechanism.
-        problem: A problem, whose tables are drafted from, in addition to :data:`INDIVIDUALS`.
+        problem: A problem. Drafts are made from its tables and from :data:`INDIVIDUALS`.
     """
     tables = {name: contents for name, contents in problem.files.items() if name.endswith(".csv")}
     for name, contents in {"individuals.csv": INDIVIDUALS, **tables}.items():

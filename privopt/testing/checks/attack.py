@@ -41,7 +41,7 @@ At effort ci, this is enough to find faults that show in an event of probability
 """
 
 PILOT_DIVISOR: Final = 10
-"""The effort's draws divided by this number are the draws used to choose a pair, in total over all pairs."""
+"""The draws used to choose a pair, in total over all pairs, are the effort's draws divided by this number."""
 
 FINE_PILOT_FACTOR: Final = 4
 """The factor by which the number of draws for choosing a pair is multiplied if results are doubles.

@@ -148,7 +148,7 @@ def _set_epsilon(problem: GeneratedProblem, epsilon: Decimal) -> GeneratedProble
 
 
 CONSTANT_RUNS: Final = 16
-"""The number of runs on each of two neighbours after which a persistent difference cannot be due to chance.
+"""The number of runs on each of two neighbours after which a persistent difference is not due to chance.
 
 If epsilon is near 0, an event has nearly the same probability p for both. The probability that it always occurs for one
 and never for the other is then about p**16 (1 - p)**16, which is below 1e-9.

@@ -34,7 +34,7 @@ distribution, for discrete Laplace noise with scale 1). With 400 draws, it would
 
 @check("reach", version=2, of={"noise"}, needs=states_channel, share=0.3, min_examples=4)
 def reach(trial: Trial) -> None:
-    """Check that drawn noise exceeds the reach no more often than it may.
+    """Check that drawn noise exceeds the reach for a probability no more often than that.
 
     The reach for a probability p is a bound that the absolute noise in a count exceeds with probability at most p. The
     check uses an epsilon of 1. With a large epsilon, almost all noise would be 0, so even a reach of half the true one

@@ -505,7 +505,7 @@ def _differing_parts(
     """Compare runs with equal releases, and yield public parts that differ between two inputs but are constant on each.
 
     Args:
-        sides: For each of the two inputs, a mapping from a release to the public parts of the runs that produced it.
+        sides: For each of the two inputs, a mapping from releases to the public parts of the runs that produced them.
         min_runs: The number of runs with the same release that each input must have.
 
     Yields:
