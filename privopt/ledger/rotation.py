@@ -263,6 +263,7 @@ def carried_entries(
     sums: dict[tuple[AccountKey, str, str], tuple[Sum, int, int]] = {}
     for time, subject, unit, period, *texts in rows:
         key, terms = AccountKey(subject, unit, period), Terms(*texts)
+        # The charge belongs to a closed period, so it is not carried over.
         if key.period and key.period < closed.get(unit, ""):
             continue
         # Without a window no charge counts as recent, since none is later than now.

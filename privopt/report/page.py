@@ -276,6 +276,7 @@ def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> li
         return figures
     figures.append((objective.measured_quantity, *format_loss(objective.value)))
     if objective.lower_bound is not None:
+        # The bound may cover only releases over the outputs that the mechanism chose.
         note = "over the outputs chosen" if objective.bound_over == "chosen" else ""
         figures.append(("least possible (proved)", *format_loss(objective.lower_bound), note))
     return figures
@@ -295,6 +296,7 @@ def _solver_figures(result: Result) -> list[tuple[str, ...]]:
     if not _is_fit(result):
         if bound is not None:
             figures.append(("proved bound", format_number(bound), objective.unit_after(bound)))
+        # The solver reported this bound, but the folder does not prove it.
         elif result.told_bound is not None:
             told_bound = result.told_bound
             note = "not proved by the files"

@@ -94,7 +94,8 @@ def build_result(task: Task, outcome: Outcome[Any], context: SolveContext, optio
     program = method_facts.pop(LP, None)
     if program is not None and not solves_program(mechanism):
         raise CertificationError(f"{registered.spec.name} states a program that it does not declare; nothing written")
-    # If True, the noise did not come from the seed, and recording the seed would mean that the release is not private.
+    # Evidence that is only "declared" relies on drawn noise. If the noise did not come from the seed, recording the
+    # seed would wrongly mean that the release is not private.
     has_own_noise = certificate.evidence == "declared" and not outcome.seeded
     return Result(
         mechanism=registered.spec.name,

@@ -73,6 +73,7 @@ class ProblemCopy:
             InputError: A file is declared both secret and public, or the path to a file outside the problem's folder
                 cannot be replaced.
         """
+        # Absent files are secret files that were not published, so there is nothing to copy.
         files = [file for file in files_of(declared) if not file.absent]
         # A file must not be published under one key if another key declares it secret.
         secret = {_file_identity(file) for file in files if file.secret}

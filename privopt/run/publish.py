@@ -193,6 +193,8 @@ def publish_release(task: Task, outcome: Outcome[Any], result: Result, run: Run)
     # Collect warnings and explanations before the folder gets its name, because they come from plugins and may fail.
     warnings = collect_warnings(task.mechanism, task.problem, outcome.release, result)
     meaning = meaning_of(task.mechanism, task.problem, outcome.release, result)
+    # This adds the checksums, verifies the folder while only the owner can read it, and then lets others read it,
+    # unless the whole folder is private to its owner.
     run.workspace.complete(folder, private=outcome.release.private_folder, check=_check_written)
     # Publish the copies first, because the release folder says that they are clean and must not exist without them.
     run.copies.publish()

@@ -134,6 +134,7 @@ def select_method(name: str, options: Options) -> tuple[Registered, MethodSpec]:
     """
     registered = registry().get(name)
     method = registered.method(options.method)
+    # A method without a guarantee needs the user's consent, unless its spec waives it.
     if registered.spec.asks(method) and not options.allow_unsafe:
         raise UsageError(f"{name} --method {method.name} gives no privacy guarantee; --allow-unsafe accepts that")
     # With a gap of 1, any release would count as optimal.

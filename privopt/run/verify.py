@@ -493,6 +493,7 @@ def _check_bound(opened: OpenedFolder, *, other_claims_hold: bool) -> list[str]:
         return lines + errors
     if proved is None:
         lines.append(f"{where}: {bound!r}, which nothing in the folder proves")
+    # Such a mechanism claims exactly the bound that it proves, whereas others may claim a weaker one.
     elif isinstance(opened.mechanism, StatesProof) and opened.mechanism.bound_is_proof and proved != bound:
         lines.append(f"{where}: {bound!r}, but {proved!r} is proved")
     elif (proved > bound) if maximise else (proved < bound):

@@ -189,6 +189,7 @@ def _state_strength(opened: OpenedFolder, trust_key: str, *, private: bool) -> I
             yield "release.parameter", {"name": name, "value": members.get(f"{name}_text", members[name])}
     unit_key = "release.unit.drawn" if trust_key == "drawn" else "release.unit"
     yield (unit_key, {"unit": unit}) if guarantee.unit else ("release.unit.absent", {})
+    # The scope says which pairs or neighbours the guarantee covers, such as "all-pairs".
     yield "release.neighbours", {"scope": (guarantee.scope or guarantee.kind).replace("-", " ")}
     if guarantee.statement:
         yield "release.statement", {"statement": guarantee.statement}
@@ -219,6 +220,7 @@ def _bounds_odds(result: Result) -> bool:
     If so, the guarantee also covers anything that is computed from the release.
     """
     notion = registry().kind("notion", result.guarantee.kind).load()
+    # ``tails`` means that the notion bounds the odds except with a small probability.
     return bool(notion.odds or notion.tails)
 
 
@@ -235,6 +237,7 @@ def _state_loss(result: Result) -> Iterator[KeyedValues]:
         },
     )
     if objective.lower_bound is not None and result.certificate.evidence != "none":
+        # "chosen" means that the bound covers only releases over the outputs that the mechanism chose.
         key = "release.bound.chosen" if objective.bound_over == "chosen" else "release.bound"
         bound = objective.lower_bound
         yield key, {"bound": _format_number(bound), "unit": objective.unit_after(bound)}

@@ -209,6 +209,7 @@ def _break_keys(problem: GeneratedProblem, cls: type, prefix: str) -> Iterator[F
     what = f"the unknown key {unknown} was added"
     yield FaultyProblem(problem=problem.with_key(unknown, 1), what=what, names=("no-such-key",))
     for attribute in attrs.fields(cls):
+        # Only fields that are declared as keys can be set in a problem file.
         declared = attribute.metadata.get("privopt.key")
         if declared is None:
             continue
