@@ -118,7 +118,7 @@ class _Carried(NamedTuple):
 
 
 def predecessor_of(transaction: LedgerTransaction) -> Predecessor | None:
-    """Return the archived ledger that a ledger continues, or None if it continues none."""
+    """Return the archived ledger that a ledger continues, or None if it does not continue another one."""
     first_terms = transaction.first_terms
     match = None if first_terms is None else _CONTINUES.fullmatch(first_terms.purpose)
     if match is None:

@@ -19,7 +19,7 @@ from privopt.errors import UsageError
 Inputs: TypeAlias = object
 """A sequence of inputs, a strategy for inputs, or a function that takes a NumPy generator and returns an input."""
 MOST_PAIRS: Final = 2_000
-"""The largest number of pairs that are listed at a time. If there are more, a random sample is used."""
+"""The largest number of pairs that are listed at a time."""
 INPUTS_AT_ONCE: Final = 48
 """The number of inputs drawn at a time from a strategy or function."""
 MAX_NEIGHBOURS: Final = 50
