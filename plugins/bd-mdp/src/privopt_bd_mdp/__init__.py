@@ -1,8 +1,8 @@
-"""BD-mDP: Benders decomposition for metric differential privacy (Qiu, IJCAI 2024).
+"""The BD-mDP plugin: metric differential privacy by Benders decomposition (Qiu, IJCAI 2024).
 
-This file only registers the mechanism and its methods. :mod:`privopt_bd_mdp.model` contains the linear program and its
-path cuts, :mod:`privopt_bd_mdp.partitioners` splits the records into subsets, and :mod:`privopt_bd_mdp.solver` chooses
-the sequence of solvers for each connected component.
+This file only registers the mechanism and its methods. The linear program and its path cuts are in
+:mod:`privopt_bd_mdp.model`. Records are divided into subsets by :mod:`privopt_bd_mdp.partitioners`, and
+:mod:`privopt_bd_mdp.solver` decides which solvers run on each connected component of the problem.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ __all__ = ["privopt_mechanisms"]
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Return the specification of ``bd-mdp``, with Benders decomposition and the methods of ``optimal-lp``.
+    """Return the spec of ``bd-mdp``, which offers Benders decomposition and the methods of ``optimal-lp``.
 
-    The first method is the default. Because ``decomposes`` is set, the registry adds a method for each registered
+    The first method is the default. Since ``decomposes`` is set, the registry adds one more method for each registered
     decomposer.
     """
     return [

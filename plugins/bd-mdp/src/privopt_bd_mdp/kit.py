@@ -1,4 +1,4 @@
-"""The conformance kit's profile for bd-mdp: generated metric problems with a ``[bd-mdp]`` table."""
+"""Conformance profile of bd-mdp, which tests it on generated metric problems with a ``[bd-mdp]`` table."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ __all__ = ["PROFILE"]
 
 
 def _make_tables(case: MetricCase) -> dict[str, dict[str, Any]]:
-    """Return the ``[bd-mdp]`` table for a generated problem file.
+    """Return the ``[bd-mdp]`` table to add to a generated problem file.
 
-    The case determines the partitioner. If the number of records is odd, the Benders iterations have no warm start
-    (``start = "cold"``) and must find the optimum on their own.
+    If the number of records is odd, the table sets ``start = "cold"``, so that the Benders iterations must find the
+    optimum without a warm start.
     """
-    # The case determines the partitioner, so a failing case can be repeated, while many cases cover all partitioners.
+    # The partitioner is derived from the case rather than drawn at random, so that a failing case can be repeated. Over
+    # many cases, every partitioner is used.
     kind = PARTITIONS[(case.records + len(case.epsilon)) % len(PARTITIONS)]
     table: dict[str, Any] = {"partition": kind, "subsets": min(2, case.records)}
     if case.records % 2:

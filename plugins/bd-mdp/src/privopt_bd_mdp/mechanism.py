@@ -1,4 +1,4 @@
-"""The BD-mDP mechanism, whose methods are ``benders``, the methods of optimal-lp, and every registered decomposer."""
+"""The BD-mDP mechanism, solved by ``benders``, by any method of optimal-lp, or by any registered decomposer."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class BDmDP(Optimal[BDmDPProblem]):
     reporting = "privopt_bd_mdp.report:BDmDPReporting"
 
     def search(self, problem: MetricInstance[BDmDPProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Search for the optimal matrix by the method ``context.method``, and offer every result to ``incumbent``.
+        """Search for the optimal matrix with the method ``context.method``, and offer every result to ``incumbent``.
 
-        The methods of optimal-lp run unchanged. For ``benders`` and the registered decomposers,
+        Methods of optimal-lp run exactly as they do there. For ``benders`` and registered decomposers,
         :class:`privopt_bd_mdp.solver.Parts` chooses the solvers for each connected component of the required pairs.
 
         Args:
             problem: The loaded problem.
-            incumbent: The object that receives matrices and multipliers. It certifies the best matrix, and proves the
-                best bound that it can.
-            context: The method, solver, optimality gap and limits of the run.
+            incumbent: The collector of matrices and multipliers. It certifies the best matrix and proves the best bound
+                that it can.
+            context: The run's method, solver, optimality gap and limits.
         """
-        # Imported here because solvers are slow to import and many commands only read the registration.
+        # Imported late because solvers are slow to import, and many commands only read the registration.
         from privopt_bd_mdp.solver import Parts
         from privopt_metric_dp.solvers.auto import METHODS, search
         from privopt_metric_dp.solvers.instance import Instance
@@ -46,16 +46,18 @@ class BDmDP(Optimal[BDmDPProblem]):
             return
         options, instance = problem.declared.bd_mdp, Instance.of(problem.data)
         offers = instance_view(problem.data, incumbent)
-        # The statistics are noted before the search and filled in during it, so that a stopped run has them as well.
+        # The list of statistics is attached to the result before the search, which then appends to it. In this way the
+        # statistics survive even if the run is stopped early.
         parts = Parts(instance, options, evolve(context, gap=offers.gap))
         incumbent.note("", partition=options.partition, parts=parts.figures)
         search(instance, offers, lambda: context.free_memory, parts)
 
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Return the solver's summary and the solver's details for result.json.
+        """Return the summary and the details of the solver to be stored in result.json.
 
-        After a decomposition, the details are those of the answer, plus its trajectory: the values and bounds over
-        time. The report reads each part's statistics from them (:func:`privopt_bd_mdp.report.sections`).
+        If the method is a decomposition, the details also contain the trajectory, i.e. how the best value and bound
+        developed over time. The report takes the statistics of each part from these details
+        (:func:`privopt_bd_mdp.report.sections`).
         """
         solver, details = super().describe_solver(answer)
         if "parts" in answer.details:

@@ -1,9 +1,10 @@
-"""The linear program of perturbation matrix optimisation (Qiu, IJCAI 2024, Equations (4) to (7)), and its path cuts.
+"""The linear program of perturbation matrix optimisation (Qiu, IJCAI 2024, Equations (4) to (7)) and its path cuts.
 
-:class:`PMO` compiles the program for an instance and translates between matrices, multipliers and the program's columns
-and rows. Benders decomposition splits the program by records: the master problem contains the matrix entries of the
-boundary records, and each block contains those of a connected set of other records. No constraint joins two blocks.
-:class:`PathRows` separates path cuts (Property 3.2), which are implied constraints between boundary records.
+:class:`PMO` compiles the program for an instance, and translates matrices and multipliers into values for the program's
+columns and rows and back. Benders decomposition splits the program by records. The master problem contains the matrix
+entries of the boundary records, and each block contains the entries of a connected set of other records, so that no
+constraint involves two blocks. :class:`PathRows` finds violated path cuts (Property 3.2), which are implied constraints
+between boundary records.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ __all__ = ["PMO", "PathRows"]
 
 @frozen(kw_only=True, eq=False)
 class PMO:
-    """The compiled linear program for an instance, which the paper calls perturbation matrix optimisation (PMO).
+    """The compiled linear program of an instance, called perturbation matrix optimisation (PMO) in the paper.
 
     Attributes:
-        instance: The N records, K outputs, P required pairs and costs.
-        form: The linear program: minimise the expected loss over the matrices that satisfy the privacy constraint for
-            every pair in both directions, and whose rows sum to 1.
+        instance: The instance, with N records, K outputs, P required pairs and the (N, K) costs.
+        form: The linear program. It minimises the expected loss over all row-stochastic matrices that satisfy the
+            privacy constraint of every required pair in both directions.
     """
 
     instance: Instance
@@ -42,21 +43,21 @@ class PMO:
 
     @classmethod
     def of(cls, instance: Instance) -> PMO:
-        """Build the linear program for an instance in the modelling language, and compile it.
+        """Build the instance's linear program in the modelling language and compile it.
 
-        The variables are the entries z_ik of the (N, K) obfuscation matrix. The ``mass`` constraints require each
-        record's probabilities to sum to 1. The ``geo-ind`` constraints are ``z_ik <= exp(d_ij) z_jk`` for every pair in
-        both directions, where ``d_ij`` is the log-ratio allowed for the pair.
+        The variables are the entries z_ik of the (N, K) obfuscation matrix. The ``mass`` constraints make each record's
+        probabilities sum to 1. The ``geo-ind`` constraints require ``z_ik <= exp(d_ij) z_jk`` for every pair in both
+        directions, where ``d_ij`` is the log-ratio that the pair allows.
         """
         n, count = instance.records, instance.outputs
         lengths = instance.lengths  # (P,) the log-ratio d_ij that each pair allows
-        # Pairs are sorted by a single key so that any pair's length can be found by binary search.
+        # Each pair gets a single integer key, so that its length can be looked up by binary search.
         order = np.lexsort((instance.pairs[:, 1], instance.pairs[:, 0]))
         keys = (instance.pairs[:, 0] * n + instance.pairs[:, 1])[order]
 
         def length(a: Ints, b: Ints) -> Floats:
-            """Return the log-ratio that is allowed for each required pair, given the indices of its two records."""
-            # A pair is stored once, with the smaller record first.
+            """Return the log-ratio that each required pair allows, given the indices of its records in either order."""
+            # Each pair is stored once, with the smaller record first.
             low, high = np.minimum(a, b), np.maximum(a, b)
             pair_lengths: Floats = lengths[order[np.searchsorted(keys, low * n + high)]]
             return pair_lengths
@@ -69,34 +70,35 @@ class PMO:
         model.minimize(total(c[i, k] * z[i, k], over=(i, k)))
         model.require("mass", Eq(total(z[i, k], over=k), 1), forall=i)
         if len(instance.pairs):
-            # All pairs forwards, then all backwards: to_duals(), multipliers() and PathRows rely on this order.
+            # First all pairs as stored, then all pairs reversed. to_duals(), multipliers() and PathRows rely on this
+            # order.
             directed_pairs = np.concatenate([instance.pairs, instance.pairs[:, ::-1]])
             model.require("geo-ind", Le(z[i, k], exp(d[i, j]) * z[j, k]), forall=(i, j, k), where=directed_pairs)
         return cls(instance=instance, form=model.compile())
 
     def columns_of(self, records: Ints) -> Ints:
-        """Return the indices of the program's columns for the matrix entries of the given records.
+        """Return the indices of the columns that hold the given records' matrix entries.
 
-        They are ordered by record, then by output.
+        They are ordered by record and then by output.
         """
         k = self.instance.outputs
         return (records[:, None] * k + np.arange(k)).ravel() + self.form.variable("z").start
 
     def matrix(self, x: Floats) -> Floats:
-        """Return the (N, K) obfuscation matrix for a point ``x``, which has one value per column of the program.
+        """Return the (N, K) obfuscation matrix for a solution ``x`` of the program, given as one value per column.
 
-        Solvers satisfy constraints only within a tolerance, so negative entries are set to 0 and rows are scaled to sum
-        to 1.
+        Solvers satisfy constraints only within a tolerance. Negative entries are therefore set to 0, and each row is
+        rescaled to sum to 1.
         """
         start = self.form.variable("z").start
         z = np.maximum(x[start : start + self.instance.cost.size].reshape(self.instance.cost.shape), 0.0)
         return np.asarray(z / z.sum(axis=1, keepdims=True))
 
     def to_duals(self, multipliers: Multipliers) -> Floats:
-        """Return a feasible dual solution with the given multipliers: an array with one value per row of the program.
+        """Return a dual feasible solution with the given multipliers, with one value per row of the program.
 
-        The dual values of the ``geo-ind`` rows are the negated multipliers. Those of the ``mass`` rows are as large as
-        dual feasibility allows, which yields the best bound.
+        The dual values of the ``geo-ind`` rows are the negated multipliers. Those of the ``mass`` rows are made as
+        large as dual feasibility allows, which gives the best bound.
 
         Args:
             multipliers: The non-negative multipliers of the privacy constraints.
@@ -107,16 +109,17 @@ class PMO:
             rows = self.form.family("geo-ind")
             # The rows are z_ik - exp(d) z_jk <= 0, so their duals are at most 0 in a minimisation.
             duals[rows.start : rows.stop] = -np.concatenate([forward, backward]).ravel()
-        # The largest feasible dual of a record's ``mass`` row is the least reduced cost among its entries z_ik.
+        # The largest feasible dual value of a record's ``mass`` row is the smallest reduced cost among its entries
+        # z_ik.
         reduced = self.form.c - self.form.A.T @ duals
         mass = self.form.family("mass")
         duals[mass.start : mass.stop] = reduced.reshape(self.instance.cost.shape).min(axis=1)
         return duals
 
     def multipliers(self, duals: Floats) -> Multipliers:
-        """Return the multipliers of the privacy constraints for a dual solution. This is the inverse of ``to_duals``.
+        """Return the multipliers of the privacy constraints in a dual solution, which inverts :meth:`to_duals`.
 
-        The dual values of the ``mass`` rows are not needed, because they follow from the multipliers.
+        The dual values of the ``mass`` rows are ignored, because they follow from the multipliers.
 
         Args:
             duals: The dual value of each row of the program.
@@ -125,41 +128,43 @@ class PMO:
         if not shape[1]:
             return Multipliers.zero()
         rows = self.form.family("geo-ind")
-        # A dual of the wrong sign is a rounding error of the solver; multipliers must not be negative.
+        # Multipliers must not be negative. A dual value with the wrong sign is a rounding error of the solver.
         values = np.maximum(-duals[rows.start : rows.stop], 0.0).reshape(shape)
         return Multipliers.from_arrays(values[0], values[1])
 
 
 class PathRows:
-    """A separator for path cuts ``z_ik <= exp(D_ij) z_jk`` in the master problem (Property 3.2).
+    """Separator for the path cuts ``z_ik <= exp(D_ij) z_jk`` of the master problem (Property 3.2).
 
-    ``i`` and ``j`` are boundary records, and ``D_ij`` is the length of a shortest path between them. Each cut is a
-    non-negative combination of the privacy constraints along the path, and this combination proves the cut.
+    Here ``i`` and ``j`` are boundary records, and ``D_ij`` is the length of a shortest path between them. Each cut is a
+    non-negative combination of the privacy constraints along the path, and the coefficients of this combination prove
+    that the cut is valid.
 
     Attributes:
         pmo: The compiled program.
-        boundary: (B,) The indices of the boundary records, ascending.
+        boundary: (B,) The indices of the boundary records, in ascending order.
         _before: (B, N) The predecessor of each record on a shortest path from each boundary record.
-        _number: (N, N) The index of each directed pair in the order of :meth:`PMO.of`; -1 if the pair is not required.
+        _number: (N, N) The index of each directed pair in the order of :meth:`PMO.of`, or -1 if the pair is not
+            required.
         _from, _to: (C,) The two ends of each path that can yield a cut, as positions in ``boundary``.
-        _length: (C,) The lengths D_ij of these paths.
+        _length: (C,) The length D_ij of each of these paths.
     """
 
     MOST_ROWS = 4000
-    """The largest number of cuts returned per call. If more cuts are violated, the most violated ones are returned."""
+    """The largest number of cuts to return per call. If more are violated, the most violated ones are returned."""
 
     DEEPEST = 25.0
-    """Paths of at least this length (a log-ratio) are omitted, because doubles cannot represent their cuts well."""
+    """The length (a log-ratio) from which paths are omitted, because doubles cannot represent their cuts accurately."""
 
     MISSED = 1e-7
-    """The violation above which a cut is returned. It is about as large as solvers' feasibility tolerances."""
+    """The violation above which a cut is returned. It is close to the feasibility tolerance of solvers."""
 
     def __init__(self, pmo: PMO, partition: Partition) -> None:
         """Compute the shortest paths between all boundary records.
 
         Args:
             pmo: The compiled program of an instance.
-            partition: The partition of the instance's records, which includes the boundary.
+            partition: The partition of the instance's records, which determines the boundary.
         """
         self.pmo = pmo
         instance, n = pmo.instance, pmo.instance.records
@@ -167,11 +172,12 @@ class PathRows:
         pairs, graph = instance.pairs, edge_matrix(n, instance.pairs, instance.lengths)
         distances, self._before = dijkstra(graph, directed=False, indices=self.boundary, return_predecessors=True)
         between = distances[:, self.boundary]
-        # PMO.of has the rows of all pairs forwards first, then of all pairs backwards.
+        # The rows of PMO.of are those of all pairs as stored, then those of all pairs reversed.
         self._number = np.full((n, n), -1, dtype=np.int64)
         self._number[pairs[:, 0], pairs[:, 1]] = np.arange(len(pairs))
         self._number[pairs[:, 1], pairs[:, 0]] = len(pairs) + np.arange(len(pairs))
-        # A path that consists of one pair is already a row of the program. Only other paths can be violated.
+        # If two boundary records form a required pair, the program already has the row for it, and only other paths can
+        # be violated.
         has_no_pair = self._number[np.ix_(self.boundary, self.boundary)] < 0
         a, b = np.nonzero(has_no_pair & (between < self.DEEPEST) & ~np.eye(len(self.boundary), dtype=np.bool_))
         self._from, self._to, self._length = a, b, between[a, b]
@@ -180,10 +186,10 @@ class PathRows:
         """Return the path cuts that a solution of the master problem violates most, or None if it violates none.
 
         Args:
-            z: (B K,) The matrix entries of the B boundary records, ordered by record, then output.
+            z: (B K,) The matrix entries of the B boundary records, ordered by record and then by output.
 
         Returns:
-            The cuts ``matrix @ z <= 0``, with their proofs.
+            The cuts ``matrix @ z <= 0``, each with its proof.
         """
         outputs = self.pmo.instance.outputs
         table = np.maximum(z.reshape(len(self.boundary), outputs), 0.0)
@@ -191,10 +197,10 @@ class PathRows:
         path, k = np.nonzero(excess > self.MISSED)
         if not len(path):
             return None
-        # The sort is stable: ties are broken by the indices of path and output, which makes runs repeatable.
+        # A stable sort breaks ties by the index of the path and then of the output, which makes runs repeatable.
         worst = np.argsort(-excess[path, k], kind="stable")[: self.MOST_ROWS]
         path, k = path[worst], k[worst]
-        # Rows are scaled by exp(-D / 2), so that both coefficients are equally far from 1.
+        # Rows are scaled by exp(-D / 2), so that on a log scale their two coefficients are equally far from 1.
         a, b, half = self._from[path], self._to[path], np.exp(-self._length[path] / 2)
         rows = np.arange(len(path))
         matrix = sparse.csr_matrix(
@@ -207,10 +213,10 @@ class PathRows:
         return ValidRows(matrix=matrix, upper=np.zeros(len(path)), proof=self._prove_rows(path, k, half))
 
     def _prove_rows(self, path: Ints, k: Ints, half: Floats) -> Any:
-        """Return a proof of each cut: multipliers for the program's rows whose weighted sum is the cut.
+        """Return a proof of each cut, i.e. multipliers with which the program's rows add up to the cut.
 
-        The ``geo-ind`` row of each pair along the path is multiplied by exp(length of the path before the pair). The
-        matrix entries of all records between the two ends then cancel.
+        The ``geo-ind`` row of each pair along the path is multiplied by the exponential of the path's length before
+        that pair. The matrix entries of all intermediate records then cancel.
 
         Args:
             path: (C,) The index of each cut's path in ``self._from`` and ``self._to``.
@@ -218,12 +224,12 @@ class PathRows:
             half: (C,) The factor by which each cut is scaled.
 
         Returns:
-            A sparse matrix with one row per cut and one column per row of the program. Its non-zero entries are
-            negative, like the dual values of ``<= 0`` constraints.
+            A sparse matrix with one row per cut and one column per row of the program. Like the dual values of ``<= 0``
+            constraints, its non-zero entries are negative.
         """
         form, instance = self.pmo.form, self.pmo.instance
         start = form.family("geo-ind").start
-        # Each path is traced only once, although it can have a cut for every output.
+        # A path can have a cut for every output, but is traced only once.
         steps: dict[int, tuple[list[int], list[float]]] = {}
         columns: list[int] = []
         values: list[float] = []
@@ -238,14 +244,14 @@ class PathRows:
         return sparse.csr_matrix((values, columns, row_ends), shape=(len(path), form.shape[0]))
 
     def _trace_steps(self, p: int) -> tuple[list[int], list[float]]:
-        """Return the indices of the directed pairs along a path, and the multiplier for each pair's row.
+        """Return the index of each directed pair along a path, and the multiplier for its row.
 
-        The multiplier is exp(length of the path before the pair).
+        The multiplier is the exponential of the path's length before the pair.
 
         Args:
             p: The index of the path in ``self._from`` and ``self._to``.
         """
-        # Dijkstra stores the predecessor of each record, so a path is read from its end to its start.
+        # Dijkstra's algorithm stores predecessors, so the path is traced from its end to its start.
         first, node = int(self.boundary[self._from[p]]), int(self.boundary[self._to[p]])
         nodes = [node]
         while node != first:
@@ -253,7 +259,7 @@ class PathRows:
             nodes.append(node)
         nodes.reverse()
         numbers = self._number[nodes[:-1], nodes[1:]]
-        # Backward pairs are numbered after all forward ones, so the remainder is the index of the undirected pair.
+        # Reversed pairs are numbered after all stored ones, so the remainder is the index of the undirected pair.
         lengths = self.pmo.instance.lengths[numbers % len(self.pmo.instance.pairs)]
         # z_0 <= exp(d_1) z_1 <= exp(d_1 + d_2) z_2 ...: each row is multiplied by the growth up to its first record.
         reached = np.concatenate([[0.0], np.cumsum(lengths)[:-1]])

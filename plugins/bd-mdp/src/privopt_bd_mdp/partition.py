@@ -1,9 +1,9 @@
-"""Partitions of a graph's nodes into boundary nodes and blocks of internal nodes.
+"""Partitions of a graph into boundary nodes and blocks of internal nodes.
 
-A partitioner first divides the nodes into subsets. The boundary then contains either both ends of every edge
-between two subsets (Qiu, IJCAI 2024, Definition 3.2), or at least one end. The second boundary is a vertex cover of
-these edges, and is smaller. A block is a connected component of the remaining, internal nodes. In Benders
-decomposition, boundary nodes belong to the master problem and each block is a subproblem.
+A partitioner first divides the nodes into subsets. The boundary then contains either both ends of every edge between
+two subsets (Qiu, IJCAI 2024, Definition 3.2), or at least one end of each. The latter boundary is a vertex cover of
+these edges and usually has fewer nodes. All other nodes are internal, and their connected components are called blocks.
+In Benders decomposition, boundary nodes belong to the master problem, and each block becomes a subproblem.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from privopt.numbers.graphs import components, rank_by_first_use
 
 @frozen(kw_only=True, eq=False)
 class Partition:
-    """A partition of N nodes, with its boundary and its blocks.
+    """A partition of N nodes into a boundary and blocks.
 
     Attributes:
-        subset: (N,) The index of each node's subset, from 0.
-        boundary: (N,) Whether each node is on the boundary and therefore belongs to the master problem.
-        block: (N,) The index of each internal node's block, from 0 in the order of first occurrence; -1 for boundary
-            nodes.
-        crossing: The number of edges between subsets.
-        border_count: The number of nodes with an edge into another subset. These nodes form the paper's boundary.
+        subset: (N,) The index of each node's subset, counted from 0.
+        boundary: (N,) Whether each node is on the boundary and so belongs to the master problem.
+        block: (N,) The index of each internal node's block, numbered from 0 in order of first occurrence, or -1 for
+            boundary nodes.
+        crossing: The number of edges between different subsets.
+        border_count: The number of nodes with an edge into another subset. These nodes form the boundary in the paper.
     """
 
     subset: Ints
@@ -37,31 +37,31 @@ class Partition:
 
     @property
     def sizes(self) -> Ints:
-        """The number of nodes in each block, an array with one entry per block."""
+        """The number of nodes in each block."""
         return np.bincount(self.block[self.block >= 0])
 
     def count_neighbours(self, edges: Ints) -> Ints:
-        """Return, for each block, the number of boundary nodes that have an edge into it.
+        """Return the number of boundary nodes that are adjacent to each block, as an array with one entry per block.
 
-        A block's cuts contain the variables of these nodes, so the count measures the size of the cuts.
+        A block's cuts contain the variables of these nodes, so their number determines the size of the cuts.
 
         Args:
             edges: (E, 2) The edges of the graph, each listed once.
         """
-        # Edges are taken in both directions, as either end can be the internal node.
+        # Both directions of each edge are considered, because either end can be the internal node.
         directed_edges = np.concatenate([edges, edges[:, ::-1]])
         outgoing = directed_edges[(self.block[directed_edges[:, 0]] >= 0) & self.boundary[directed_edges[:, 1]]]
-        # A node with several edges into a block counts once.
+        # A node with several edges into a block is counted once.
         block_neighbours = np.unique(np.column_stack([self.block[outgoing[:, 0]], outgoing[:, 1]]), axis=0)
         return np.bincount(block_neighbours[:, 0], minlength=len(self.sizes))
 
     def members(self) -> list[Ints]:
-        """Return the indices of the nodes in each block, as one array per block."""
+        """Return one array per block with the indices of its nodes."""
         return [np.flatnonzero(self.block == number) for number in range(len(self.sizes))]
 
 
 def boundary_of(subset: Ints, edges: Ints) -> NDArray[np.bool_]:
-    """Return an (N,) mask of the nodes that have an edge into another subset (Qiu, IJCAI 2024, Definition 3.2).
+    """Return an (N,) mask of the nodes with an edge into another subset (Qiu, IJCAI 2024, Definition 3.2).
 
     Args:
         subset: (N,) The index of each node's subset.
@@ -74,20 +74,20 @@ def boundary_of(subset: Ints, edges: Ints) -> NDArray[np.bool_]:
 
 
 def vertex_cover(nodes: int, edges: Ints) -> NDArray[np.bool_]:
-    """Return an (N,) mask of a small vertex cover: a set of nodes that contains an end of every edge.
+    """Return an (N,) mask of a small vertex cover, which contains at least one end of every edge.
 
-    A smaller cover means fewer variables in the master problem. If the graph is bipartite, the cover is a minimum
-    vertex cover (König's theorem). Otherwise nodes are added greedily by degree, and redundant nodes are removed
+    The smaller the cover, the fewer variables the master problem has. If the graph is bipartite, the cover is a minimum
+    vertex cover (König's theorem). Otherwise it is built greedily by degree, and redundant nodes are removed
     afterwards.
 
     Args:
-        nodes: The number of nodes, N.
+        nodes: The number N of nodes.
         edges: (E, 2) The edges to cover.
     """
     cover = np.zeros(nodes, dtype=np.bool_)
     if not len(edges):
         return cover
-    # The crossing edges between two subsets always form a bipartite graph; between three or more they need not.
+    # With two subsets, the edges between them always form a bipartite graph. With three or more, they may not.
     koenig = _bipartite_cover(nodes, edges)
     if koenig is not None:
         return koenig
@@ -97,8 +97,8 @@ def vertex_cover(nodes: int, edges: Ints) -> NDArray[np.bool_]:
         best = int(degree.argmax())
         cover[best] = True
         is_uncovered &= (edges != best).all(axis=1)
-    # A node is redundant if the cover contains all of its neighbours. Nodes are checked one by one, because a removal
-    # changes later checks.
+    # A node is redundant if the cover contains all of its neighbours. Since each removal affects later checks, nodes
+    # are checked one at a time.
     for node in np.flatnonzero(cover):
         others = edges[(edges == node).any(axis=1)]
         if cover[others[others != node]].all():
@@ -109,11 +109,11 @@ def vertex_cover(nodes: int, edges: Ints) -> NDArray[np.bool_]:
 def _bipartite_cover(nodes: int, edges: Ints) -> NDArray[np.bool_] | None:
     """Return an (N,) mask of a minimum vertex cover, or None if the graph is not bipartite.
 
-    The cover is derived from a maximum matching, which has as many edges as a minimum cover has nodes (König's
-    theorem).
+    The cover is derived from a maximum matching. By König's theorem, a minimum cover has as many nodes as a maximum
+    matching has edges.
 
     Args:
-        nodes: The number of nodes, N.
+        nodes: The number N of nodes.
         edges: (E, 2) The edges to cover.
     """
     import networkx as nx
@@ -122,7 +122,8 @@ def _bipartite_cover(nodes: int, edges: Ints) -> NDArray[np.bool_] | None:
     if not nx.is_bipartite(graph):
         return None
     cover = np.zeros(nodes, dtype=np.bool_)
-    # Components and nodes are sorted, because the iteration order of sets must not decide between equally small covers.
+    # There can be several minimum covers. Components and nodes are sorted so that the choice between them does not
+    # depend on the iteration order of sets.
     for part in sorted(nx.connected_components(graph), key=min):
         piece = graph.subgraph(sorted(part))
         first_side = sorted(nx.bipartite.sets(piece)[0])
@@ -132,17 +133,17 @@ def _bipartite_cover(nodes: int, edges: Ints) -> NDArray[np.bool_] | None:
 
 
 def make_partition(subset: Ints, edges: Ints, *, cover: bool = True) -> Partition:
-    """Divide a graph's nodes into a boundary and blocks, given the subset of each node.
+    """Divide a graph into a boundary and blocks, given the subset of each node.
 
-    At least one node is made internal, so that there is at least one block.
+    If there are at least two nodes, one or more are kept off the boundary, so that there is at least one block.
 
     Args:
-        subset: (N,) The integer label of each node's subset.
+        subset: (N,) An integer label for each node's subset.
         edges: (E, 2) The edges of the graph, each listed once.
-        cover: Whether the boundary is a vertex cover of the edges between subsets, which contains at least one end of
-            each edge. If False, it contains both ends, as in the paper.
+        cover: Whether the boundary is a vertex cover of the edges between subsets. If False, it contains both ends of
+            each of these edges, as in the paper.
     """
-    # Partitioners may leave labels out; here they become 0, 1, 2, ...
+    # Partitioners may skip labels, so the labels are renumbered to 0, 1, 2, ...
     subset = np.unique(np.asarray(subset), return_inverse=True)[1].astype(np.int64)
     nodes = len(subset)
     crossing = edges[subset[edges[:, 0]] != subset[edges[:, 1]]]
@@ -152,7 +153,7 @@ def make_partition(subset: Ints, edges: Ints, *, cover: bool = True) -> Partitio
         boundary = boundary.copy()
         boundary[0] = False  # there must be a block, so at least one node is internal
     inner_edges = edges[~boundary[edges].any(axis=1)]
-    # Once the boundary's entries are fixed, the connected components of the rest are independent (Property 3.1).
+    # Once the boundary's entries are fixed, the connected components of the other nodes are independent (Property 3.1).
     block = np.full(nodes, -1, dtype=np.int64)
     inner = np.flatnonzero(~boundary)
     block[inner] = rank_by_first_use(components(nodes, inner_edges)[inner])

@@ -1,7 +1,7 @@
 """Partitioners, which divide the records of a problem into subsets.
 
-Most come from the paper (Qiu, IJCAI 2024, section 3.4 and supplement C). A further, multilevel partitioner keeps the
-number of boundary records small.
+All but one come from the paper (Qiu, IJCAI 2024, section 3.4 and supplement C). The other one is a multilevel
+partitioner, which keeps the number of boundary records small.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from privopt_bd_mdp.problem import PARTITIONS
 __all__ = ["Records", "partition"]
 
 PARTITION_SEED: Final = 0
-"""The seed for all partitioners. It is fixed so that the partition depends only on the problem."""
+"""The seed of all partitioners, which is fixed so that the partition depends only on the problem."""
 
 
 @frozen(kw_only=True, eq=False)
 class Records:
-    """The input to a partitioner: N records and a graph with an edge for each required pair of records.
+    """The input to a partitioner: N records, and a graph whose edges are the required pairs.
 
     Attributes:
         edges: (E, 2) The indices of the two records of each required pair.
         lengths: (E,) The distance between the records of each pair, in the problem's unit.
-        coordinates: (N, dim) The records' coordinates; None if the records have none.
-        count: The number of records, N.
+        count: The number N of records.
+        coordinates: (N, dim) The coordinates of the records, or None if they have none.
     """
 
     edges: Ints
@@ -42,40 +42,40 @@ class Records:
 
     @property
     def adjacency(self) -> csr_array:
-        """The graph's adjacency matrix: symmetric, sparse, of shape (N, N), with a 1 for each edge."""
+        """The graph's adjacency matrix, a symmetric (N, N) sparse array with a 1 for each edge."""
         return edge_matrix(self.count, self.edges, both=True)
 
     def distance_vectors(self) -> Floats:
         """Return an (N, N) array of the shortest-path distances between all records (Equation (18)).
 
-        If no path joins two records, their distance is replaced by twice the largest finite distance.
+        If two records are not connected, their distance is set to twice the largest finite distance.
         """
         from scipy.sparse.csgraph import dijkstra
 
         table = np.asarray(dijkstra(edge_matrix(self.count, self.edges, self.lengths), directed=False))
         is_reachable = np.isfinite(table)
-        # k-means needs finite numbers, so unreachable records are placed at twice the greatest finite distance.
+        # k-means needs finite numbers.
         return np.where(is_reachable, table, 2.0 * float(table[is_reachable].max(initial=1.0)))
 
 
 def partition(kind: str, records: Records, subsets: int) -> Ints:
-    """Partition the records into subsets.
+    """Divide the records into subsets.
 
     Args:
-        kind: One of :data:`privopt_bd_mdp.problem.PARTITIONS`.
-        records: The records, and the graph of required pairs.
-        subsets: The number of subsets, M. If it exceeds the number of records, that number is used instead.
+        kind: The partitioner, one of :data:`privopt_bd_mdp.problem.PARTITIONS`.
+        records: The records and the graph of required pairs.
+        subsets: The number M of subsets. If it exceeds the number of records, the number of records is used instead.
 
     Returns:
-        (N,) The label of each record's subset, from 0. Some labels may be unused, because a subset can be empty.
+        (N,) The label of each record's subset, counted from 0. Some labels may be unused, because subsets can be empty.
 
     Raises:
-        UnknownNameError: The kind is unknown.
+        UnknownNameError: There is no such partitioner.
     """
     count = min(subsets, records.count)
     if count <= 1:
         return np.zeros(records.count, dtype=np.int64)
-    # Records without coordinates are clustered by their distances instead.
+    # Records without coordinates are clustered by their distances to all records instead.
     if kind == "records" and records.coordinates is not None:
         return _k_means(records.coordinates, count)
     if kind in ("distance-vector", "records"):
@@ -90,7 +90,7 @@ def partition(kind: str, records: Records, subsets: int) -> Ints:
 
 
 def _k_means(rows: Floats, count: int) -> Ints:
-    """Return the (N,) cluster labels of the best of four seeded k-means runs.
+    """Return the (N,) cluster labels from the best of four k-means runs with a fixed seed.
 
     Args:
         rows: (N, dim) The points to cluster.
@@ -100,7 +100,8 @@ def _k_means(rows: Floats, count: int) -> Ints:
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():
-        # scikit-learn warns if there are fewer distinct rows than clusters. Some labels are then simply not used.
+        # scikit-learn warns if there are fewer distinct rows than clusters. This is harmless here: some labels are
+        # unused.
         warnings.simplefilter("ignore", ConvergenceWarning)
         labels = KMeans(n_clusters=count, n_init=4, random_state=PARTITION_SEED).fit_predict(rows)
     return np.asarray(labels, dtype=np.int64)
@@ -109,15 +110,16 @@ def _k_means(rows: Floats, count: int) -> Ints:
 def _cluster_spectrally(records: Records, count: int) -> Ints:
     """Return the (N,) labels of ``count`` clusters found by spectral clustering (Equations (43) to (46)).
 
-    The graph Laplacian is L = D - W, where W is the adjacency matrix and D is the diagonal matrix of degrees. Its first
-    ``count`` eigenvectors form the columns of a matrix, whose rows are clustered by k-means.
+    The graph Laplacian is L = D - W, where W is the adjacency matrix and D the diagonal matrix of degrees. The rows of
+    the matrix formed by its first ``count`` eigenvectors are clustered by k-means.
     """
     from scipy.linalg import eigh
 
     adjacency = records.adjacency.toarray()
     laplacian = np.diag(adjacency.sum(axis=1)) - adjacency
     _, vectors = eigh(laplacian, subset_by_index=(0, count - 1))
-    # The sign of an eigenvector is arbitrary. Making its largest entry positive makes the partition reproducible.
+    # Eigenvectors are unique only up to sign. Making each one's largest entry positive makes the partition
+    # reproducible.
     largest = np.abs(vectors).argmax(axis=0)
     return _k_means(vectors * np.sign(vectors[largest, np.arange(count)]), count)
 
@@ -125,18 +127,18 @@ def _cluster_spectrally(records: Records, count: int) -> Ints:
 def _partition_by_metis(records: Records, count: int) -> Ints:
     """Return the (N,) labels of a METIS partition of the graph into ``count`` parts with a small boundary.
 
-    A part may exceed the mean size by a fifth. If all parts had to be equally large, the boundary for records on a grid
-    would be nearly twice as large.
+    Parts may be up to a fifth larger than average. If all had to be equally large, records on a grid would have a
+    boundary nearly twice as large.
     """
     import pymetis
 
     if not len(records.edges):
-        # Without edges, every partition has an empty boundary, so the records are simply distributed evenly.
+        # Without edges, every partition has an empty boundary, so the records are simply spread evenly.
         return np.arange(records.count, dtype=np.int64) % count
     matrix = records.adjacency
     neighbours = [matrix.indices[matrix.indptr[n] : matrix.indptr[n + 1]] for n in range(records.count)]
-    # objtype=1 minimises METIS's communication volume, which counts each boundary record once for each part next to it.
-    # ufactor=200 allows parts 20 % above the mean size.
+    # objtype=1 minimises the communication volume, in which each boundary record counts once per adjacent part.
+    # ufactor=200 allows parts that are 20 % larger than average.
     options = pymetis.Options(objtype=1, ufactor=200, ncuts=8, niter=30, seed=PARTITION_SEED)
     _, labels = pymetis.part_graph(count, adjacency=neighbours, recursive=False, options=options)
     return np.asarray(labels, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The problem file for bd-mdp: the keys of every metric problem, and the options of the decomposition."""
+"""The problem file of bd-mdp, which has the keys of every metric problem and the options of the decomposition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARTITIONS: Final = ("distance-vector", "records", "adjacency", "spectral", "min
 
 @frozen(kw_only=True)
 class Decomposition:
-    """The ``[bd-mdp]`` table of a problem file: how to partition the records, and where the iterations start."""
+    """The ``[bd-mdp]`` table of a problem file: how to partition the records and where the iterations start."""
 
     partition: Literal["distance-vector", "records", "adjacency", "spectral", "minimum-boundary"] = key(
         "distance-vector",
@@ -36,6 +36,6 @@ class Decomposition:
 
 @frozen(kw_only=True)
 class BDmDPProblem(MetricProblem):
-    """A problem file for bd-mdp: a metric problem with the options of its decomposition."""
+    """A metric problem with an optional ``[bd-mdp]`` table, which configures the decomposition."""
 
     bd_mdp: Decomposition = key(factory=Decomposition, help="how to decompose", name="bd-mdp")

@@ -1,4 +1,4 @@
-"""The report section on the decomposition: a table of parts with their blocks, boundary records and rounds."""
+"""The report section on the decomposition, which lists each part's blocks, boundary records and rounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from privopt_metric_dp.report.reporting import MetricReporting
 
 __all__ = ["BDmDPReporting", "sections"]
 
-# The heading of each column of the report's table, by the key of a part's statistics (solver._count_figures).
+# Column headings, keyed by the name of the statistic (see solver._count_figures).
 COLUMNS = {
     "records": "records",
     "pairs": "pairs",
@@ -26,20 +26,20 @@ COLUMNS = {
 
 
 class BDmDPReporting(MetricReporting):
-    """The report of a metric mechanism, with an additional section on the decomposition."""
+    """The report of a metric mechanism, extended by a section on the decomposition."""
 
     def report(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> Sequence[Section]:
-        """Return the sections common to all metric mechanisms, followed by the section on the decomposition."""
+        """Return the sections that all metric mechanisms have, followed by the section on the decomposition."""
         return [*super().report(problem, release, result), *sections(result)]
 
 
 def sections(result: Result) -> Sequence[Section]:
     """Return a section with a table of the decomposed parts, or an empty tuple if no part was decomposed.
 
-    A part is a connected component of the required pairs. It is not decomposed if a closed form solves it, or if the
-    method is not a decomposition.
+    A part is a connected component of the graph of required pairs. It is not decomposed if a closed form solves it, or
+    if the run's method is not a decomposition.
     """
-    # `told` contains the solver's statistics, which `verify` does not check. The lead below says so.
+    # `told` holds what the solver reported about itself. `verify` does not check it, and the lead says so.
     solver_figures = result.details.told
     parts = solver_figures.get("parts", ())
     if not parts:

@@ -1,7 +1,7 @@
-"""The solvers for a problem: first methods of optimal-lp, then Benders decomposition, starting from their best result.
+"""Solvers for bd-mdp: methods of optimal-lp provide a warm start, from which Benders decomposition continues.
 
-:class:`Parts` chooses the solvers for each connected component of the required pairs. :func:`decompose` runs them in
-floating point, without certifying the result or making a release.
+:class:`Parts` chooses the solvers for each connected component of the graph of required pairs. :func:`decompose` runs
+them in floating point, without certifying the result or writing a release.
 """
 
 from __future__ import annotations
@@ -31,35 +31,37 @@ from privopt_metric_dp.solvers.star import StarSolver
 __all__ = ["OWN", "Parts", "decompose", "partition_of"]
 
 Improve = Callable[[Floats | None, Floats | None], None]
-"""A function that is called after each Benders iteration with a dual solution of the program and a point.
+"""The type of the function that is called after each Benders iteration with a dual solution and a point.
 
-Either argument is None if the iteration did not find one.
+Either argument is None if the iteration did not produce it.
 """
 OWN: Final = "benders"
-"""The name of the method that this module implements. Any other name is that of a registered decomposer."""
+"""The name of the method that this module implements. All other names are those of registered decomposers."""
 HALF_SHARE: Final = 0.5
-"""The interior point method takes over if an iteration of column generation leaves more than this share of the gap.
+"""The share of the gap above which column generation is abandoned for the interior point method.
+
+If more than this share is left after an iteration, column generation fails, and the next solver takes over.
 """
 A_NUMBER: Final = 1500.0
-"""The bytes of memory per coefficient of the program, measured by tests/test_bd_memory.py.
+"""The memory, in bytes, needed per coefficient of the program, as measured by tests/test_bd_memory.py.
 
-They include building and splitting the program, and the copies held by the solvers for the master and the blocks.
+It covers building and splitting the program, and the copies held by the solvers of the master problem and the blocks.
 """
 A_SLOPE: Final = 120.0
-"""The bytes of memory per non-zero entry of a cut, in the Benders driver and the master's solver together."""
+"""The memory, in bytes, needed per non-zero entry of a cut by the Benders driver and the master's solver together."""
 BLOCK_CUTS: Final = 40
-"""The approximate number of cuts that the master problem holds per block; cuts with multiplier 0 are dropped."""
+"""The approximate number of cuts per block in the master problem. Cuts whose multiplier is 0 are dropped."""
 
 
 def partition_of(instance: Instance, options: Decomposition, subsets: int) -> Partition:
     """Partition the records of a connected instance into a boundary and blocks.
 
-    The boundary contains at least one record of each required pair between two subsets.
+    The boundary contains at least one record of each required pair that joins two subsets.
 
     Args:
-        instance: The records and required pairs.
+        instance: The instance, whose records and required pairs form the graph to partition.
         options: The ``[bd-mdp]`` table, which names the partitioner.
-        subsets: The largest number of subsets.
+        subsets: The maximum number of subsets.
     """
     records = Records(
         edges=instance.pairs, lengths=instance.distances, count=instance.records, coordinates=instance.coordinates
@@ -76,11 +78,11 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
     Args:
         instance: The records, costs, required pairs and epsilon.
         options: The ``[bd-mdp]`` table of the problem file.
-        context: The optimality gap, the limits and the method.
+        context: The method, optimality gap and limits of the run.
 
     Returns:
-        The solution. Its details contain ``parts`` (statistics on each decomposed component) and ``path`` (the solvers
-        that ran).
+        The solution. Its details contain ``parts``, the statistics of each decomposed component, and ``path``, the
+        solvers that ran.
 
     Raises:
         SolverError: A solver failed.
@@ -100,47 +102,49 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
 class Parts:
     """A callable that chooses the sequence of solvers for each part of an instance.
 
-    A part is a connected component of the graph whose edges are the required pairs. Parts are independent problems.
+    A part is a connected component of the graph whose edges are the required pairs. Parts can be solved independently.
 
     Attributes:
         records: The number of records in the whole instance.
         options: The ``[bd-mdp]`` table of the problem file.
-        context: The method, optimality gap, limits and checkpoint folder of the run.
-        figures: The statistics (:func:`_count_figures`) of the parts for which solvers have been chosen so far, one
-            dictionary per part.
+        context: The run's method, optimality gap, limits and checkpoint folder.
+        figures: One dictionary of statistics (see :func:`_count_figures`) for each part that has been given solvers so
+            far.
     """
 
     def __init__(self, instance: Instance, options: Decomposition, context: SolveContext) -> None:
-        """Store the options of a run and the number of records in ``instance``."""
+        """Store the options of the run and the number of records in ``instance``."""
         self.records, self.options, self.context = instance.records, options, context
         self.figures: list[dict[str, Any]] = []
 
     def __call__(self, part: Part, memory_left: Room) -> Iterator[Solver]:
-        """Yield the solvers to run on a part, in order: first those that provide a warm start, then the decomposition.
+        """Yield the solvers to run on a part: those that provide a warm start, followed by the decomposition.
 
-        If ``options.start`` is ``"auto"``, methods of optimal-lp find a matrix and multipliers from which the Benders
-        iterations start. If it is ``"star"``, they start from the star mechanism, which has a closed form based on
-        shortest-path distances. If it is ``"cold"``, there is no warm start. Registered decomposers never get a warm
-        start.
+        The warm start of Benders decomposition depends on ``options.start``. If it is ``"auto"``, methods of optimal-lp
+        search for a good matrix and multipliers first. If it is ``"star"``, the iterations start from the star
+        mechanism, a closed form based on shortest-path distances. If it is ``"cold"``, there is no warm start.
+        Registered decomposers never get one.
 
         Args:
             part: A connected component of the instance.
-            memory_left: A function that returns the number of bytes that can still be allocated; not used here.
+            memory_left: A function that returns the number of bytes that can still be allocated. It is not used here.
         """
         options, context = self.options, self.context
         folder = None if context.checkpoint is None else context.checkpoint / f"part-{len(self.figures)}"
-        # A part gets subsets in proportion to its number of records.
+        # The subsets are distributed over the parts in proportion to the number of records.
         subsets = max(1, round(options.subsets * part.instance.records / self.records))
         division = partition_of(part.instance, options, subsets)
         figures = _count_figures(part.instance, division)
         self.figures.append(figures)
         is_benders = context.method == OWN
-        # Other decomposers start by themselves; Benders profits from a good first point and multipliers.
+        # Registered decomposers cannot use a starting point, but Benders profits from a good one and from good
+        # multipliers.
         if is_benders and options.start != "cold":
             yield StarSolver()
         if is_benders and options.start == "auto":
-            # The caller runs each solver before it asks for the next, so `starred` is known now: whether the closed
-            # form of the star solver is a mechanism for this part. Column generation pays only then.
+            # The caller runs each solver before it asks for the next one, so by now StarSolver has set `starred`, which
+            # says whether the star's closed form is a valid mechanism for this part. Column generation is worthwhile
+            # only if it is.
             if part.starred:
                 yield ColumnGeneration(most_left=HALF_SHARE)
             yield InteriorPoint()
@@ -148,13 +152,13 @@ class Parts:
 
 
 def _count_figures(instance: Instance, division: Partition) -> dict[str, Any]:
-    """Return statistics on a connected component and its partition, for result.json and the report.
+    """Return the statistics of a connected component and its partition for result.json and the report.
 
-    ``boundary`` is the number of records in the master problem. ``boundary_both_sides`` is the number of records that
-    form a required pair with a record of another subset. The records outside the boundary form the blocks, each of
+    ``boundary`` is the number of records in the master problem, and ``boundary_both_sides`` the number of records that
+    form a required pair with a record of another subset. All records outside the boundary belong to blocks, each of
     which is a subproblem.
 
-    ``_Rounds.solve`` later updates ``rounds`` and adds statistics reported by the decomposer.
+    ``_Rounds.solve`` later updates ``rounds`` and adds the decomposer's own statistics.
 
     Args:
         instance: The connected component.
@@ -177,14 +181,14 @@ def _count_figures(instance: Instance, division: Partition) -> dict[str, Any]:
 
 @define(eq=False)
 class _Rounds:
-    """A solver for one part, which uses either Benders decomposition or a registered decomposer.
+    """A solver that runs either Benders decomposition or a registered decomposer on one part.
 
     Attributes:
         partition: The partition of the part's records.
         options: The ``[bd-mdp]`` table of the problem file.
         context: The limits of the run, with a checkpoint folder for this part alone.
         figures: The part's statistics for the report, which :meth:`solve` updates.
-        name: The decomposition method: either :data:`OWN` or the name of a registered decomposer.
+        name: The decomposition method, either :data:`OWN` or the name of a registered decomposer.
     """
 
     partition: Partition
@@ -197,21 +201,21 @@ class _Rounds:
         self.name = self.context.method
 
     def peak_bytes(self, part: Part) -> float:
-        """Return an estimate of the additional memory, in bytes, that Benders decomposition needs at its peak.
+        """Estimate the additional memory, in bytes, that Benders decomposition needs at its peak.
 
-        The estimate covers the program, its split into master and blocks, and the cuts. The boundary records that occur
-        in a block's cut are those that form a required pair with a record in the block. The cut has one entry for each
-        such record and each output. The result is 0 for a registered decomposer, because its memory use is unknown.
+        The estimate covers the program, its split into master problem and blocks, and the cuts. A cut of a block has
+        one entry per output for each boundary record that forms a required pair with a record of the block. For a
+        registered decomposer the result is 0, because its memory use is unknown.
         """
         if self.name != OWN:
             return 0.0
         instance = part.instance
         records, outputs = instance.cost.shape
-        # For every output, a pair has two rows with two coefficients each, and a record has a cost and a term in its
+        # Per output, a pair has two rows with two coefficients each, and a record has a cost and a coefficient in its
         # mass row.
         numbers = outputs * (4.0 * len(instance.pairs) + 2.0 * records)
         cut_entries = outputs * float(self.partition.count_neighbours(instance.pairs).sum())
-        # The last term covers the tables of PathRows, which have an entry for each pair of records: about 40 bytes.
+        # The last term covers the (N, N) tables of PathRows, which take about 40 bytes per pair of records.
         return float(A_NUMBER * numbers + A_SLOPE * BLOCK_CUTS * cut_entries + 40.0 * records**2)
 
     def solve(self, part: Part, offers: PartOffers) -> None:
@@ -219,12 +223,14 @@ class _Rounds:
 
         Args:
             part: A connected component of the instance.
-            offers: The object that receives matrices, their losses, multipliers and bounds.
+            offers: The collector of matrices with their losses and multipliers with their bounds.
 
         Raises:
-            RegistryError: A decomposer returned something other than ``Decomposed``.
+            RegistryError: A registered decomposer returned something other than ``Decomposed``.
+            SolverError: Benders decomposition failed.
         """
-        # A block is a set of columns. All other columns belong to boundary records and form the master problem.
+        # A block is given as a set of columns. Columns in no block belong to boundary records and form the master
+        # problem.
         pmo = PMO.of(part.instance)
         blocks = [pmo.columns_of(members) for members in self.partition.members()]
 
@@ -232,8 +238,8 @@ class _Rounds:
             """Offer the result of one iteration.
 
             Args:
-                duals: The dual value of each row of the program; None if the iteration found no dual solution.
-                x: A point, with one value per column of the program; None if the iteration found no point.
+                duals: The dual value of each row of the program, or None if the iteration found no dual solution.
+                x: The value of each column of the program, or None if the iteration found no point.
             """
             z = None if x is None else pmo.matrix(x)
             multipliers = None if duals is None else pmo.multipliers(duals)
@@ -256,16 +262,16 @@ class _Rounds:
         offer(result.duals, result.x)
 
     def _run_benders(self, pmo: PMO, blocks: list[Ints], offers: PartOffers, improve: Improve) -> Decomposed:
-        """Run Benders decomposition, warm-started from the best matrix and multipliers that earlier solvers offered.
+        """Run Benders decomposition, starting from the best matrix and multipliers that earlier solvers offered.
 
         Args:
-            pmo: The linear program for the part.
+            pmo: The part's linear program.
             blocks: The indices of the program's columns in each block.
-            offers: The best results so far, and the optimality gap to reach.
-            improve: A function that is called with each iteration's dual solution and point.
+            offers: The best results so far and the optimality gap to reach.
+            improve: The function to call with each iteration's dual solution and point.
 
         Raises:
-            SolverError: The solver failed on the master problem or on a block.
+            SolverError: A solver failed on the master problem or on a block.
         """
         best = offers.best
         start = Start(x=None if best.candidate is None else evaluate(best.candidate).ravel())
@@ -277,7 +283,7 @@ class _Rounds:
                 pmo.form, blocks, context, start=start, valid=valid, improve=improve
             )
         except SolverError as error:
-            # Some coefficients are too extreme for a solver. The reason is kept for the report; matrices and bounds
-            # that were offered before remain.
+            # Some coefficients are too extreme for a solver. The reason is kept for the report, and matrices and bounds
+            # offered earlier remain valid.
             self.figures["benders_failed"] = str(error)
             raise

@@ -1,7 +1,7 @@
-"""Textbook differential privacy mechanisms that serve as baselines for new ones.
+"""Textbook differential privacy mechanisms, which serve as baselines for new ones.
 
-This file only registers them. Each mechanism has a module whose docstring states the source, the output distribution
-and the proof of privacy.
+This file only registers them. Each mechanism has its own module, whose docstring gives the source, the output
+distribution and the proof of privacy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["privopt_mechanisms"]
 
 _LOCAL, _PURE = "local-dp", "pure-dp"
 
-# Name, target, guarantee, summary, paper.
+# The name, target, guarantee, summary and paper of each mechanism.
 _MECHANISMS = (
     (
         "randomised-response",
@@ -88,7 +88,7 @@ _MECHANISMS = (
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Return the specs of the classic mechanisms, each with one method, ``closed-form``."""
+    """Return the specs of the classic mechanisms, each of which has a single method, ``closed-form``."""
     return [
         MechanismSpec(
             name=name,

@@ -1,6 +1,6 @@
-"""Base classes for mechanisms that publish one of several public choices, depending on their secret scores.
+"""Base classes for mechanisms that publish one of several public choices, based on secret scores.
 
-Report noisy max and permute-and-flip build on this module.
+They are used by report noisy max and permute-and-flip.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAX_SCORE: Final = 1 << 40
 
 @frozen(kw_only=True)
 class Choices:
-    """A problem file that lists public choices and names the file with their secret scores.
+    """A problem file with a list of public choices and the name of a file with their secret scores.
 
     One person can change each score by at most 1.
     """
@@ -43,35 +43,35 @@ class Choices:
 
     @property
     def rate(self) -> Fraction:
-        """The rate parameter of the mechanism, per unit of score: epsilon for monotone scores, otherwise epsilon / 2.
+        """The rate at which the mechanism randomises scores, per unit of score.
 
-        If scores are not monotone, one person may raise one score by 1 and lower another by 1, which changes their
-        difference by 2.
+        It is epsilon if scores are monotone, and epsilon / 2 otherwise, because one person may then raise one score by
+        1 and lower another by 1, which changes their difference by 2.
         """
         return self.privacy.epsilon if self.monotone else self.privacy.epsilon / 2
 
     def read_scores(self) -> list[int]:
-        """Read the scores from the score file, and return them in the order of ``choices``.
+        """Read the score file and return the scores in the order of ``choices``.
 
         Raises:
-            InputError: The file is malformed, or does not contain each choice exactly once.
+            InputError: The file is malformed, or does not list each choice exactly once.
         """
         score_column = Column(name="score", whole=True, least=-_MAX_SCORE, most=_MAX_SCORE)
         table = read_table(self.scores, [Column(name="choice", kind="id"), score_column])
         scores_by_choice = dict(zip(table["choice"].tolist(), map(int, table["score"].tolist()), strict=True))
         if sorted(table["choice"].tolist()) != sorted(self.choices):
             raise InputError([Fault(self.scores.name, "column choice", "a different list", "each of the choices once")])
-        # The order of the rows in the file is secret, so it must not affect the draw.
+        # The order of the file's rows is secret as well, so it must not affect the draw.
         return [scores_by_choice[choice] for choice in self.choices]
 
 
 @frozen(kw_only=True)
 class Winner(Release):
-    """The published choice, together with the rate at which it was drawn.
+    """The published choice, with the rate at which it was drawn.
 
     Attributes:
         choice: One of the public choices.
-        rate: The mechanism's rate parameter, per unit of score. A larger rate favours high scores more strongly.
+        rate: The mechanism's rate per unit of score. The larger it is, the more strongly high scores are favoured.
     """
 
     choice: str
@@ -83,10 +83,10 @@ class Winner(Release):
 
     @classmethod
     def read(cls, folder: Path, problem: Choices) -> Self:
-        """Read the rate (first line) and the choice (second line) from the file in a release folder.
+        """Read a release folder's file, whose first line is the rate and whose second line is the choice.
 
         Raises:
-            InputError: The rate is not a positive rational number, or the choice is not among the problem's choices.
+            InputError: The rate is not a positive rational number, or the problem has no such choice.
         """
         rate, _, choice = (folder / _FILE).read_text("utf-8").removesuffix("\n").partition("\n")
         if choice not in problem.choices:
@@ -99,14 +99,14 @@ class Winner(Release):
 
 @frozen(kw_only=True)
 class ChoiceNotion(PureDP[Winner]):
-    """Pure DP for a choice drawn at a given rate: the actual epsilon is ``shift`` times the rate.
+    """Pure DP for a choice drawn at a known rate. The choice's actual epsilon is ``shift`` times the rate.
 
-    The docstring of each mechanism's module contains the proof.
+    The proof is in the docstring of each mechanism's module.
 
     Attributes:
         epsilon: The exact budget per person.
-        shift: The largest change in the difference between two scores when one person's data changes. It is 1 for
-            monotone scores, and 2 for all others.
+        shift: The largest amount by which one person can change the difference between two scores. It is 1 if scores
+            are monotone, and 2 otherwise.
     """
 
     epsilon: Fraction
@@ -114,34 +114,35 @@ class ChoiceNotion(PureDP[Winner]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee stated for the release: pure DP per person."""
+        """The guarantee that the release claims, pure DP per person."""
         words = "A person, who changes each score by at most 1, makes no choice more than exp(epsilon) times as likely."
         return Guarantee(kind=self.kind, epsilon=self.epsilon, unit="per person", scope="one person", statement=words)
 
     def measure(self, release: Winner) -> Certificate:
-        """Certify in rational arithmetic that ``shift`` times the rate stated in the release is at most epsilon."""
-        # The choice counts as one draw of noise with scale 1 / rate, added to a number that changes by at most `shift`.
+        """Certify that ``shift`` times the rate stated in the release is at most epsilon, in rational arithmetic."""
+        # A choice drawn at some rate has the same epsilon as noise of scale 1 / rate on a number with sensitivity
+        # `shift`.
         calls = [NoiseCall(scale=1 / release.rate, sensitivity=self.shift)]
         return certify_noise(self.guarantee, calls, rests_on="that the choice was drawn at that rate")
 
 
 @frozen(kw_only=True)
 class ChoiceCount(UtilityLoss[Winner]):
-    """A placeholder loss: the number of published choices, which is always 1.
+    """A placeholder for a utility loss: the number of published choices, which is always 1.
 
-    The difference between the highest score and the score of the published choice would be more useful, but publishing
-    it would reveal secret scores.
+    How far the published choice's score falls short of the highest score would be more informative, but publishing this
+    would reveal secret scores.
     """
 
     unit: str = "choices"
 
     def evaluate(self, release: Winner) -> float:
-        """Return the number of published choices, 1."""
+        """Return 1, the number of published choices."""
         return 1.0
 
 
 class ChoiceMechanism(Mechanism[Choices, Winner]):
-    """A mechanism that publishes one choice, drawn so that a choice with a higher score is more likely."""
+    """A mechanism that publishes one choice, drawn at random in favour of high scores."""
 
     problem_class = Choices
     release_class = Winner
@@ -149,7 +150,7 @@ class ChoiceMechanism(Mechanism[Choices, Winner]):
     @classmethod
     @abstractmethod
     def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
-        """Return each choice's probability of being published. Tests compare draws with it."""
+        """Return the probability that each choice is published. Tests compare draws with it."""
 
     @abstractmethod
     def choose(self, scores: Sequence[int], rate: Fraction, seed: int | None) -> tuple[int, Fraction]:
@@ -157,23 +158,25 @@ class ChoiceMechanism(Mechanism[Choices, Winner]):
 
         Args:
             scores: The secret score of each choice.
-            rate: The mechanism's rate parameter, per unit of score.
-            seed: A seed for a reproducible draw, which is not private; None to use the operating system's entropy.
+            rate: The mechanism's rate per unit of score.
+            seed: A seed that makes the draw reproducible but not private, or None to use the operating system's
+                entropy.
         """
 
     def privacy(self, problem: Choices, method: str) -> ChoiceNotion:
-        """Return the constraint that the release must satisfy: pure DP with the problem's epsilon."""
+        """Return the privacy constraint on the release, pure DP with the problem's epsilon."""
         return ChoiceNotion(epsilon=problem.privacy.epsilon, shift=1 if problem.monotone else 2)
 
     def utility(self, problem: Choices, method: str) -> ChoiceCount:
-        """Return the utility loss: the number of published choices, which is always 1."""
+        """Return the placeholder loss, the number of published choices."""
         return ChoiceCount()
 
     def solve(self, problem: Choices, context: SolveContext) -> Outcome[Winner]:
-        """Read the secret scores, draw a choice, and return it with the rate at which it was drawn."""
+        """Draw a choice based on the secret scores, and return it with the rate at which it was drawn."""
         scores = problem.read_scores()
         index, rate = self.choose(scores, problem.rate, context.seed)
-        # `truth` holds the scores, and how far the choice's score lies below the highest one. It is not published.
+        # `truth` is kept for evaluation and never published. "missed" is how far the choice's score falls short of the
+        # highest.
         return Outcome(
             release=Winner(choice=problem.choices[index], rate=rate),
             seeded=context.seed is not None,

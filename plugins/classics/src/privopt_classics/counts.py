@@ -1,6 +1,6 @@
-"""The base class for laws that add integer noise to a number from 0 to n and clamp the result to this range.
+"""The base class of laws that add integer noise to a number from 0 to n and clamp the result to this range.
 
-The geometric and staircase mechanisms build on it.
+The geometric and staircase mechanisms are built on it.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from privopt_classics.laws import ReportLaw
 __all__ = ["CountLaw", "check_largest"]
 
 FLOOR: Final = 1e-300
-"""The smallest probability that a law states; smaller ones are raised to this value."""
+"""The smallest probability in a law's table. Smaller ones are raised to this value."""
 
 
 def check_largest(value: int) -> str | None:
-    """Return a description of valid values if ``value`` is not a valid upper limit n, or None if it is."""
+    """Return None if ``value`` is a valid upper limit n, or otherwise a description of valid values."""
     return None if 1 <= value <= 100_000 else "a whole number from 1 to 100000"
 
 
 @frozen(kw_only=True)
 class CountLaw(ReportLaw):
-    """A law that adds symmetric integer noise to a number from 0 to n and clamps the result to this range.
+    """The distribution of a number from 0 to n plus symmetric integer noise, clamped to this range.
 
-    Clamping is post-processing, so it costs no privacy.
+    Clamping is post-processing, so it does not affect privacy.
     """
 
     @property
     def records(self) -> Sequence[str]:
-        """The possible secrets: the numbers from 0 to n, as strings."""
+        """The possible secrets, which are the numbers from 0 to n as strings."""
         return tuple(map(str, range(self.problem.largest + 1)))
 
     def count_outputs(self) -> int:
-        """Return the number of possible reports, which is n + 1 for numbers from 0 to n."""
+        """Return the number of possible reports, n + 1."""
         return int(self.problem.largest) + 1
 
     def outputs(self) -> Sequence[str]:
-        """Return the possible reports: the numbers from 0 to n, as strings."""
+        """Return the possible reports, which are the numbers from 0 to n as strings."""
         return self.records
 
     @abstractmethod
     def mass(self, distances: Ints) -> Floats:
-        """Return the probability P(noise = d) for each distance d >= 0, in an array shaped like ``distances``."""
+        """Return the probability P(noise = d) of each distance d >= 0, in an array shaped like ``distances``."""
 
     @abstractmethod
     def tail(self, distances: Ints) -> Floats:
@@ -56,21 +56,21 @@ class CountLaw(ReportLaw):
 
     @abstractmethod
     def draw_noise(self, count: int) -> list[int]:
-        """Draw ``count`` independent noise values, with exactly the law's probabilities."""
+        """Draw ``count`` independent noise values with exactly the law's probabilities."""
 
     def probabilities(self) -> Floats:
-        """Return an array of shape (n + 1, n + 1): the probability of each report (column) given each number (row).
+        """Return an (n + 1, n + 1) array with the probability of each report (column) for each number (row).
 
-        The first and last columns contain the tail probabilities of the noise, because noisy values below 0 are clamped
-        to 0, and values above n to n.
+        Noisy values below 0 are clamped to 0 and those above n to n, so the first and last columns contain tail
+        probabilities of the noise.
         """
         numbers = np.arange(self.count_outputs())
         table = self.mass(np.abs(np.subtract.outer(numbers, numbers)))
         table[:, 0], table[:, -1] = self.tail(numbers), self.tail(numbers[::-1])
-        # Doubles underflow near 1e-308, and a 0 would make a ratio infinite. Raising both probabilities of a ratio to
-        # the same floor moves the ratio towards 1, never away from it.
+        # Without a floor, doubles would underflow to 0 near 1e-308 and make ratios infinite. Raising both probabilities
+        # of a ratio to the same floor can only move the ratio towards 1.
         return np.maximum(table, FLOOR)
 
     def draw_reports(self, index: int, count: int) -> list[str]:
-        """Draw ``count`` reports: the number ``index`` plus independent noise, clamped to the range from 0 to n."""
+        """Draw ``count`` reports, each of which is the number ``index`` plus independent noise, clamped to 0 to n."""
         return [str(min(max(index + noise, 0), self.problem.largest)) for noise in self.draw_noise(count)]

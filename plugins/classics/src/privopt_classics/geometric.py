@@ -5,8 +5,8 @@ Law: the report for a count i is min(max(i + Z, 0), n) with P(Z = z) = (1 - a) /
 Proof: for a fixed result i + z, |z| changes by at most 1 between the neighbouring counts i and i + 1. Hence a**|z|
 changes by a factor of at most 1 / a = exp(epsilon). Clamping is post-processing.
 
-For any prior and any symmetric monotone loss, no mechanism with the same epsilon has a smaller expected loss, if the
-user remaps the reports optimally (the paper's main theorem).
+If users remap reports optimally, no mechanism with the same epsilon has a smaller expected loss, whatever the users'
+prior and symmetric monotone loss (the paper's main theorem).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from privopt_classics.laws import Privacy
 
 @frozen(kw_only=True)
 class Count:
-    """A problem with a secret count of people and a public upper bound n on the count."""
+    """A problem with a secret count of people, which is at most a public number n."""
 
     largest: int = key(help="the largest possible count n, public", check=check_largest)
     privacy: Privacy = key(help="how much may leak")
@@ -39,18 +39,18 @@ class GeometricLaw(CountLaw):
     problem: Count
 
     def mass(self, distances: Ints) -> Floats:
-        """Return P(noise = d) for each distance d >= 0: (1 - a) / (1 + a) a**d with a = exp(-epsilon)."""
+        """Return P(noise = d) for each distance d >= 0, which is (1 - a) / (1 + a) a**d with a = exp(-epsilon)."""
         ratio = exp(-self.parameter)
         # expm1() computes 1 - a without losing digits when epsilon is small.
         return np.asarray(-expm1(-self.parameter) / (1 + ratio) * ratio**distances, dtype=np.float64)
 
     def tail(self, distances: Ints) -> Floats:
-        """Return P(noise >= d) for each distance d >= 0: a**d / (1 + a) with a = exp(-epsilon)."""
+        """Return P(noise >= d) for each distance d >= 0, which is a**d / (1 + a) with a = exp(-epsilon)."""
         ratio = exp(-self.parameter)
         return np.asarray(ratio**distances / (1 + ratio), dtype=np.float64)
 
     def draw_noise(self, count: int) -> list[int]:
-        """Draw ``count`` exact values of two-sided geometric noise, also known as discrete Laplace noise."""
+        """Draw ``count`` values of two-sided geometric noise, also called discrete Laplace noise, exactly."""
         noise, _ = discrete_laplace(np.zeros(count, dtype=np.int64), self.parameter)
         return [int(value) for value in noise]
 
@@ -60,7 +60,7 @@ class GeometricLaw(CountLaw):
 
 
 class Geometric(CountMechanism[Count]):
-    """A mechanism that reports a count of people with two-sided geometric noise, clamped to the count's range."""
+    """A mechanism that adds two-sided geometric noise to a count of people and clamps the result to 0 to n."""
 
     problem_class = Count
     release_class = GeometricLaw

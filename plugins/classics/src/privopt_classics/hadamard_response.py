@@ -27,26 +27,26 @@ from privopt_classics.questions import AnswerLaw, Question
 
 
 def find_sign(index: int, report: int, order: int) -> int:
-    """Return the sign of a report for the secret answer x.
+    """Return 1, -1 or 0, depending on how a report relates to the secret answer x.
 
-    The sign is 1 if the report is in the set C_x of reports that are likely for x. It is -1 if the report is elsewhere
-    in the block of x, and 0 if it is in another block.
+    The sign is 1 if the report is in C_x, the set of reports that are likely for x. It is -1 if the report is in x's
+    block but not in C_x, and 0 if it is in another block.
 
     Args:
-        index: The index x of the secret answer.
-        report: The index of the report: its block times ``order`` plus its column.
+        index: The index of the secret answer x.
+        report: The index of the report, which is its block times ``order`` plus its column.
         order: The order b of the Hadamard matrix.
     """
     block, row = divmod(index, order - 1)
     report_block, column = divmod(report, order)
     if block != report_block:
         return 0
-    # Sylvester's Hadamard matrix has a 1 where the row and column indices share an even number of one bits.
+    # The entry is 1 if the binary forms of the row and column indices share an even number of one bits.
     return -1 if ((row + 1) & column).bit_count() % 2 else 1
 
 
 def compute_order(size: int, blocks: int) -> int:
-    """Return the order of the Hadamard matrix: the smallest power of two b with ``blocks * (b - 1) >= size``."""
+    """Return the order b of the Hadamard matrix, the smallest power of two with ``blocks * (b - 1) >= size``."""
     answers_per_block = -(-size // blocks)
     return 1 << answers_per_block.bit_length()
 
@@ -54,22 +54,22 @@ def compute_order(size: int, blocks: int) -> int:
 def compute_loss(size: int, blocks: int, odds: Fraction) -> Fraction:
     """Return the variance of the estimated share of a rare answer, multiplied by the number of reports.
 
-    The variance depends on the senders' true answers, so it is averaged over all answers except the rare one.
+    The variance depends on the senders' true answers, so it is averaged over all answers other than the rare one.
 
-    The estimate is the mean of the reports' signs for the rare answer (:func:`find_sign`), each multiplied by
-    Z / (s (r - 1)). Here Z is the law's denominator, and s is half the order of the Hadamard matrix. The mean of a
-    squared sign is the probability that the report lies in the rare answer's block: s (r + 1) / Z if the sender's
-    answer is in this block, and 2 s / Z if it is not.
+    The estimate is the mean of the reports' signs for the rare answer (see :func:`find_sign`), multiplied by Z / (s (r
+    - 1)). Here Z is the law's denominator, and s is half the order of the Hadamard matrix. The mean square of a sign is
+    the probability that the report lies in the rare answer's block: s (r + 1) / Z if the sender's answer is in this
+    block, and 2 s / Z if it is not.
 
     Args:
         size: The number k of answers.
         blocks: The number B of blocks.
-        odds: The law's largest ratio r of probabilities.
+        odds: The largest ratio r between the probabilities of a report.
     """
     order = compute_order(size, blocks)
     likely = order // 2
-    neighbours = min(order - 1, size) - 1  # number of other answers in the block of the rare one
-    # The mean squared sign is this sum, averaged over the other answers, times s / Z.
+    neighbours = min(order - 1, size) - 1  # the number of other answers in the rare answer's block
+    # The mean squared sign is s / Z times the average of these weights over the other answers.
     weights = neighbours * (odds + 1) + (size - 1 - neighbours) * 2
     return weights / (size - 1) * (likely * (odds - 1) + blocks * order) / (likely * (odds - 1) ** 2)
 
@@ -78,12 +78,12 @@ def compute_loss(size: int, blocks: int, odds: Fraction) -> Fraction:
 class HadamardLaw(AnswerLaw):
     """The distribution of reports in Hadamard response.
 
-    A report is a column of one block's Hadamard matrix. Columns are numbered consecutively over all blocks, from 0.
+    A report is a column of one block's Hadamard matrix. Columns are numbered from 0, consecutively over all blocks.
     """
 
     @property
     def blocks(self) -> int:
-        """The number B of blocks: the power of two up to min(r, 2 k) that minimises the expected loss."""
+        """The number B of blocks: the power of two, at most min(r, 2 k), with the smallest expected loss."""
         largest = int(min(self.parameter, Fraction(2 * self.size)))
         return min(
             (1 << power for power in range(largest.bit_length())),
@@ -92,27 +92,27 @@ class HadamardLaw(AnswerLaw):
 
     @property
     def order(self) -> int:
-        """The order b of the Hadamard matrix, which is the same for each block."""
+        """The order b of the Hadamard matrix, which is the same for all blocks."""
         return compute_order(self.size, self.blocks)
 
     @property
     def denominator(self) -> Fraction:
-        """The common denominator of all probabilities, s r + B b - s in the module docstring."""
+        """The common denominator of all probabilities, which is s r + B b - s in the module docstring's notation."""
         return self.order // 2 * (self.parameter - 1) + self.count_outputs()
 
     def count_outputs(self) -> int:
-        """Return the number of possible reports: the number of blocks times the order of the Hadamard matrix."""
+        """Return the number of possible reports, which is the number of blocks times the order of the matrix."""
         return self.blocks * self.order
 
     def outputs(self) -> Sequence[str]:
-        """Return the possible reports: the column indices 0, ..., B b - 1, as strings."""
+        """Return the possible reports, which are the column indices 0, ..., B b - 1 as strings."""
         return [str(column) for column in range(self.count_outputs())]
 
     def probabilities(self) -> Floats:
-        """Return an array of shape (k, B b): the probability of each report (column) given each answer (row).
+        """Return a (k, B b) array with the probability of each report (column) for each answer (row).
 
-        Each entry is a numerator divided by :attr:`denominator`. The numerator is the law's parameter r if the report
-        is in the answer's set C_x of likely reports, and 1 if it is not.
+        The probability is r divided by :attr:`denominator` if the report is in the answer's set C_x of likely reports,
+        and 1 divided by it if not. Here r is the law's parameter.
         """
         reports, order = range(self.count_outputs()), self.order
         is_likely = np.array(
@@ -123,9 +123,9 @@ class HadamardLaw(AnswerLaw):
     def draw_reports(self, index: int, count: int) -> list[str]:
         """Draw ``count`` reports for the answer at ``index``.
 
-        First, it is decided at random whether the report is in the answer's set C_x of likely reports. Candidates are
-        then drawn uniformly until one agrees with this decision. They are drawn from the answer's block if the report
-        must be in C_x, and from all reports otherwise.
+        A random event first decides whether the report is in the answer's set C_x of likely reports. Candidates are
+        then drawn uniformly until one of them agrees with this decision. They are drawn from the answer's block if the
+        report must be in C_x, and from all reports otherwise.
         """
         order, output_count = self.order, self.count_outputs()
         set_probability, block = order // 2 * self.parameter / self.denominator, index // (order - 1)
@@ -145,7 +145,7 @@ class HadamardLaw(AnswerLaw):
 
 
 class HadamardResponse(LocalMechanism[Question]):
-    """A mechanism that reports a column of a Hadamard matrix, which takes about log2 k bits for k answers."""
+    """A mechanism that reports a column of a Hadamard matrix, which takes only about log2 k bits for k answers."""
 
     problem_class = Question
     release_class = HadamardLaw

@@ -1,4 +1,4 @@
-"""The conformance kit's profiles for the classic mechanisms: generators of small problems and neighbouring inputs."""
+"""Conformance profiles of the classic mechanisms, which generate small problems and neighbouring inputs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ EPSILONS = st.sampled_from([1.0, 0.5, 3.0, 0.01, 12.0])
 
 
 def _halve_epsilon(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return the problem with its epsilon halved."""
+    """Return a copy of the problem with half the epsilon."""
     return problem.with_key("privacy.epsilon", problem.get("privacy.epsilon") / 2)
 
 
 def _make_question(count: int, epsilon: float) -> GeneratedProblem:
-    """Return a problem with one question that has ``count`` answers."""
+    """Return a problem whose question has ``count`` answers."""
     answers = [f"answer {number}" for number in range(count)]
     return GeneratedProblem(toml=to_toml({"answers": answers, "privacy": {"epsilon": epsilon}}))
 
@@ -35,31 +35,31 @@ SKIPPED = {
     "units": "there is no unit",
 }
 
-# A profile without `alike` makes the kit treat every two answers as neighbours at distance 1.
+# In a profile without `alike`, the kit treats every two answers as neighbours at distance 1.
 QUESTIONS = Profile(
     problems=st.builds(_make_question, st.integers(2, 5), EPSILONS), stricter=_halve_epsilon, skip=SKIPPED
 )
 
 
 def _make_numbers(sizes: dict[str, int], epsilon: float) -> GeneratedProblem:
-    """Return a problem in which the secret is a number.
+    """Return a problem whose secret is a number.
 
     Args:
-        sizes: Values for the integer keys of the problem file, such as ``{"largest": 5}``.
+        sizes: The integer keys of the problem file, such as ``{"largest": 5}``.
         epsilon: The budget per person.
     """
     return GeneratedProblem(toml=to_toml({**sizes, "privacy": {"epsilon": epsilon}}))
 
 
 def _alike_numbers(problem: Any) -> Iterator[tuple[str, str, float]]:
-    """Yield every pair of numbers from 0 to ``largest``, as strings, with the distance between them.
+    """Yield every pair of numbers from 0 to ``largest``, as strings, and the distance between them.
 
-    The distance is the smallest number of people who together can change one number into the other.
+    The distance is the smallest number of people who can jointly change one number into the other.
     """
     change = getattr(problem, "sensitivity", 1)
     for number in range(problem.largest + 1):
         for smaller in range(number):
-            # The difference divided by the change of one person, rounded up.
+            # The difference divided by what one person can change, rounded up.
             yield str(smaller), str(number), float(-(-(number - smaller) // change))
 
 
@@ -90,7 +90,7 @@ NUMBERS = Profile(
 
 
 def _make_choices(scores: Sequence[int], epsilon: float, monotone: bool) -> GeneratedProblem:
-    """Return a problem with one choice per given score, named "choice 0", "choice 1" and so on."""
+    """Return a problem with one choice per score. The choices are named "choice 0", "choice 1" and so on."""
     names = [f"choice {number}" for number in range(len(scores))]
     return _with_rows(names, list(zip(names, scores, strict=True)), epsilon, monotone)
 
@@ -98,28 +98,29 @@ def _make_choices(scores: Sequence[int], epsilon: float, monotone: bool) -> Gene
 def _with_rows(
     names: Sequence[str], rows: Sequence[tuple[str, int]], epsilon: float, monotone: bool
 ) -> GeneratedProblem:
-    """Return a problem in which one of the given choices is published, depending on their scores.
+    """Return a problem with the given choices and the given rows in its score file.
 
     Args:
-        names: The choices, in the public order.
+        names: The choices in their public order.
         rows: The (choice, score) rows of the score file.
         epsilon: The budget per person.
-        monotone: Whether one person changes all scores in the same direction, or not at all.
+        monotone: Whether one person can change scores in one direction only.
     """
     keys = {"choices": names, "scores": "scores.csv", "monotone": monotone, "privacy": {"epsilon": epsilon}}
     return GeneratedProblem(
         toml=to_toml(keys),
         files={"scores.csv": csv_bytes(["choice", "score"], rows)},
-        # Texts that must not occur in published files. Shorter numbers are omitted, as they could occur by chance.
+        # Byte strings that no published file may contain. Smaller scores are left out, because their digits could occur
+        # by chance.
         secrets=[str(score).encode() for _, score in rows if score > 10**6],
         facts={"names": names, "rows": rows, "monotone": monotone},
     )
 
 
 def _neighbouring_scores(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield all neighbouring problems, in which each score differs by at most 1.
+    """Yield every neighbouring problem, whose scores differ by at most 1 each.
 
-    If scores are monotone, all changes within one neighbour have the same direction.
+    If scores are monotone, all changes in one neighbour have the same direction.
     """
     names, rows, monotone = (problem.facts[name] for name in ("names", "rows", "monotone"))
     for changes in product((0, 1, -1), repeat=len(rows)):
@@ -129,7 +130,7 @@ def _neighbouring_scores(problem: GeneratedProblem) -> Iterator[GeneratedProblem
 
 
 def _reorder_rows(problem: GeneratedProblem, chance: Random) -> Variant:
-    """Return the problem with the rows of its score file shuffled."""
+    """Return a variant of the problem in which the rows of the score file are shuffled."""
     names, rows, monotone = (problem.facts[name] for name in ("names", "rows", "monotone"))
     shuffled_rows = chance.sample(rows, len(rows))
     reordered = _with_rows(names, shuffled_rows, problem.get("privacy.epsilon"), monotone)
@@ -137,15 +138,16 @@ def _reorder_rows(problem: GeneratedProblem, chance: Random) -> Variant:
 
 
 def make_choice_profile(mechanism: type[ChoiceMechanism], **skip: str) -> Profile:
-    """Return the conformance kit's profile for a mechanism that publishes a choice.
+    """Return the conformance profile of a mechanism that publishes a choice.
 
     Args:
-        mechanism: The mechanism. The kit compares its draws with the distribution that ``chances`` returns.
-        skip: The reasons for skipping further checks, by the check's name with underscores instead of hyphens.
+        mechanism: The mechanism. The kit compares its draws with the distribution returned by ``chances``.
+        skip: Further checks to skip. Each key is a check's name with underscores instead of hyphens, and each value the
+            reason for skipping it.
     """
 
     def probabilities(problem: Choices, method: str) -> list[float]:
-        """Return the probability that each choice in the problem is published."""
+        """Return the probability that each of the problem's choices is published."""
         return mechanism.chances(problem.read_scores(), problem.rate)
 
     return Profile(

@@ -1,6 +1,6 @@
-"""Privacy notions, the utility loss and base classes for mechanisms that publish a law.
+"""Privacy notions, a utility loss and base classes for mechanisms that publish a law.
 
-A law is the probability distribution of reports for each secret (:class:`privopt_classics.laws.ReportLaw`).
+A law is the probability distribution of reports for each secret (see :class:`privopt_classics.laws.ReportLaw`).
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from privopt_classics.laws import ReportLaw
 
 
 def _certify(kind: str, is_allowed: bool, worst: float, epsilon: Fraction, arithmetic: str) -> Certificate:
-    """Return the certificate for a law.
+    """Return a law's certificate.
 
     Args:
         kind: The kind of guarantee.
-        is_allowed: Whether an exact comparison has shown that the law satisfies the claimed epsilon.
-        worst: An upper bound on the law's actual epsilon, for information only; the verdict does not depend on it.
+        is_allowed: Whether the law provably satisfies the claimed epsilon.
+        worst: An upper bound on the law's actual epsilon. It is informative only and does not affect the verdict.
         epsilon: The claimed epsilon.
-        arithmetic: A description of the arithmetic in which the comparison was made.
+        arithmetic: A description of the arithmetic by which ``is_allowed`` was decided.
     """
     allowed = float(epsilon)
     return Certificate(
         holds=is_allowed,
         evidence="declared",
         kind=kind,
-        worst=min(worst, allowed) if is_allowed else worst,  # rounding must not make the bound contradict the verdict
+        worst=min(worst, allowed) if is_allowed else worst,  # rounding must not contradict the verdict
         allowed=allowed,
         checked=1,
         arithmetic=arithmetic,
@@ -50,19 +50,19 @@ def _certify(kind: str, is_allowed: bool, worst: float, epsilon: Fraction, arith
 
 @frozen(kw_only=True)
 class OddsBound(LocalDP[ReportLaw]):
-    """Local DP for a law whose parameter r bounds the ratio of a report's probabilities under any two secrets.
+    """Local DP for a law whose parameter r bounds the ratio between a report's probabilities under any two secrets.
 
-    The docstring of each law's module proves this bound.
+    The docstring of each law's module proves that r is such a bound.
 
     Attributes:
-        epsilon: The claimed epsilon, exact.
+        epsilon: The exact epsilon that is claimed.
     """
 
     epsilon: Fraction
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee stated for the release: local DP per person.
+        """The guarantee that the release claims, local DP per person.
 
         A report is at most exp(epsilon) times as likely under one secret as under any other.
         """
@@ -72,10 +72,12 @@ class OddsBound(LocalDP[ReportLaw]):
     def measure(self, release: ReportLaw) -> Certificate:
         """Certify that the law's parameter r satisfies 1 <= r <= exp(epsilon).
 
-        r is compared with :func:`privopt_classics.exact.odds_below`, a rational proved to be at most exp(epsilon).
+        r is compared with a rational number that is known to be at most exp(epsilon) (see
+        :func:`privopt_classics.exact.odds_below`).
         """
         odds = release.parameter
-        # With r below 1, the largest ratio of probabilities would be 1 / r, so such a law is refused.
+        # If r were below 1, the largest ratio of probabilities would be 1 / r, so the upper limit alone would prove
+        # nothing.
         is_allowed = 1 <= odds <= odds_below(self.epsilon)
         _, worst = log_bounds(max(odds, 1 / odds), Fraction(1))
         words = "r <= exp(epsilon) by ball arithmetic; the law is rational in r"
@@ -84,29 +86,29 @@ class OddsBound(LocalDP[ReportLaw]):
 
 @frozen(kw_only=True)
 class RateBound(PureDP[ReportLaw]):
-    """Pure DP for a law that adds noise to a number, with a noise rate of at most epsilon.
+    """Pure DP for a law that adds noise to a number, where the rate of the noise must be at most epsilon.
 
     Attributes:
-        epsilon: The claimed epsilon, exact.
+        epsilon: The exact epsilon that is claimed.
     """
 
     epsilon: Fraction
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee stated for the release: pure DP per person."""
+        """The guarantee that the release claims, pure DP per person."""
         words = "What one person can change makes no report more than exp(epsilon) times as likely."
         return Guarantee(kind=self.kind, epsilon=self.epsilon, unit="per person", scope="one person", statement=words)
 
     def measure(self, release: ReportLaw) -> Certificate:
-        """Certify in rational arithmetic that the law's noise rate is at most epsilon."""
+        """Certify that the rate of the law's noise is at most epsilon, in rational arithmetic."""
         rate = release.parameter
         return _certify(self.kind, rate <= self.epsilon, float_up(rate), self.epsilon, "rationals")
 
 
 @frozen(kw_only=True)
 class StatedLoss(UtilityLoss[ReportLaw]):
-    """The expected loss of a law, which the law computes in closed form.
+    """The expected loss of a law, as computed in closed form by the law itself.
 
     Attributes:
         unit: The unit of the loss.
@@ -115,7 +117,7 @@ class StatedLoss(UtilityLoss[ReportLaw]):
     unit: str
 
     def evaluate(self, release: ReportLaw) -> float:
-        """Return the expected loss of the law."""
+        """Return the law's expected loss."""
         return release.expected_loss()
 
 
@@ -123,7 +125,7 @@ P = TypeVar("P")
 
 
 class _LawMechanism(Mechanism[P, ReportLaw]):
-    """A mechanism that publishes a law of reports and reads no secret.
+    """A mechanism that publishes a law and needs no secret data.
 
     Attributes:
         release_class: The class of the law.
@@ -134,33 +136,33 @@ class _LawMechanism(Mechanism[P, ReportLaw]):
     loss_unit: ClassVar[str]
 
     def utility(self, problem: P, method: str) -> StatedLoss:
-        """Return the utility loss: the law's expected loss, in the mechanism's unit."""
+        """Return the expected loss of the law, in the unit ``loss_unit``, as the utility loss."""
         return StatedLoss(unit=self.loss_unit)
 
     def parameter(self, problem: Any) -> Fraction:
-        """Return the law's parameter: its largest ratio of probabilities, a rational just below exp(epsilon)."""
+        """Return the law's largest ratio r of probabilities, which is a rational number just below exp(epsilon)."""
         return odds_below(problem.privacy.epsilon)
 
     def solve(self, problem: P, context: SolveContext) -> Outcome[ReportLaw]:
-        """Return the law. The problem determines it in closed form, so no search is needed."""
+        """Return the law, which follows from the problem in closed form without any search."""
         return Outcome(release=self.release_class(problem=problem, parameter=self.parameter(problem)))
 
 
 class LocalMechanism(_LawMechanism[P]):
-    """A mechanism in the local model, in which each person draws their own report."""
+    """A mechanism in the local model, where each person randomises their own report."""
 
     def privacy(self, problem: Any, method: str) -> PrivacyConstraint[ReportLaw]:
-        """Return the constraint that the law must satisfy: local DP with the problem's epsilon."""
+        """Return the privacy constraint on the law, local DP with the problem's epsilon."""
         return OddsBound(epsilon=problem.privacy.epsilon)
 
 
 class CountMechanism(_LawMechanism[P]):
-    """A mechanism in the central model, in which the data curator adds noise to a number."""
+    """A mechanism in the central model, where the data curator adds noise to a number."""
 
     def privacy(self, problem: Any, method: str) -> PrivacyConstraint[ReportLaw]:
-        """Return the constraint that the law must satisfy: pure DP with the problem's epsilon."""
+        """Return the privacy constraint on the law, pure DP with the problem's epsilon."""
         return RateBound(epsilon=problem.privacy.epsilon)
 
     def parameter(self, problem: Any) -> Fraction:
-        """Return the law's parameter: the noise rate, which equals epsilon."""
+        """Return the law's parameter, the rate of its noise, which equals epsilon."""
         return Fraction(problem.privacy.epsilon)

@@ -1,7 +1,7 @@
-"""The release class for mechanisms that publish a law: the probability distribution of reports for each secret.
+"""The release class of mechanisms that publish a law, i.e. the probability distribution of reports for each secret.
 
-The problem files for these mechanisms contain no secrets. A release states one rational number, which determines the
-law. Each person, or the curator of the data, then draws reports for a secret from this law.
+The problem files of these mechanisms contain no secrets. A release states one rational number, which together with the
+problem determines the law. Reports are drawn from the law later, either by each person or by the curator of the data.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from privopt.numbers.noise import stated_scale
 from privopt_classics.exact import check_epsilon
 
 MAX_ENTRIES: Final = 1 << 22
-"""The largest number of probabilities, secrets times reports, for which a law is also available as a channel."""
+"""The largest number of probabilities (secrets times reports) for which a law can be turned into a channel."""
 
 _FILE: Final = "law.txt"
 
 
 def check_names(names: tuple[str, ...]) -> str | None:
-    """Return a description of valid names if ``names`` are not valid for answers or choices, or None if they are."""
+    """Return None if ``names`` are valid for answers or choices, or otherwise a description of valid names."""
     # Names are written to files, one per line. splitlines() also splits at "\r" and other characters that some programs
-    # treat as the end of a line.
+    # treat as line ends.
     is_plain = all(name.splitlines() == [name] == [name.strip()] for name in names)
     is_valid = is_plain and len(set(names)) == len(names) >= 2
     return None if is_valid else "two or more different names, each on one line, without spaces around them"
@@ -38,7 +38,7 @@ def check_names(names: tuple[str, ...]) -> str | None:
 
 @frozen(kw_only=True)
 class Privacy:
-    """The ``[privacy]`` table of a problem file, with the privacy budget per person."""
+    """The ``[privacy]`` table of a problem file, which sets the privacy budget per person."""
 
     epsilon: Fraction = key(help="privacy budget", unit="per person", check=check_epsilon)
 
@@ -48,9 +48,10 @@ class ReportLaw(Release):
     """The distribution of reports for each secret, determined by a public problem and one rational number.
 
     Attributes:
-        problem: The problem, which is public.
-        parameter: For a local mechanism, the largest ratio r <= exp(epsilon) between a report's probabilities under
-            two secrets. For a mechanism that adds noise to a number, the rate of the noise, at most epsilon.
+        problem: The public problem.
+        parameter: In a local mechanism, the largest ratio r between a report's probabilities under two secrets, which
+            is at most exp(epsilon). In a mechanism that adds noise to a number, the rate of the noise, which is at most
+            epsilon.
     """
 
     problem: Any
@@ -67,11 +68,11 @@ class ReportLaw(Release):
 
     @abstractmethod
     def outputs(self) -> Sequence[str]:
-        """Return all possible reports. Check :meth:`count_outputs` first, as there may be too many to list."""
+        """Return all possible reports. There may be too many to list, so check :meth:`count_outputs` first."""
 
     @abstractmethod
     def probabilities(self) -> Floats:
-        """Return an array of shape (N, K): the probability of each report (column) given each secret (row)."""
+        """Return an (N, K) array with the probability of each report (column) for each secret (row)."""
 
     @abstractmethod
     def draw_reports(self, index: int, count: int) -> list[str]:
@@ -79,17 +80,18 @@ class ReportLaw(Release):
 
     @abstractmethod
     def expected_loss(self) -> float:
-        """Return the expected loss, in the unit that the mechanism declares as its ``loss_unit``."""
+        """Return the expected loss, in the unit given by the mechanism's ``loss_unit``."""
 
     def sample(self, input_id: str, count: int) -> list[str]:
-        """Draw ``count`` independent reports for a secret, using randomness from the operating system.
+        """Draw ``count`` independent reports for a secret, using the operating system's entropy.
 
         Args:
             input_id: The id of the secret.
             count: The number of reports.
 
         Raises:
-            UnknownNameError: No secret has this id. The message does not quote it, because it may be a secret.
+            UnknownNameError: There is no secret with this id. The message does not repeat the id, which may itself be
+                secret.
         """
         if input_id not in self.records:
             raise UnknownNameError("secret", input_id, self.records, is_secret=True)
@@ -111,10 +113,10 @@ class ReportLaw(Release):
 
         Args:
             folder: The release folder.
-            problem: The public problem, which together with the number in the file determines the law.
+            problem: The public problem, which determines the law together with the number in the file.
 
         Raises:
-            InputError: The file does not consist of one positive rational number.
+            InputError: The file does not consist of a single positive rational number.
         """
         text = (folder / _FILE).read_text("utf-8")
         try:

@@ -1,9 +1,9 @@
 """Report noisy max (Dwork and Roth 2014, section 3.3, claim 3.9), with discrete Laplace noise.
 
-Law: the published choice i has the highest noisy score q_i + Z_i, where q_i is the score and P(Z = z) is proportional
-to exp(-rate |z|). Among tied choices, the one that comes first in the public order is published. P(i) is the sum over z
-of P(Z_i = z) times the product over j != i of the probabilities that q_j + Z_j loses against q_i + z. The rate is
-epsilon / 2, or epsilon if one person changes all scores in the same direction.
+Law: the published choice i is the one with the highest noisy score q_i + Z_i, where q_i is the score and P(Z = z) is
+proportional to exp(-rate |z|). Ties are broken in favour of the choice that comes first in the public order. P(i) is
+the sum over z of P(Z_i = z) times the product over j != i of the probabilities that q_j + Z_j loses against q_i + z.
+The rate is epsilon / 2, or epsilon if one person changes all scores in the same direction.
 
 Proof: fix the noise of the other choices. Then i wins if Z_i reaches an integer threshold, which differs by at most 2
 between neighbouring inputs, or by 1 if scores are monotone. Moreover, P(Z_i >= s + c) >= exp(-rate c) P(Z_i >= s). Ties
@@ -25,7 +25,7 @@ from privopt_classics.choices import ChoiceMechanism
 
 def _at_most(value: Ints, ratio: float) -> Floats:
     """Return P(Z <= value) for each entry of ``value``, where P(Z = z) is proportional to ratio**|z|."""
-    # Negative values have a formula of their own, because subtracting from 1 would lose the digits of a small result.
+    # Negative values have their own formula, because 1 minus the upper tail would lose the digits of a small result.
     lower_tail = ratio ** np.maximum(-value, 0) / (1 + ratio)
     probabilities: Floats = np.where(value < 0, lower_tail, 1 - ratio ** np.maximum(value + 1, 0) / (1 + ratio))
     return probabilities
@@ -38,27 +38,26 @@ class NoisyMax(ChoiceMechanism):
 
     @classmethod
     def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
-        """Return the probability that each choice is published, computed by the sum in the module docstring.
+        """Return the probability that each choice is published, computed as the sum in the module docstring.
 
-        Terms below about exp(-50) are omitted. Scores far below the highest one are raised to shorten the sum. A choice
-        with such a score has a probability below about exp(-350), whether the score is raised or not.
+        Terms below about exp(-50) are omitted. To shorten the sum, scores far below the highest one are raised. A
+        choice with such a score has a probability below about exp(-350) with or without this change.
 
         Args:
             scores: The secret score of each choice.
-            rate: The rate of the noise, per unit of score.
+            rate: The rate of the noise per unit of score.
         """
-        # Noise of more than `max_noise` has a probability of about exp(-50).
+        # Noise beyond `max_noise` has a probability of about exp(-50).
         ratio, max_noise, max_gap = exp(-rate), ceil(50 / rate), ceil(350 / rate)
         gaps = [max(score - max(scores), -max_gap) for score in scores]
         chances = []
         for index, gap in enumerate(gaps):
-            # The range is wide enough for a choice with the lowest score to win against the highest.
+            # The range is wide enough for the choice with the lowest score to beat the one with the highest.
             noise = np.arange(min(gaps) - max_noise, max_noise - min(gaps) + 1)
             chance = (1 - ratio) / (1 + ratio) * ratio ** np.abs(noise)
             for rival, rival_gap in enumerate(gaps):
                 if rival != index:
-                    # The rival must stay below the noisy score, or can tie with it if it comes later in the public
-                    # order.
+                    # A rival loses if its noisy score is lower, or if it ties and comes later in the public order.
                     chance = chance * _at_most(noise + gap - rival_gap - (rival < index), ratio)
             chances.append(float(chance.sum()))
         return chances
@@ -68,8 +67,9 @@ class NoisyMax(ChoiceMechanism):
 
         Args:
             scores: The secret score of each choice.
-            rate: The rate of the noise, per unit of score.
-            seed: A seed for a reproducible draw, which is not private; None to use the operating system's entropy.
+            rate: The rate of the noise per unit of score.
+            seed: A seed that makes the draw reproducible but not private, or None to use the operating system's
+                entropy.
 
         Returns:
             The index of the choice, and the rate at which the noise was actually drawn.

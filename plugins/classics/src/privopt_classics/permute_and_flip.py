@@ -1,9 +1,9 @@
 """Permute-and-flip (McKenna and Sheldon 2020, algorithm 1).
 
-Law: the coins of the choices are flipped in a random order, and the first choice i whose coin shows heads is published.
-The coin of a choice with score q_i shows heads with probability p_i = exp(-rate (q_max - q_i)). Hence P(i) is p_i times
-the integral, for t from 0 to 1, of the product of 1 - t p_j over j != i. The rate is epsilon / 2, or epsilon if one
-person changes all scores in the same direction.
+Law: each choice has a biased coin. The coins are flipped in random order, and the first choice i whose coin shows heads
+is published. The coin of a choice with score q_i shows heads with probability p_i = exp(-rate (q_max - q_i)). Hence
+P(i) is p_i times the integral, for t from 0 to 1, of the product of 1 - t p_j over j != i. The rate is epsilon / 2, or
+epsilon if one person changes all scores in the same direction.
 
 Proof: the published choice has the distribution of the argmax of q_i + E_i, where the E_i are independent exponential
 variables with the same rate (Ding et al. 2021). Fix the E_j of the other choices. Then i wins if E_i exceeds a
@@ -28,28 +28,29 @@ from privopt_classics.exact import draw_exp_event
 
 
 class PermuteAndFlip(ChoiceMechanism):
-    """A mechanism that flips the choices' coins in random order and publishes the first choice whose coin shows heads.
+    """A mechanism that flips a biased coin for each choice and publishes the first choice whose coin shows heads.
 
-    The coins' probabilities are exact, and the coin of a choice with a higher score is more likely to show heads.
+    The coins are flipped in random order. The higher a choice's score, the likelier its coin shows heads. The coins'
+    probabilities are exact.
     """
 
     kit = "privopt_classics.kit:PERMUTE_AND_FLIP"
 
     @classmethod
     def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
-        """Return the probability that each choice is published, computed by the integral in the module docstring.
+        """Return the probability that each choice is published, computed as the integral in the module docstring.
 
         The integration variable t is the position of choice i in the random order, as a fraction from 0 to 1. Each
-        other choice comes before i with probability t.
+        other choice precedes i with probability t.
 
         Args:
             scores: The secret score of each choice.
-            rate: The rate of the coins, per unit of score.
+            rate: The mechanism's rate per unit of score.
         """
         heads_probabilities = np.array([exp(-rate * (max(scores) - score)) for score in scores])
-        # Gauss-Legendre quadrature with m nodes is exact for polynomials of degree 2 m - 1, and adds only positive
-        # numbers. Integrating the expanded product instead would lose all digits to cancellation with 100 equal scores.
-        # The nodes are for the interval [-1, 1], so they are moved to [0, 1] and the sum is halved.
+        # Gauss-Legendre quadrature with m nodes is exact for polynomials up to degree 2 m - 1, and it only adds
+        # positive numbers. Integrating the expanded product would lose all digits to cancellation for 100 equal scores.
+        # The nodes are for the interval [-1, 1], so they are mapped to [0, 1] and the sum is halved.
         nodes, weights = leggauss((len(scores) + 1) // 2)
         tails = 1 - np.outer((nodes + 1) / 2, heads_probabilities)
         chances = []
@@ -59,14 +60,15 @@ class PermuteAndFlip(ChoiceMechanism):
         return chances
 
     def choose(self, scores: Sequence[int], rate: Fraction, seed: int | None) -> tuple[int, Fraction]:
-        """Flip the choices' coins in a random order until one shows heads.
+        """Flip the coins of the choices in random order until one shows heads.
 
-        The loop ends because the coin of the highest score always shows heads.
+        The loop terminates because the coin of the highest score always shows heads.
 
         Args:
             scores: The secret score of each choice.
-            rate: The rate of the coins, per unit of score.
-            seed: A seed for a reproducible draw, which is not private; None to use the operating system's entropy.
+            rate: The mechanism's rate per unit of score.
+            seed: A seed that makes the draw reproducible but not private, or None to use the operating system's
+                entropy.
 
         Returns:
             The index of the first choice whose coin shows heads, and ``rate``.

@@ -29,7 +29,7 @@ from privopt_classics.laws import Privacy, ReportLaw
 
 @frozen(kw_only=True)
 class BoundedNumber:
-    """A problem with a secret number on a public grid with n steps from -1 to 1."""
+    """A problem whose secret is a number on a public grid from -1 to 1 with n steps."""
 
     steps: int = key(help="steps n of the grid of numbers from -1 to 1", check=check_largest)
     privacy: Privacy = key(help="how much may leak")
@@ -37,46 +37,49 @@ class BoundedNumber:
 
 @frozen(kw_only=True)
 class PiecewiseLaw(ReportLaw):
-    """The distribution of reports in the piecewise mechanism. A report is an unbiased estimate of the secret number."""
+    """The distribution of reports in the piecewise mechanism.
+
+    Each report is an unbiased estimate of the secret number.
+    """
 
     problem: BoundedNumber
 
     @property
     def window(self) -> int:
-        """The number w of reports that have the higher of the two probabilities. It is the same for every secret."""
+        """The number w of likely reports for a secret, i.e. those with the higher of the two possible probabilities."""
         return max(1, round(self.problem.steps / sqrt(self.parameter)))
 
     @property
     def slope(self) -> Fraction:
-        """The slope A of the mean report index E(j | i), which is a linear function of the secret's index i."""
+        """The slope A of E(j | i), the mean index of the report, as a linear function of the secret's index i."""
         r, w = self.parameter, self.window
         return (r - 1) * w / (r * w + self.problem.steps)
 
     @property
     def records(self) -> Sequence[str]:
-        """The possible secrets: the numbers on the grid from -1 to 1, as strings."""
+        """The possible secrets, which are the numbers on the grid as strings."""
         n = self.problem.steps
         return tuple(f"{(2 * i - n) / n:g}" for i in range(n + 1))
 
     def count_outputs(self) -> int:
-        """Return the number of possible reports: the number n of grid steps plus the number w of likely reports."""
+        """Return the number of possible reports, which is n + w for n grid steps and w likely reports per secret."""
         return self.problem.steps + self.window
 
     def values(self) -> Floats:
-        """Return an array of shape (n + w,): the number that is reported for each report index j."""
+        """Return an (n + w,) array with the number that is reported for each index j."""
         j = np.arange(self.count_outputs())
         centred: Floats = j.astype(np.float64) - (self.count_outputs() - 1) / 2
         return 2 * centred / float(self.slope * self.problem.steps)
 
     def outputs(self) -> Sequence[str]:
-        """Return the numbers that can be reported, as strings with up to 12 significant digits."""
+        """Return the numbers that can be reported, formatted with up to 12 significant digits."""
         return [f"{value:.12g}" for value in self.values()]
 
     def probabilities(self) -> Floats:
-        """Return an array of shape (n + 1, n + w): the probability of each report j (column) given each secret i (row).
+        """Return an (n + 1, n + w) array with the probability of each report j (column) for each secret i (row).
 
-        Each entry is a numerator divided by the common denominator. The numerator is the law's parameter r for the w
-        likely reports i, ..., i + w - 1, and 1 for all others.
+        All probabilities have the same denominator. The numerator is the law's parameter r for the w likely reports i,
+        ..., i + w - 1, and 1 for all others.
         """
         n, w, r = self.problem.steps, self.window, self.parameter
         offsets = np.subtract.outer(np.arange(n + w), np.arange(n + 1)).T
@@ -84,10 +87,10 @@ class PiecewiseLaw(ReportLaw):
         return np.where(is_likely, float(r / (r * w + n)), float(1 / (r * w + n)))
 
     def draw_reports(self, index: int, count: int) -> list[str]:
-        """Draw ``count`` reports for the secret with the index i = ``index``.
+        """Draw ``count`` reports for the secret at ``index``.
 
-        First, it is decided at random whether the report's index j is one of the w likely values i, ..., i + w - 1.
-        Then j is drawn uniformly from either the likely values or the n other values.
+        A random event first decides whether the report's index j is one of the w likely values i, ..., i + w - 1, where
+        i is ``index``. Then j is drawn uniformly from either these values or the n others.
         """
         n, w = self.problem.steps, self.window
         window_probability, outputs = self.parameter * w / (self.parameter * w + n), self.outputs()
@@ -96,26 +99,26 @@ class PiecewiseLaw(ReportLaw):
             if draw_event(window_probability):
                 reports.append(outputs[index + draw_below(w)])
             else:
-                other = draw_below(n)  # the index of j among the values that are not likely
+                other = draw_below(n)  # the position of j among the other values
                 reports.append(outputs[other + w if other >= index else other])
         return reports
 
     def variance(self, index: int) -> float:
         """Return the variance of the reported number for the secret at ``index``.
 
-        The computation is in rational arithmetic, because for a large epsilon the final subtraction would lose all
-        digits in floating point. It uses the fact that the squared distances of m consecutive integers from their mean
-        add up to m (m**2 - 1) / 12.
+        The variance is computed in rational arithmetic, because for a large epsilon the final subtraction would lose
+        all digits in floating point. The formula relies on the fact that the squared distances of m consecutive
+        integers from their mean add up to m (m**2 - 1) / 12.
         """
         n, w, r, count = self.problem.steps, self.window, self.parameter, self.count_outputs()
-        distance = Fraction(2 * index - n, 2)  # from the middle of all j to the middle of the likely ones
+        distance = Fraction(2 * index - n, 2)  # distance from the midpoint of all j to that of the likely ones
         likely_squares = w * distance**2 + Fraction(w * (w**2 - 1), 12)
         squares = Fraction(count * (count**2 - 1), 12) + (r - 1) * likely_squares
         mean_square = squares / (r * w + n) * (2 / (self.slope * n)) ** 2
         return float(mean_square - Fraction(2 * index - n, n) ** 2)
 
     def expected_loss(self) -> float:
-        """Return the largest variance of a report over all secrets, which is attained at -1 and 1."""
+        """Return the largest variance of a report over all secrets, which occurs at -1 and 1."""
         return self.variance(0)
 
 

@@ -1,4 +1,4 @@
-"""The problem class for mechanisms that randomise the answer to one question, and the base class for their laws.
+"""The problem file of mechanisms that randomise the answer to a question, and the base class of their laws.
 
 The possible answers are public. A law is the probability distribution of reports for each answer.
 """
@@ -18,7 +18,10 @@ __all__ = ["AnswerLaw", "Question", "share_variance"]
 
 @frozen(kw_only=True)
 class Question:
-    """A problem file for one question with a fixed set of public answers. Each person's answer is secret."""
+    """A problem file for one question with a fixed list of public answers.
+
+    Which answer each person gives is secret.
+    """
 
     answers: tuple[str, ...] = key(help="the answers, public", check=check_names)
     privacy: Privacy = key(help="how much may leak")
@@ -32,7 +35,7 @@ class AnswerLaw(ReportLaw):
 
     @property
     def records(self) -> Sequence[str]:
-        """The possible secrets, which are the answers."""
+        """The possible secrets, i.e. the answers."""
         return self.problem.answers
 
     @property
@@ -44,10 +47,10 @@ class AnswerLaw(ReportLaw):
 def share_variance(support: Fraction, background: Fraction) -> float:
     """Return the variance of the estimated share of a rare answer, multiplied by the number of reports.
 
-    The value is q (1 - q) / (p - q)**2 (Wang, Blocki, Li and Jha 2017, section 3, for an answer that nobody gives).
+    This is q (1 - q) / (p - q)**2 (Wang, Blocki, Li and Jha 2017, section 3, for an answer that nobody gives).
 
     Args:
-        support: The probability p that a report supports its sender's true answer.
+        support: The probability p that a report supports the sender's true answer.
         background: The probability q that a report supports a given other answer.
     """
     return float(background * (1 - background) / (support - background) ** 2)

@@ -27,11 +27,11 @@ class ResponseLaw(AnswerLaw):
 
     @property
     def truth_probability(self) -> Fraction:
-        """The probability that the true answer is reported: r / (r + k - 1) for k answers and the parameter r."""
+        """The probability that the true answer is reported, r / (r + k - 1) for k answers and the law's parameter r."""
         return self.parameter / (self.parameter + self.size - 1)
 
     def count_outputs(self) -> int:
-        """Return the number of possible reports, which is the number k of answers."""
+        """Return the number of possible reports, which equals the number k of answers."""
         return self.size
 
     def outputs(self) -> Sequence[str]:
@@ -39,7 +39,7 @@ class ResponseLaw(AnswerLaw):
         return self.records
 
     def probabilities(self) -> Floats:
-        """Return an array of shape (k, k): the probability of each report (column) given each true answer (row)."""
+        """Return a (k, k) array with the probability of each report (column) for each true answer (row)."""
         truth = self.truth_probability
         matrix = np.full((self.size, self.size), float((1 - truth) / (self.size - 1)))
         np.fill_diagonal(matrix, float(truth))
@@ -48,8 +48,8 @@ class ResponseLaw(AnswerLaw):
     def draw_reports(self, index: int, count: int) -> list[str]:
         """Draw ``count`` reports for the answer at ``index``.
 
-        Each report is the true answer with probability ``truth_probability``. Otherwise, it is drawn uniformly from the
-        other answers.
+        Each report is the true answer with probability ``truth_probability``, and otherwise an answer drawn uniformly
+        from the others.
         """
         truth_probability, others = self.truth_probability, [*self.records[:index], *self.records[index + 1 :]]
         return [
@@ -64,7 +64,7 @@ class ResponseLaw(AnswerLaw):
 
 
 class RandomisedResponse(LocalMechanism[Question]):
-    """A mechanism that reports the true answer with a higher probability than any other answer."""
+    """A mechanism that reports the true answer with a higher probability than any other."""
 
     problem_class = Question
     release_class = ResponseLaw

@@ -1,8 +1,8 @@
 """The staircase mechanism (Geng, Kairouz, Oh and Viswanath 2015), for integers (Geng and Viswanath 2016).
 
 Law: the report for a sum i is min(max(i + Z, 0), n). P(Z = z) = c b**floor(|z| / D), times b if |z| mod D >= s, where b
-is exp(-epsilon) and D the sensitivity. Each step of the staircase therefore covers D values of |z|. The first s of
-them, the upper part of the step, are more likely than the others. The probabilities sum to 1 if c = (1 - b) / (2 s +
+is exp(-epsilon) and D the sensitivity. Each step of the staircase therefore covers D values of |z|. The first s of them
+form the upper part of the step and are more likely than the others. The probabilities sum to 1 if c = (1 - b) / (2 s +
 2 b (D - s) - (1 - b)).
 
 Proof: P does not increase with |z|, and P(|z| + D) = b P(|z|). Neighbouring sums differ by at most D, so |z| grows by
@@ -29,7 +29,7 @@ from privopt_classics.laws import Privacy
 
 @frozen(kw_only=True)
 class BoundedSum:
-    """A problem with a secret sum that one person can change by at most a public amount."""
+    """A problem with a secret sum, which one person can change by at most a public amount."""
 
     largest: int = key(help="the largest possible sum n, public", check=check_largest)
     sensitivity: int = key(help="the most by which one person changes the sum", check=check_largest)
@@ -40,21 +40,21 @@ class BoundedSum:
 class StaircaseLaw(CountLaw):
     """The distribution of a sum plus staircase noise, clamped to the range from 0 to n.
 
-    The noise's probability is a step function of its absolute value. Each step is D values wide, where D is the
-    sensitivity. The first s values of a step, its upper part, are more likely than the others.
+    The probability of a noise value is a step function of its absolute value. Each step covers D values, where D is the
+    sensitivity. The first s values of a step form its upper part and are more likely than the others.
     """
 
     problem: BoundedSum
 
     def absolute_noise(self, step_width: Ints) -> Floats:
-        """Return the expected absolute noise before clamping, for each given width s of the steps' upper part.
+        """Return the expected absolute value of the noise before clamping, for each width s of the steps' upper part.
 
         Args:
-            step_width: An array of widths s, from 1 to the sensitivity.
+            step_width: An array of widths s between 1 and the sensitivity.
         """
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         period, s = self.problem.sensitivity, step_width
-        # |z| = k D + position on step k. The k D and the positions are summed separately over all steps k.
+        # Let |z| = k D + position on step k. The terms k D and the positions are summed separately over all steps k.
         upper_sum, all_sum = s * (s - 1) / 2, period * (period - 1) / 2
         whole_periods = period * b / fall**2 * (s + b * (period - s))
         within_period = (upper_sum + b * (all_sum - upper_sum)) / fall
@@ -63,11 +63,11 @@ class StaircaseLaw(CountLaw):
 
     @property
     def step_width(self) -> int:
-        """The width s of each step's upper part that minimises the expected absolute noise."""
+        """The width s of the steps' upper part for which the expected absolute noise is smallest."""
         return int(self.absolute_noise(np.arange(1, self.problem.sensitivity + 1)).argmin()) + 1
 
     def _height(self, s: Ints | int) -> Floats:
-        """Return c, the probability of the noise value 0, for each given width s of the steps' upper part."""
+        """Return c, the probability that the noise is 0, for each width s of the steps' upper part."""
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         return np.asarray(fall / (2 * s + 2 * b * (self.problem.sensitivity - s) - fall), dtype=np.float64)
 
@@ -84,9 +84,9 @@ class StaircaseLaw(CountLaw):
     def tail(self, distances: Ints) -> Floats:
         """Return P(noise >= d) for each distance d >= 0.
 
-        The result is the probability of the rest of d's step plus that of all later steps. Step k has the probability
-        c b**k (s + b (D - s)), so the later steps form a geometric series. Here c is the probability of the value 0, b
-        is exp(-epsilon), D the sensitivity, and s the width of the steps' upper part.
+        The result is the probability of d and the values after it on the same step, plus that of all later steps. Step
+        k has the probability c b**k (s + b (D - s)), so the later steps form a geometric series. Here c is the
+        probability of the value 0, b is exp(-epsilon), D is the sensitivity and s the width of the steps' upper part.
         """
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         period, s = self.problem.sensitivity, self.step_width
@@ -96,15 +96,16 @@ class StaircaseLaw(CountLaw):
         return tails
 
     def draw_noise(self, count: int) -> list[int]:
-        """Draw ``count`` noise values by rejection sampling of a step, a position on the step, and a sign.
+        """Draw ``count`` noise values by rejection sampling of a step, a position on the step and a sign.
 
-        Positions on the lower part of a step are accepted with probability b = exp(-epsilon). Zero with a minus sign is
-        rejected, because zero would otherwise be drawn twice as often as it should.
+        Positions on the lower part of a step are accepted with probability b = exp(-epsilon). Negative zero is
+        rejected, because 0 would otherwise be drawn twice as often as it should be.
         """
         period, s = self.problem.sensitivity, self.step_width
         noise: list[int] = []
         while len(noise) < count:
-            # Discrete Laplace noise that is non-negative follows a geometric law: P(k) is proportional to b**k.
+            # The non-negative values of discrete Laplace noise have a geometric distribution, in which P(k) is
+            # proportional to b**k.
             steps, _ = discrete_laplace(np.zeros(count, dtype=np.int64), self.parameter)
             for step in steps[steps >= 0].tolist():
                 within = draw_below(period)
@@ -115,12 +116,12 @@ class StaircaseLaw(CountLaw):
         return noise[:count]
 
     def expected_loss(self) -> float:
-        """Return the expected absolute noise before clamping."""
+        """Return the expected absolute value of the noise before clamping."""
         return float(self.absolute_noise(np.array([self.step_width]))[0])
 
 
 class Staircase(CountMechanism[BoundedSum]):
-    """A mechanism that reports a sum with staircase noise."""
+    """A mechanism that adds staircase noise to a sum and clamps the result to the sum's range."""
 
     problem_class = BoundedSum
     release_class = StaircaseLaw

@@ -33,7 +33,7 @@ class SubsetLaw(AnswerLaw):
 
     @property
     def subset_size(self) -> int:
-        """The number w of answers in a report: the integer nearest to k / (r + 1), but at least 1.
+        """The number w of answers in a report, which is k / (r + 1) rounded to the nearest integer, but at least 1.
 
         Here k is the number of answers and r the law's parameter.
         """
@@ -41,27 +41,27 @@ class SubsetLaw(AnswerLaw):
 
     @property
     def truth_probability(self) -> Fraction:
-        """The probability that a report, a set of w of the k answers, contains the true one: w r / (w r + k - w)."""
+        """The probability that a report of w of the k answers contains the true one, which is w r / (w r + k - w)."""
         likely = self.subset_size * self.parameter
         return likely / (likely + self.size - self.subset_size)
 
     def count_outputs(self) -> int:
-        """Return the number of possible reports: the number of ways to choose w of the k answers."""
+        """Return the number of possible reports, which is the number of ways to choose w of the k answers."""
         return comb(self.size, self.subset_size)
 
     def outputs(self) -> Sequence[str]:
-        """Return all sets of w answers as bit strings, in lexicographic order of the members' indices."""
+        """Return all sets of w answers as bit strings, in lexicographic order of their members' indices."""
         return [self._format(members) for members in combinations(range(self.size), self.subset_size)]
 
     def _format(self, members: Sequence[int]) -> str:
-        """Return the bit string for the set of answers at the indices ``members``."""
+        """Return the bit string of the set of answers at the indices ``members``."""
         return "".join("1" if position in members else "0" for position in range(self.size))
 
     def probabilities(self) -> Floats:
-        """Return an array of shape (k, number of sets): the probability of each set (column) given each answer (row).
+        """Return a (k, number of sets) array with the probability of each set (column) for each answer (row).
 
-        Each entry is a numerator divided by the common denominator. The numerator is the law's parameter r if the set
-        contains the answer, and 1 if it does not.
+        All probabilities have the same denominator. The numerator is the law's parameter r if the set contains the
+        answer, and 1 otherwise.
         """
         is_member = np.array([[bit == "1" for bit in report] for report in self.outputs()]).T
         k, w, r = self.size, self.subset_size, self.parameter
@@ -71,8 +71,8 @@ class SubsetLaw(AnswerLaw):
     def draw_reports(self, index: int, count: int) -> list[str]:
         """Draw ``count`` reports for the answer at ``index``.
 
-        First, it is decided at random whether the reported set contains the true answer. The set is then filled up with
-        other answers, which are drawn uniformly.
+        A random event first decides whether the reported set contains the true answer. Other answers are then drawn
+        uniformly until the set is full.
         """
         truth_probability = self.truth_probability
         reports = []
@@ -87,12 +87,12 @@ class SubsetLaw(AnswerLaw):
     def expected_loss(self) -> float:
         """Return the variance of the estimated share of a rare answer, multiplied by the number of reports."""
         truth, k, w = self.truth_probability, self.size, self.subset_size
-        # A set contains on average w - truth of the k - 1 other answers, so each of them with this probability.
+        # On average, a set contains w - truth of the k - 1 other answers, which gives each of them this probability.
         return share_variance(truth, (w - truth) / (k - 1))
 
 
 class SubsetSelection(LocalMechanism[Question]):
-    """A mechanism that reports a random set of answers, in which the true answer is more likely than any other."""
+    """A mechanism that reports a random set of answers, which is likelier to contain the true answer than any other."""
 
     problem_class = Question
     release_class = SubsetLaw

@@ -25,26 +25,26 @@ from privopt_classics.questions import AnswerLaw, Question, share_variance
 
 @frozen(kw_only=True)
 class UnaryLaw(AnswerLaw):
-    """The distribution of reports in unary encoding. A report has one bit per answer, such as ``0110``."""
+    """The distribution of reports in unary encoding. A report has one bit for each answer, such as ``0110``."""
 
     @property
     def background(self) -> Fraction:
-        """The probability q that the bit of an answer other than the true one is 1."""
+        """The probability q that the bit of any answer other than the true one is 1."""
         return 1 / (self.parameter + 1)
 
     def count_outputs(self) -> int:
-        """Return the number of possible reports, 2**k for k answers."""
+        """Return the number of possible reports, which is 2**k for k answers."""
         return 1 << self.size
 
     def outputs(self) -> Sequence[str]:
-        """Return the possible reports: all strings of k bits, in lexicographic order."""
+        """Return the possible reports, which are all strings of k bits in lexicographic order."""
         return ["".join(bits) for bits in product("01", repeat=self.size)]
 
     def probabilities(self) -> Floats:
-        """Return an array of shape (k, 2**k): the probability of each bit string (column) given each answer (row).
+        """Return a (k, 2**k) array with the probability of each bit string (column) for each answer (row).
 
-        An entry is a product with one factor per bit. The factor for the true answer's bit is 1 / 2. The factor for any
-        other bit is q (:attr:`background`) if the bit is 1, and 1 - q if the bit is 0.
+        The probability is a product with one factor per bit. The true answer's bit contributes 1 / 2. Any other bit
+        contributes q (:attr:`background`) if it is 1, and 1 - q if it is 0.
         """
         bits = np.array(list(product((0, 1), repeat=self.size)))
         one_counts = bits.sum(axis=1)[None, :]
@@ -55,7 +55,7 @@ class UnaryLaw(AnswerLaw):
         return table
 
     def draw_reports(self, index: int, count: int) -> list[str]:
-        """Draw ``count`` reports for the answer at ``index``, with every bit drawn independently."""
+        """Draw ``count`` reports for the answer at ``index``, drawing each bit independently."""
         q = self.background
         return [
             "".join(str(draw_below(2) if position == index else int(draw_event(q))) for position in range(self.size))
@@ -65,7 +65,7 @@ class UnaryLaw(AnswerLaw):
     def expected_loss(self) -> float:
         """Return the variance of the estimated share of a rare answer, multiplied by the number of reports.
 
-        The value is 4 r / (r - 1)**2, where r is the law's parameter.
+        This equals 4 r / (r - 1)**2, where r is the law's parameter.
         """
         return share_variance(Fraction(1, 2), self.background)
 

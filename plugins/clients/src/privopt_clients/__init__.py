@@ -1,4 +1,4 @@
-"""Clients that draw reports on users' devices: the export of a release for browsers, and a reference client."""
+"""Clients that draw reports on users' devices: an exporter for browsers, and a reference client in Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from privopt.specs import CommandSpec, hookimpl
 
 @hookimpl
 def privopt_commands() -> Sequence[CommandSpec]:
-    """Return the specification of the command ``privopt export``, which writes a release as a client for browsers."""
+    """Return the spec of the command ``privopt export``, which turns a release into a client for browsers."""
     return [
         CommandSpec(
             name="export",

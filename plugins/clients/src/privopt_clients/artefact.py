@@ -1,8 +1,8 @@
-"""Serialisation of mechanism.bin, the artefact from which a client draws reports.
+"""Serialisation of mechanism.bin, the artefact from which clients draw reports.
 
-:func:`artefact` combines the places with one mechanism: :class:`Rows`, :class:`Predictive`, :class:`Everywhere`, or the
-column weights of :mod:`privopt_clients.column_weights`. All numbers are little-endian integers, so that clients in any
-language compute the same reports. The format is documented in docs/reference/client.md.
+:func:`artefact` combines the places with a mechanism, which is :class:`Rows`, :class:`Predictive`, :class:`Everywhere`
+or the column weights of :mod:`privopt_clients.column_weights`. All numbers are stored as little-endian integers, so
+that clients in any language compute the same reports. docs/reference/client.md documents the format.
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ KIND_PLANE: Final = 2
 PER_DEGREE: Final = 10_000_000
 """The number of stored integer units per degree."""
 PER_KM: Final = 1_000_000
-"""The number of stored integer units per km of planar coordinates. A unit is a millimetre."""
+"""The number of stored integer units per km of planar coordinates. One unit is a millimetre."""
 MAX_PLANE_KM: Final = 1_000.0
-"""The largest planar coordinate in km. It keeps squared differences below 2^63 in the client."""
+"""The largest planar coordinate in km, chosen so that squared differences stay below 2^63 in the client."""
 WIDEST: Final = 1 << 30
-"""The largest width of a region in mm. It keeps products of two lengths below 2^63 in the client."""
+"""The largest width of a region in mm, chosen so that products of two lengths stay below 2^63 in the client."""
 SPARE_BITS: Final = 64
-"""The number of bits in a block beyond those of the largest row sum.
+"""The number of bits by which a block of entropy exceeds the largest row sum.
 
-A block is rejected with probability at most 2^-SPARE_BITS.
+With this many spare bits, a block is rejected with probability at most 2^-SPARE_BITS.
 """
 MAX_REACH: Final = float(1 << 62)
-"""The largest value that the artefact can store for the distance beyond which a client rejects positions."""
+"""The largest value that the artefact can store for the distance beyond which clients reject positions."""
 MAX_STEPS: Final = (1 << 32) - 1
-"""The largest distance, in steps, stored for the test that decides whether to repeat the last report."""
+"""The largest distance, in steps, that can be stored for the test that decides whether to repeat the last report."""
 
 
 class Mechanism(Protocol):
-    """The interface for mechanisms that an artefact can store.
+    """Interface of the mechanisms that an artefact can store.
 
     Attributes:
-        kind: The code for this kind of mechanism in the artefact, from 1 to 4.
+        kind: The code of this kind of mechanism in the artefact, from 1 to 4.
     """
 
     kind: ClassVar[int]
@@ -77,13 +77,13 @@ class Mechanism(Protocol):
 
 @frozen(kw_only=True, eq=False)
 class Places:
-    """The N places in an artefact: their ids and, if the places have positions, their integer coordinates.
+    """N places in an artefact, with their ids and, unless they have only ids, integer coordinates.
 
     Attributes:
         ids: The id of each place.
         kind: :data:`KIND_IDS`, :data:`KIND_DEGREES` or :data:`KIND_PLANE`.
-        points: (N, 2) The latitude and longitude of each place in 1e-7 degrees, or x and y in mm, as int32. The shape
-            is (0, 2) if the places have only ids.
+        points: (N, 2) The latitude and longitude of each place in 1e-7 degrees, or x and y in mm, as int32. If the
+            places have only ids, the shape is (0, 2).
     """
 
     ids: tuple[str, ...]
@@ -92,25 +92,26 @@ class Places:
 
     @classmethod
     def of(cls, ids: Sequence[str], coordinates: Floats | None, *, degrees: bool) -> Places:
-        """Return places with coordinates rounded to the artefact's units, 1e-7 degrees or millimetres.
+        """Return places whose coordinates are rounded to the artefact's units, 1e-7 degrees or millimetres.
 
         Args:
             ids: The id of each place.
-            coordinates: (N, 2) The latitude and longitude of each place in degrees, or x and y in km; None if the
+            coordinates: (N, 2) The latitude and longitude of each place in degrees, or x and y in km. None if the
                 places have only ids.
-            degrees: Whether coordinates are in degrees.
+            degrees: Whether the coordinates are in degrees.
 
         Raises:
-            UsageError: A coordinate is not finite, or is too far from the origin of the plane.
+            UsageError: A coordinate is not finite, or a planar coordinate exceeds :data:`MAX_PLANE_KM`.
         """
         if coordinates is None:
             return cls(ids=tuple(ids), kind=KIND_IDS, points=np.zeros((0, 2), dtype=np.int32))
         if not np.isfinite(coordinates).all():
             raise UsageError("export: coordinates must be finite numbers, got places without any: leave them out")
         if degrees:
-            # Longitudes from 180 to 360 degrees become those from -180 to 0; infinity leaves latitudes as they are.
+            # Longitudes from 180 to 360 degrees are mapped to -180 to 0. Comparing latitudes with infinity leaves them
+            # unchanged.
             turned = np.where(coordinates >= [math.inf, 180.0], coordinates - [0.0, 360.0], coordinates)
-            # Rounded by floor(x + 1/2), as in every client, whereas np.rint would round halves to even.
+            # Every client rounds by floor(x + 1/2). np.rint would round halves to even instead.
             points = np.floor(turned * PER_DEGREE + 0.5)
         else:
             if np.abs(coordinates).max() > MAX_PLANE_KM:
@@ -122,11 +123,14 @@ class Places:
         return cls(ids=tuple(ids), kind=KIND_DEGREES if degrees else KIND_PLANE, points=points.astype(np.int32))
 
     def to_bytes(self) -> bytes:
-        """Return the places' part of the artefact: ids, coordinates and, for degrees, cosines of latitudes."""
+        """Return the artefact's section on these places.
+
+        It contains the ids, the coordinates and, if they are in degrees, the cosines of the latitudes.
+        """
         parts = [_pack_text(name) for name in self.ids]
         parts.append(self.points.astype("<i4").tobytes())
         if self.kind == KIND_DEGREES:
-            # The cosines are stored, because those computed in different languages need not agree in the last bit.
+            # Cosines are stored because different languages may compute them with different last bits.
             cosines = np.floor(np.cos(np.radians(self.points[:, 0] / PER_DEGREE)) * 65536 + 0.5)
             parts.append(cosines.astype("<u4").tobytes())
         return b"".join(parts)
@@ -134,11 +138,11 @@ class Places:
 
 @frozen(kw_only=True, eq=False)
 class Rows:
-    """A mechanism that is stored as whole rows of the obfuscation matrix.
+    """A mechanism stored as complete rows of the obfuscation matrix.
 
     Attributes:
-        kind: The code for this kind of mechanism in the artefact.
-        weights: (N, K) The matrix as uint64 weights, which sum to 2**63 in each row.
+        kind: The code of this kind of mechanism in the artefact.
+        weights: (N, K) The matrix as uint64 weights that sum to 2**63 in each row.
     """
 
     kind: ClassVar[int] = 1
@@ -146,18 +150,18 @@ class Rows:
     weights: Unsigned
 
     def to_bytes(self) -> bytes:
-        """Return the mechanism's part of the artefact: the weights, row by row."""
+        """Return the artefact's section on the mechanism, which is the weights row by row."""
         return self.weights.astype("<u8").tobytes()
 
 
 @frozen(kw_only=True, eq=False)
 class Predictive:
-    """A mechanism with whole rows for new reports, and a private test that decides whether to repeat the last report.
+    """A mechanism that decides by a private test whether to repeat the last report, and otherwise draws from a row.
 
     Attributes:
-        kind: The code for this kind of mechanism in the artefact.
-        rows: The matrix rows for the records.
-        prediction: The parameters of the test, for the same outputs as the rows.
+        kind: The code of this kind of mechanism in the artefact.
+        rows: The matrix rows of the records, from which new reports are drawn.
+        prediction: The parameters of the test. Its outputs are those of the rows.
     """
 
     kind: ClassVar[int] = 4
@@ -166,12 +170,12 @@ class Predictive:
     prediction: Prediction
 
     def to_bytes(self) -> bytes:
-        """Return the mechanism's part of the artefact: the rows, followed by the test's parameters.
+        """Return the artefact's section on the mechanism: the rows, followed by the parameters of the test.
 
-        The first parameter is a threshold: the largest distance, in steps, at which the last report is still accurate
-        enough. Next are the rates of the noise added to this threshold and to the distance in each test, each as a
-        numerator and a denominator. The last are the distances, in steps, from each record to each output, capped at
-        2^32 - 1 to fit into 32 bits.
+        The first parameter is a threshold, the largest distance, in steps, at which the last report is still accurate
+        enough. It is followed by the rates of the noise that is added to this threshold and to the distance in each
+        test, each as a numerator and a denominator. The section ends with the distances, in steps, from each record to
+        each output. They are capped at 2^32 - 1 to fit into 32 bits.
         """
         test = self.prediction
         rates = (*test.threshold.as_integer_ratio(), *test.test.as_integer_ratio())
@@ -181,12 +185,12 @@ class Predictive:
 
 @frozen(kw_only=True, eq=False)
 class Everywhere:
-    """A mechanism for every point in a region, with a row for each vertex and mixtures of rows at other points.
+    """A mechanism for every point in a region, which has a row for each vertex and mixes these rows at other points.
 
     Attributes:
-        kind: The code for this kind of mechanism in the artefact.
-        rows: The matrix rows for the vertices.
-        snapper: The region, and the rule that expresses a position as a mixture of vertices.
+        kind: The code of this kind of mechanism in the artefact.
+        rows: The matrix rows of the vertices.
+        snapper: The region, with the rule that expresses a position as a mixture of vertices.
     """
 
     kind: ClassVar[int] = 3
@@ -195,7 +199,7 @@ class Everywhere:
     snapper: Snapper
 
     def to_bytes(self) -> bytes:
-        """Return the mechanism's part of the artefact: the vertices' rows, followed by the region.
+        """Return the artefact's section on the mechanism: the rows of the vertices, followed by the region.
 
         A share is the weight of a vertex's row in the mixture at a position. Along a street, shares are either linear
         or S-shaped functions of the position. The region is stored in this order:
@@ -208,7 +212,8 @@ class Everywhere:
         - for S-shaped shares, epsilon times the length of each street.
 
         Raises:
-            UsageError: The region is wider than :data:`WIDEST`, so that products would exceed 64 bits.
+            UsageError: The region is wider than :data:`WIDEST` or farther than this from the origin, so that products
+                would exceed 64 bits.
         """
         snapper = self.snapper
         vertices, simplices, edges = snapper.vertices, snapper.simplices, snapper.side_ends
@@ -218,14 +223,13 @@ class Everywhere:
                 f"export: a region must be at most {WIDEST / PER_KM:,.0f} km wide and as near to its origin, got "
                 f"{width_mm / PER_KM:,.0f} km: export a smaller one"
             )
-        # A region of streets has no rim: the client snaps a position to the streets themselves.
+        # A region of streets has no rim, because clients move positions onto the streets themselves.
         rim = edges[:0] if simplices.shape[1] == 2 else edges
-        # A reach here is epsilon times a street's length. With one common denominator, clients compute S-shaped shares
-        # (far_share in privopt_metric_dp.region.snap_to_region) in integers.
+        # Here, a reach is epsilon times the length of a street. With a common denominator, clients can compute S-shaped
+        # shares (far_share in privopt_metric_dp.region.snap_to_region) in integers.
         denominator = math.lcm(*(reach.denominator for reach in snapper.reaches))
         reaches = [int(reach * denominator) for reach in snapper.reaches]
-        # The bits are rounded up to bytes. With SPARE_BITS more than the largest sum needs, hardly any block is
-        # rejected.
+        # Rounded up from bits to bytes. Because of the SPARE_BITS, hardly any block is rejected.
         block = (self._greatest_sum(denominator, max(reaches, default=0)).bit_length() + SPARE_BITS + 7) // 8
         parts = [self.rows.to_bytes(), struct.pack("<BBH", simplices.shape[1], snapper.steps, block)]
         if (on_earth := snapper.projection) is not None:
@@ -236,26 +240,27 @@ class Everywhere:
         return b"".join(parts + [_pack_integer(number) for number in [denominator, *reaches] if snapper.steps])
 
     def _greatest_sum(self, denominator: int, reach: int) -> int:
-        """Return an upper bound on the sum of the weights that a client computes at any position.
+        """Return an upper bound on the sum of weights that a client can compute at any position.
 
         Args:
             denominator: The common denominator of epsilon times the length of each street.
             reach: The largest numerator of epsilon times the length of a street.
         """
         snapper = self.snapper
-        # The integer shares at a point add up to the squared length of its side, or to twice the area of its triangle
-        # (client_region.Everywhere.at).
+        # At any point, the integer shares sum to the squared length of the point's side or to twice the area of its
+        # triangle (see client_region.Everywhere.at).
         directions = snapper.vertices[snapper.side_ends[:, 1]] - snapper.vertices[snapper.side_ends[:, 0]]
         greatest: int = max(1, *(x * x + y * y for x, y in directions.tolist()))
         if snapper.simplices.shape[1] == 3:
             a, b, c = (snapper.vertices[snapper.simplices[:, corner]].astype(object) for corner in range(3))
-            # Twice the area of each triangle, computed as a cross product in Python integers, which cannot overflow.
+            # Twice the area of each triangle, as a cross product. Python integers are used because they cannot
+            # overflow.
             greatest = max(greatest, *((b - a)[:, 0] * (c - a)[:, 1] - (b - a)[:, 1] * (c - a)[:, 0]))
         if snapper.steps:
-            # Bounds the sum of S-shaped shares, the denominator of client_region.Everywhere._s_shaped_share: `greatest`
-            # is its `length`.
+            # S-shaped shares sum to the denominator of client_region.Everywhere._s_shaped_share, whose `length` is at
+            # most `greatest`.
             greatest *= 2 * (2 * snapper.steps * denominator + reach) ** snapper.steps
-        # The row of each vertex sums to 2^63.
+        # Each vertex's row sums to 2^63.
         return greatest << 63
 
 
@@ -272,14 +277,14 @@ def artefact(
     """Return the contents of mechanism.bin: a magic number, the SHA-256 of the body, and the body.
 
     Args:
-        mechanism: The mechanism from which reports are drawn.
+        mechanism: The mechanism to draw reports from.
         records: The secret places.
-        outputs: The possible reports; None if the outputs are the records.
+        outputs: The possible reports, or None if they are the records.
         promise: The guarantee in one sentence.
-        reach_km: The distance in km beyond which a client rejects a position, measured from the nearest record or, for
-            :class:`Everywhere`, from the region.
-        release: The SHA-256 of the release's SHA256SUMS, in hexadecimal digits.
-        proof: The SHA-256 of the release's proof.npz, in hexadecimal digits; an empty string if there is no proof.
+        reach_km: The distance in km beyond which clients reject a position. For :class:`Everywhere`, it is measured
+            from the region, otherwise from the nearest record.
+        release: The SHA-256 of the release's SHA256SUMS, in hexadecimal.
+        proof: The SHA-256 of the release's proof.npz, in hexadecimal, or an empty string if there is no proof.
     """
     reported = records if outputs is None else outputs
     body = b"".join(
@@ -294,16 +299,16 @@ def artefact(
             mechanism.to_bytes(),
         ]
     )
-    # This digest detects damage. An attacker could replace it too, so open_artefact() can also check a digest that the
-    # caller obtained elsewhere.
+    # This digest only detects damage. An attacker could replace it as well, so open_artefact() can also check a digest
+    # that the caller got from elsewhere.
     return MAGIC + hashlib.sha256(body).digest() + body
 
 
 def _count_units(mechanism: Mechanism, records: Places, reach_km: float) -> int:
-    """Convert a distance from km to the unit in which a client measures distances, and round it up.
+    """Convert a distance from km to the unit in which clients measure distances, rounding up.
 
-    The unit is 1e-7 degrees of latitude if places are in degrees. It is a millimetre in a plane and for regions, which
-    a client projects onto a plane.
+    If places are in degrees, the unit is 1e-7 degrees of latitude. In a plane it is a millimetre, and likewise for
+    regions, which clients project onto a plane.
     """
     in_degrees = records.kind == KIND_DEGREES and mechanism.kind != Everywhere.kind
     per_km = PER_DEGREE * 180.0 / (math.pi * EARTH_RADIUS_KM) if in_degrees else PER_KM
@@ -311,7 +316,7 @@ def _count_units(mechanism: Mechanism, records: Places, reach_km: float) -> int:
 
 
 def _pack_integer(number: int) -> bytes:
-    """Encode an integer of arbitrary size as a one-byte length followed by that many bytes."""
+    """Encode a non-negative integer of up to 255 bytes as a one-byte length followed by that many bytes."""
     size = (number.bit_length() + 7) // 8
     return struct.pack("<B", size) + number.to_bytes(size, "little")
 

@@ -1,8 +1,8 @@
-"""The reference client, which reads the artefact mechanism.bin and draws reports.
+"""The reference client, which reads the artefact mechanism.bin and draws reports from it.
 
-Given the same entropy, all clients draw the same reports. This client uses only the standard library and computes
-reports in integers, so that it can be ported to other languages. :mod:`privopt_clients.client_region` handles releases
-that protect every point in a region. The format is documented in docs/reference/client.md.
+Given the same entropy, all clients draw the same reports. This client only uses the standard library and computes
+reports in integers, so that it is easy to port to other languages. Releases that protect every point in a region are
+handled by :mod:`privopt_clients.client_region`. docs/reference/client.md documents the format.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ __all__ = ["Client", "DamagedArtefactError", "OutsideRegionError", "open_artefac
 MAGIC: Final = b"PRIVOPT\x02"
 DIGEST_BYTES: Final = 32
 KINDS: Final = (0, 1, 2)
-"""The codes for kinds of places: ids alone, degrees, and coordinates in a plane."""
+"""The codes of the kinds of places: ids alone, degrees, and coordinates in a plane."""
 KIND_DEGREES: Final = 1
 FORM_ROWS: Final = 1
 FORM_COLUMNS: Final = 2
 FORM_EVERYWHERE: Final = 3
 FORM_PREDICTIVE: Final = 4
 TOTAL: Final = 1 << 63
-"""The sum of the weights in a whole row."""
+"""The sum of the weights in each row of the matrix."""
 WORD_BYTES: Final = 8
-"""The number of bytes of entropy per draw from a whole row."""
+"""The number of bytes of entropy per draw from a row of the matrix."""
 
 PER_UNIT: Final = {1: 10_000_000, 2: 1_000_000}
-"""The number of stored integer units per degree (kind 1) and per kilometre (kind 2), by kind of places."""
+"""The number of stored integer units per degree (kind 1) and per kilometre (kind 2), keyed by the kind of places."""
 NAMES: Final = {1: ("lat", "lon"), 2: ("x", "y")}
-"""The names of the two coordinates in a report, by kind of places."""
+"""The names of a report's two coordinates, keyed by the kind of places."""
 HALF_TURN: Final = 180 * PER_UNIT[KIND_DEGREES]
 
 LIMITS: Final = {1: ((-90.0, 90.0), (-180.0, 360.0)), 2: ((-1000.0, 1000.0), (-1000.0, 1000.0))}
-"""The smallest and largest valid value of each coordinate of a position, by kind of places."""
+"""The smallest and largest valid value of each coordinate of a position, keyed by the kind of places."""
 
 
 Report = dict[str, str | float]
@@ -54,10 +54,10 @@ class Places:
 
     Attributes:
         ids: The id of each place.
-        kind: 0 for ids without positions, 1 for degrees, 2 for a plane.
-        points: The latitude and longitude of each place in 1e-7 degrees, or x and y in mm; empty if the places have
+        kind: 0 for ids without positions, 1 for degrees, or 2 for a plane.
+        points: The latitude and longitude of each place in 1e-7 degrees, or x and y in mm. Empty if the places have
             only ids.
-        cosines: The cosine of each place's latitude in units of 2^-16; empty unless points are in degrees.
+        cosines: The cosine of each place's latitude in units of 2^-16. Empty unless points are in degrees.
     """
 
     ids: tuple[str, ...]
@@ -67,7 +67,7 @@ class Places:
 
 
 class _Reader:
-    """A sequential reader for the parts of an artefact. Reading beyond the end raises DamagedArtefactError."""
+    """A sequential reader of an artefact, which raises DamagedArtefactError when asked to read beyond the end."""
 
     def __init__(self, body: bytes) -> None:
         self._body, self._at = body, 0
@@ -87,40 +87,41 @@ class _Reader:
         return part
 
     def numbers(self, form: str, count: int) -> tuple[int, ...]:
-        """Read ``count`` little-endian numbers whose type is the :mod:`struct` format character ``form``."""
+        """Read ``count`` little-endian numbers of the type denoted by the :mod:`struct` format character ``form``."""
         return struct.unpack(f"<{count}{form}", self.take(count * struct.calcsize(form)))
 
     def large(self) -> int:
-        """Read an integer of arbitrary size, stored as a one-byte length followed by that many bytes."""
+        """Read a non-negative integer of any size, which is stored as a one-byte length followed by that many bytes."""
         (count,) = self.numbers("B", 1)
         return int.from_bytes(self.take(count), "little")
 
     def text(self) -> str:
-        """Read a string, stored as a four-byte length followed by that many bytes of UTF-8."""
+        """Read a string, which is stored as a four-byte length followed by that many bytes of UTF-8."""
         (count,) = self.numbers("I", 1)
         return self.take(count).decode("utf-8")
 
     def places(self, kind: int, count: int) -> Places:
-        """Read ``count`` places of a given kind, with their coordinates and cosines if the kind has them."""
+        """Read ``count`` places of a given kind, with coordinates and cosines if the kind has them."""
         ids = tuple(self.text() for _ in range(count))
         coordinates = self.numbers("i", 2 * count if kind else 0)
         cosines = self.numbers("I", count if kind == KIND_DEGREES else 0)
-        # The two coordinates of a place follow each other.
+        # The two coordinates of a place are stored one after the other.
         return Places(ids, kind, tuple(zip(coordinates[::2], coordinates[1::2], strict=True)), cosines)
 
     def prediction(self, count: int) -> None:
         """Skip the parameters of the test that decides whether to repeat the last report.
 
-        This client does not need them, because it always draws a new report.
+        This client always draws a new report, so it does not need them.
 
         Args:
-            count: The number of stored distances: the number of records times the number of outputs.
+            count: The number of stored distances, which is the number of records times the number of outputs.
         """
-        # Five 64-bit numbers come first: a threshold, and two rates of noise as numerator and denominator.
+        # The parameters begin with five 64-bit numbers: a threshold, and two noise rates given as numerators and
+        # denominators.
         self.take(5 * 8 + 4 * count)
 
     def end(self) -> None:
-        """Check that the whole artefact has been read.
+        """Check that the artefact has been read to its end.
 
         Raises:
             DamagedArtefactError: Some bytes have not been read.
@@ -130,12 +131,13 @@ class _Reader:
 
 
 class _Rows:
-    """A mechanism that is stored as whole rows of integer weights. Each row sums to 2^63.
+    """A mechanism stored as complete rows of integer weights, each of which sums to 2^63.
 
     Attributes:
         entropy: The number of bytes of entropy per draw.
-        block: The smallest number of bytes that can suffice for a draw. It equals ``entropy``, because no draw fails.
-        rows: The weight of each output, for each record.
+        block: The smallest number of bytes with which a draw can succeed. It equals ``entropy``, because draws never
+            fail.
+        rows: The weights of the outputs, one tuple per record.
     """
 
     entropy = WORD_BYTES
@@ -145,56 +147,57 @@ class _Rows:
         """Read the rows from an artefact.
 
         Args:
-            reader: A reader that has already read the artefact's places.
-            records: The number of records, which is the number of rows.
-            outputs: The number of outputs, which is the number of weights per row.
+            reader: A reader positioned after the artefact's places.
+            records: The number of records, and thus of rows.
+            outputs: The number of outputs, and thus of weights per row.
 
         Raises:
             DamagedArtefactError: A row does not sum to 2^63.
         """
         self.rows = [reader.numbers("Q", outputs) for _ in range(records)]
-        # If the sum differed, some numbers would select no output, or some outputs would have too little weight.
+        # With any other sum, some draws would select no output, or some outputs would have too little weight.
         if any(sum(row) != TOTAL for row in self.rows):
             raise DamagedArtefactError("mechanism.bin must have rows that sum to 2^63, got another sum: export again")
 
     def draw(self, where: Mixture, entropy: bytes) -> int | None:
         """Draw the index of an output, using the upper 63 bits of the first 8 bytes of entropy.
 
-        The result is never None, because no draw fails.
+        A draw never fails, so the result is never None.
 
         Args:
-            where: A mixture that consists of the record's row alone.
-            entropy: Uniform random bytes.
+            where: A mixture that consists of a single row, that of the record.
+            entropy: Uniformly random bytes.
         """
-        # The sum is a power of two, so no word has to be rejected.
+        # Each row sums to a power of two, so no number has to be rejected.
         return index_below(int.from_bytes(entropy[:WORD_BYTES], "little") >> 1, self.rows[where[0][0]])
 
 
 class _Columns:
-    """A mechanism whose rows are computed from one weight per place (:mod:`privopt_clients.column_weights`).
+    """A mechanism whose rows are computed from one weight per place (see :mod:`privopt_clients.column_weights`).
 
-    Row i has the weight X_k T[D_ik] for place k, where D_ik is the length, in steps, of the shortest path from i to k
-    in a graph. The entries of the table T fall by a constant factor with each step.
+    In row i, place k has the weight X_k T[D_ik], where D_ik is the length, in steps, of the shortest path from i to k
+    in a graph. The table T decreases by a constant factor per step.
 
     Attributes:
-        entropy: The number of bytes of entropy per draw: several blocks.
-        block: The number of bytes in a block, which serves one attempt at rejection sampling.
+        entropy: The number of bytes of entropy per draw, which is several blocks.
+        block: The number of bytes in a block. Each block is one attempt at rejection sampling.
         _weights: The weight X_k of each place.
-        _table: The entries T[0], T[1], ... up to the length of the longest shortest path.
-        _after: The neighbours of each place in the graph, with the length of the edge to each, in steps.
+        _table: The entries T[0], T[1], ..., up to the length of the longest of all shortest paths.
+        _after: For each place, its neighbours in the graph and the length of the edge to each of them, in steps.
     """
 
     def __init__(self, reader: _Reader, records: int) -> None:
         """Read the weights and the graph from an artefact.
 
         Args:
-            reader: A reader that has already read the artefact's places.
+            reader: A reader positioned after the artefact's places.
             records: The number of places.
 
         Raises:
-            DamagedArtefactError: An edge joins unknown places, or there are no blocks of entropy.
+            DamagedArtefactError: An edge refers to a place that does not exist, or there are no blocks of entropy.
         """
-        # q and T[0], followed by the largest number of steps, bytes in a block, blocks in a draw, and number of edges.
+        # First q and T[0], then the largest number of steps, the bytes per block, the blocks per draw and the number of
+        # edges.
         factor, first_entry = reader.numbers("Q", 2)
         (longest,), (self.block,), (tries,), (edges,) = (reader.numbers(form, 1) for form in "IBHI")
         if not (self.block and tries):
@@ -209,24 +212,27 @@ class _Columns:
                 )
             self._after[tail].append((head, length))
             self._after[head].append((tail, length))
-        # T[n + 1] = ceil(T[n] q / 2^64), as the certificate assumes; a table in the file could differ from it.
+        # T[n + 1] = ceil(T[n] q / 2^64), as the certificate assumes. A table stored in the file could deviate from
+        # this.
         self._table = [first_entry]
         for _ in range(longest):
             self._table.append((self._table[-1] * factor + (1 << 64) - 1) >> 64)
-        # With this many blocks, the probability that none is below the sum is at most 2^-64 (column_weights.MISS_BITS).
+        # With this many blocks, the probability that all of them are rejected is at most 2^-64
+        # (column_weights.MISS_BITS).
         self.entropy = self.block * tries
 
     def draw(self, where: Mixture, entropy: bytes) -> int | None:
-        """Draw the index of an output by rejection sampling; return None if every block of entropy is rejected.
+        """Draw the index of an output by rejection sampling, or return None if every block of entropy is rejected.
 
         A block is accepted if its number is below the sum of the row's weights.
 
         Args:
-            where: A mixture that consists of the record's row alone.
-            entropy: Uniform random bytes, which are read block by block.
+            where: A mixture that consists of a single row, that of the record.
+            entropy: Uniformly random bytes, which are consumed block by block.
 
         Raises:
-            DamagedArtefactError: A place is unreachable, or the sum of the row's weights exceeds the range of a block.
+            DamagedArtefactError: A place cannot be reached from the record, or the row's weights sum to more than a
+                block can hold.
         """
         steps = self._steps_from(where[0][0])
         weights = [x * self._table[d] for x, d in zip(self._weights, steps, strict=True)]
@@ -235,8 +241,7 @@ class _Columns:
             raise DamagedArtefactError(
                 "mechanism.bin must have rows that a block of entropy covers, got a larger sum: export again"
             )
-        # Rejection sampling: a block at or above the sum is skipped, so that each output has exactly its share of the
-        # sum.
+        # A block at or above the sum is rejected, so that each output is drawn with exactly its share of the sum.
         for start in range(0, len(entropy) - self.block + 1, self.block):
             number = int.from_bytes(entropy[start : start + self.block], "little")
             if number < total:
@@ -247,12 +252,12 @@ class _Columns:
         """Return the length, in steps, of the shortest path from place ``row`` to each place (Dijkstra's algorithm).
 
         Raises:
-            DamagedArtefactError: A place is unreachable, or the table T has no entry for its distance.
+            DamagedArtefactError: A place cannot be reached, or is farther away than the last entry of the table T.
         """
         max_steps = len(self._table) - 1
         steps_by_place, queue = [-1] * len(self._after), [(0, row)]
         while queue:
-            # A place may be queued several times; its first time out of the queue has the fewest steps.
+            # A place can be in the queue several times. It leaves the queue first with its smallest number of steps.
             steps, current = heapq.heappop(queue)
             if steps_by_place[current] < 0:
                 steps_by_place[current] = steps
@@ -265,27 +270,27 @@ class _Columns:
 
 
 class Client:
-    """A client that draws a random report for a secret id or position, as the artefact of a release prescribes.
+    """A client that draws random reports for secret ids or positions, as prescribed by a release's artefact.
 
     Attributes:
         promise: The guarantee in one sentence.
         release: The SHA-256 of the exported release's file SHA256SUMS.
-        proof: The SHA-256 of the release's file proof.npz; ``""`` if there is no proof.
-        _records, _outputs: The secret places, and the places that can be reported.
-        _mechanism: The rows, or the numbers from which they are computed.
-        _reach: The distance from the nearest record, or from the region, beyond which a position is rejected. It is in
+        proof: The SHA-256 of the release's file proof.npz, or ``""`` if it has none.
+        _records, _outputs: The secret places and the places that can be reported.
+        _mechanism: The rows, or the data from which they are computed.
+        _reach: The distance from the nearest record or from the region beyond which a position is rejected. It is in
             the stored unit of the places (1e-7 degrees or mm), or in mm for a region.
         _number: The row index of each record, keyed by the record's id.
     """
 
     def __init__(self, body: bytes) -> None:
-        """Read the body of an artefact: all bytes after the digest, which :func:`open_artefact` has checked.
+        """Read the body of an artefact, i.e. all bytes after the digest, which :func:`open_artefact` checks.
 
         Raises:
-            DamagedArtefactError: The body does not have the format of docs/reference/client.md.
+            DamagedArtefactError: The body does not have the format described in docs/reference/client.md.
         """
         reader = _Reader(body)
-        # The kind of mechanism, the kind of the records, whether outputs are listed separately, and the kind of the
+        # The kind of mechanism, the kind of the records, whether the outputs are listed separately, and the kind of the
         # outputs.
         kind, record_kind, has_own_outputs, output_kind = reader.numbers("B", 4)
         if (
@@ -304,7 +309,7 @@ class Client:
         if kind == FORM_COLUMNS and (has_own_outputs or outputs != count):
             raise DamagedArtefactError("mechanism.bin must report its records by column weights: export again")
         self._mechanism: _Rows | _Columns | Everywhere
-        # Kinds 3 and 4 begin with whole rows, like kind 1.
+        # Kinds 3 and 4 begin with the rows of a matrix, as kind 1 does.
         self._mechanism = _Columns(reader, count) if kind == FORM_COLUMNS else _Rows(reader, count, outputs)
         if isinstance(self._mechanism, _Rows) and kind == FORM_EVERYWHERE:
             self._mechanism = Everywhere(reader, self._mechanism.rows, record_kind == KIND_DEGREES, self._reach)
@@ -320,23 +325,23 @@ class Client:
 
     @property
     def positions(self) -> list[tuple[float, float]]:
-        """The position of each record, in degrees or km; empty if the records have only ids."""
+        """The position of each record in degrees or km. Empty if the records have only ids."""
         places = self._records
         unit = PER_UNIT.get(places.kind, 1)
         return [(first / unit, second / unit) for first, second in places.points]
 
     @property
     def limits(self) -> tuple[tuple[float, float], ...]:
-        """The smallest and largest valid value of each coordinate of a position; empty if the records have only ids."""
+        """The smallest and largest valid value of each coordinate of a position. Empty if the records have only ids."""
         return LIMITS.get(self._records.kind, ())
 
     @property
     def entropy(self) -> int:
-        """The number of bytes of entropy that :meth:`report` reads per attempt."""
+        """The number of bytes of entropy that :meth:`report` uses per attempt."""
         return self._mechanism.entropy
 
     def covers(self, secret: str | Sequence[float]) -> bool:
-        """Return whether :meth:`report` would accept a secret, which is a record's id or a position."""
+        """Return whether :meth:`report` accepts a secret, given as a record's id or a position."""
         try:
             self._find_rows(secret)
         except ValueError:  # including its subclass OutsideRegionError
@@ -347,30 +352,31 @@ class Client:
         """Draw a report for a secret, using the operating system's entropy.
 
         Args:
-            secret: A record's id, or a position: latitude and longitude in degrees, or x and y in km.
+            secret: A record's id, or a position given as latitude and longitude in degrees or as x and y in km.
 
         Raises:
-            ValueError: No record has this id, or the position is out of range.
+            ValueError: No record has this id, the records have no positions, or the position is out of range.
             OutsideRegionError: The position is too far from the release's records or region.
         """
         where = self._find_rows(secret)
-        # A draw that rejects all of its blocks is repeated with new entropy, which changes no probability.
+        # If all blocks are rejected, the draw is repeated with new entropy, which does not change any probability.
         output = None
         while output is None:
             output = self._mechanism.draw(where, os.urandom(self.entropy))
         return self._make_report(output)
 
     def report_from(self, secret: str | Sequence[float], entropy: bytes) -> Report:
-        """Draw a report for a secret, using the given bytes. With equal bytes, every client returns the same report.
+        """Draw a report for a secret from the given bytes, for which every client returns the same report.
 
         Args:
-            secret: A record's id, or a position: latitude and longitude in degrees, or x and y in km.
-            entropy: Uniform random bytes, usually as many as :attr:`entropy` states. They must not be reused, because
-                the guarantee would then be void. Whole rows use 8 bytes; other mechanisms use the first accepted block.
+            secret: A record's id, or a position given as latitude and longitude in degrees or as x and y in km.
+            entropy: Uniformly random bytes, usually :attr:`entropy` of them. They must never be reused, as this would
+                void the guarantee. Mechanisms with complete rows use 8 bytes, all others the first block that is
+                accepted.
 
         Raises:
-            ValueError: No record has this id, the position is out of range, there are too few bytes, or every block is
-                rejected.
+            ValueError: No record has this id, the records have no positions, the position is out of range, there are
+                too few bytes, or every block is rejected.
             OutsideRegionError: The position is too far from the release's records or region.
         """
         where, min_bytes = self._find_rows(secret), self._mechanism.block
@@ -382,18 +388,18 @@ class Client:
         return self._make_report(output)
 
     def _find_rows(self, secret: str | Sequence[float]) -> Mixture:
-        """Return the mixture of rows from which a secret's report is drawn, as row indices with integer shares.
+        """Return the mixture of rows to draw a secret's report from, as row indices with integer shares.
 
-        For an id, the mixture is the record's row. For a position, it is the row of the nearest record or, if the
-        release protects every point, a combination of the rows for the surrounding vertices.
+        For an id, it is the record's row alone. For a position, it is the row of the nearest record or, if the release
+        protects every point, a combination of the surrounding vertices' rows.
 
         Raises:
-            ValueError: No record has this id, or the position is out of range.
+            ValueError: No record has this id, the records have no positions, or the position is out of range.
             OutsideRegionError: The position is too far from the release's records or region.
         """
-        # Messages must not repeat the secret, because they may be logged.
+        # Messages must not quote the secret, because they may be logged.
         if isinstance(secret, str):
-            record = unicodedata.normalize("NFC", secret)  # the form of all ids
+            record = unicodedata.normalize("NFC", secret)  # ids are stored in this form
             if record not in self._number:
                 raise ValueError("the secret must be the id of a record, got another text")
             return ((self._number[record], 1),)
@@ -409,7 +415,7 @@ class Client:
         return ((row, 1),)
 
     def _make_report(self, output: int) -> Report:
-        """Return the report for an output index: the id and, if the output has them, coordinates in degrees or km."""
+        """Return the report for the output at an index: its id and, if it has coordinates, these in degrees or km."""
         places = self._outputs
         report: Report = {"id": places.ids[output]}
         if places.kind:
@@ -422,12 +428,12 @@ class Client:
 
 
 def open_artefact(data: bytes, sha256: str | None = None) -> Client:
-    """Check the digests of mechanism.bin, and return a client that draws reports from it.
+    """Check the digests of mechanism.bin and return a client that draws reports from it.
 
     Args:
         data: The contents of the file.
-        sha256: The SHA-256 of the whole file in hexadecimal digits, as ``privopt export`` prints it. An attacker who
-            changes the file can adapt the digest inside it, but not this one.
+        sha256: The SHA-256 of the whole file in hexadecimal, as printed by ``privopt export``. An attacker who changes
+            the file can update the digest inside it, but not this one.
 
     Raises:
         DamagedArtefactError: The file is damaged, or does not match ``sha256``.
@@ -441,10 +447,10 @@ def open_artefact(data: bytes, sha256: str | None = None) -> Client:
 
 
 def _to_units(kind: int, first: float, second: float) -> tuple[int, int]:
-    """Convert a position to the artefact's integer units: from degrees to 1e-7 degrees, or from km to mm.
+    """Convert a position to the artefact's integer units, from degrees to 1e-7 degrees or from km to mm.
 
     Args:
-        kind: 1 for degrees, 2 for a plane.
+        kind: 1 for degrees, or 2 for a plane.
         first: The latitude in degrees, or x in km.
         second: The longitude in degrees, or y in km.
 
@@ -454,31 +460,32 @@ def _to_units(kind: int, first: float, second: float) -> tuple[int, int]:
     for number, (lower, upper) in zip((first, second), LIMITS[kind], strict=True):
         if not lower <= number <= upper:
             raise ValueError(f"a position must lie between {lower:g} and {upper:g}, got another number")
-    # Halves are rounded up, as in every client. Longitudes from 180 to 360 degrees are converted to the range from -180
-    # to 0, in which artefacts store them.
+    # As in every client, halves are rounded up. Longitudes from 180 to 360 degrees are mapped to -180 to 0, as in
+    # artefacts.
     unit = PER_UNIT[kind]
     a, b = math.floor(first * unit + 0.5), math.floor(second * unit + 0.5)
     return a, b - 2 * HALF_TURN if kind == KIND_DEGREES and b >= HALF_TURN else b
 
 
 def _find_nearest(places: Places, a: int, b: int) -> tuple[int, int]:
-    """Return the index of the place nearest to a position, and the squared distance in the artefact's units.
+    """Return the index of the place nearest to a position, and its squared distance in the artefact's units.
 
-    If several places are equally near, the first is returned. All places are always visited, so that the running time
-    does not depend on the position. Differences in longitude are scaled by the cosine of the place's latitude, which is
-    accurate for places near the position.
+    Ties go to the first place. All places are always visited, so that the running time does not depend on the position.
+    Differences in longitude are scaled by the cosine of the place's latitude, which is accurate for places near the
+    position.
 
     Args:
-        places: The places.
-        a, b: The position: latitude and longitude in 1e-7 degrees, or x and y in mm.
+        places: The places to search.
+        a, b: The latitude and longitude of the position in 1e-7 degrees, or x and y in mm.
     """
     degrees = places.kind == KIND_DEGREES
-    # Squares of integers are compared, so that every client finds the same place.
+    # Comparing integers ensures that every client finds the same place.
     nearest_row, min_square = 0, -1
     for row, (row_a, row_b) in enumerate(places.points):
         across = b - row_b
         if degrees:
-            # The shorter way round the earth, which may cross the date line: -180 to 180 degrees.
+            # The shorter way round the Earth may cross the date line, so differences are reduced to -180 to 180
+            # degrees.
             across += 2 * HALF_TURN * ((across < -HALF_TURN) - (across >= HALF_TURN))
             across = (across * places.cosines[row]) >> 16  # cosines are in 2^-16
         square = (a - row_a) ** 2 + across**2

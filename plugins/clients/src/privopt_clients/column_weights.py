@@ -1,9 +1,9 @@
-"""Column weights on a graph: a compact mechanism. A client computes its rows in integers from one weight per place.
+"""Column weights on a graph, a compact mechanism whose rows clients compute in integers from one weight per place.
 
-Row i has the weight ``w_ik = X_k T[D_ik]`` for place k. D_ik is the length, in steps, of the shortest path from i to k
-in a graph of the records. T falls by a constant factor with each step: ``T[n + 1] = ceil(T[n] q / 2^64)``. The sum S_i
-of row i is not a power of two, so reports are drawn by rejection sampling, with the exact probabilities ``w_ik / S_i``.
-For any records i and j and any place k,
+In row i, place k has the weight ``w_ik = X_k T[D_ik]``, where D_ik is the length, in steps, of the shortest path from i
+to k in a graph of the records. T decreases by a constant factor per step: ``T[n + 1] = ceil(T[n] q / 2^64)``. The sum
+S_i of row i is not a power of two, so reports are drawn by rejection sampling, with the exact probabilities ``w_ik /
+S_i``. For any records i and j and any place k,
 
     w_ik S_j / (w_jk S_i) <= (2^64 / q)^D_ij  S_j / S_i,
 
@@ -29,17 +29,20 @@ from privopt.numbers.exp_log_bounds import exp_fixed
 __all__ = ["Columns", "column_weights"]
 
 STEPS: Final = 1 << 16
-"""The largest length of a path, in steps. When a client opens an artefact, it computes T up to the longest path."""
+"""The largest length of a path, in steps. On opening an artefact, clients compute T up to the longest path."""
 EPSILON_SLACK: Final = 1e-6
-"""The share of epsilon that the first attempt reserves for rounding T and X. Later attempts reserve more."""
+"""The share of epsilon that the first attempt reserves for the rounding of T and X. Later attempts reserve more."""
 MAX_HALVINGS: Final = 6
-"""The number of bisection steps towards a larger share of epsilon, after an attempt with half of epsilon."""
+"""The number of bisection steps with which the used share of epsilon is increased, starting from half of epsilon."""
 MISS_BITS: Final = 64
-"""A draw rejects all of its blocks with probability at most 2^-MISS_BITS. It is then repeated with new entropy."""
+"""The number of bits that bounds failures: a draw rejects all of its blocks with probability at most 2^-MISS_BITS.
+
+Such a draw is repeated with new entropy.
+"""
 MOST_TRIES: Final = 1_000
 """The largest number of blocks per draw."""
 FRACTION_BITS: Final = 256
-"""The number of fractional bits in the powers and exponentials that are compared for certification."""
+"""The number of fractional bits of the powers and exponentials that certification compares."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -47,15 +50,15 @@ class Columns:
     """A mechanism with column weights on a graph of N places, each of which is both a record and an output.
 
     Attributes:
-        kind: The code for this kind of mechanism in the artefact.
+        kind: The code of this kind of mechanism in the artefact.
         edge_ends: (E, 2) The indices of the places at the two ends of each edge.
         steps: (E,) The length of each edge, in steps.
         weights: (N,) The weight X_k of each place, as uint32.
-        factor: The integer q, at most 2^64 - 1. T falls by the factor q / 2^64 with each step.
-        top: The first entry of the table, T[0].
-        longest: The length of the longest shortest path, in steps.
-        block: The number of bytes in a block of entropy, which serves one attempt at rejection sampling.
-        tries: The number of blocks per draw, which is the number of attempts.
+        factor: The integer q, at most 2^64 - 1. T decreases by the factor q / 2^64 per step.
+        top: The first entry T[0] of the table.
+        longest: The length of the longest of all shortest paths, in steps.
+        block: The number of bytes in a block of entropy. Each block is one attempt at rejection sampling.
+        tries: The number of blocks per draw, i.e. of attempts.
         sums: (N,) The sum S_i of each row, as exact integers.
         step_counts: (N, N) The lengths D_ik, in steps, of the shortest paths between places.
     """
@@ -74,37 +77,37 @@ class Columns:
     step_counts: Ints
 
     def to_bytes(self) -> bytes:
-        """Return the mechanism's part of the artefact, from which the client recomputes T and D."""
+        """Return the artefact's section on the mechanism, from which clients recompute T and D."""
         head = struct.pack("<QQIBHI", self.factor, self.top, self.longest, self.block, self.tries, len(self.edge_ends))
         edges = np.concatenate([self.edge_ends[:, 0], self.edge_ends[:, 1], self.steps])
         return head + edges.astype("<u4").tobytes() + self.weights.astype("<u4").tobytes()
 
     def probabilities(self) -> Floats:
-        """Return an (N, N) array, in doubles, of the probability of each report (column) given each record (row)."""
+        """Return an (N, N) array with the probability of each report (column) for each record (row), in doubles."""
         table = np.array(_falling_table(self.factor, self.top, self.longest), dtype=np.float64)
         probabilities: Floats = table[self.step_counts] * self.weights
         probabilities /= probabilities.sum(axis=1, keepdims=True)
         return probabilities
 
     def holds(self, pairs: Ints, distances: Floats, epsilon: Fraction) -> bool:
-        """Return whether exact arithmetic proves that the rows satisfy metric DP for every given pair.
+        """Return whether exact arithmetic proves that the rows satisfy metric DP for all given pairs.
 
-        The inequality is ``(2^64 / q)^D_ij S_j / S_i <= exp(epsilon d_ij)`` (see the module docstring). It does not
-        depend on the output. For each pair, it is enough to check the direction with the larger sum in the numerator,
-        because it implies the other.
+        The inequality to prove is ``(2^64 / q)^D_ij S_j / S_i <= exp(epsilon d_ij)`` (see the module docstring). It
+        does not depend on the output. Of the two directions of a pair, only the one with the larger sum in the
+        numerator is checked, because it implies the other.
 
         Args:
             pairs: (P, 2) The pairs of records.
             distances: (P,) The distance between the records of each pair.
-            epsilon: Epsilon per unit of distance, exact.
+            epsilon: The exact epsilon per unit of distance.
         """
-        # Powers are rounded up and exponentials down, so that an inequality that passes holds exactly.
+        # Powers are rounded up and exponentials down, so that every inequality that passes is true.
         ratio = Fraction(1 << 64, self.factor)
         max_powers = _powers_up(ratio, int(self.step_counts[tuple(pairs.T)].max(initial=0)))
         for (i, j), distance in zip(pairs.tolist(), distances.tolist(), strict=True):
             smaller_sum, greater_sum = sorted((self.sums[i], self.sums[j]))
             exponent = epsilon * Fraction(distance)
-            # A lower bound on exp(epsilon d). For d = 0 it is exactly 1.
+            # A lower bound on exp(epsilon d), which is exactly 1 for d = 0.
             bound = exp_fixed(exponent, FRACTION_BITS)[0] if exponent else 1 << FRACTION_BITS
             if greater_sum * max_powers[int(self.step_counts[i, j])] > smaller_sum * bound:
                 return False
@@ -112,16 +115,17 @@ class Columns:
 
 
 def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction) -> Columns | None:
-    """Return certified column weights that decrease with distance nearly as fast as metric DP allows.
+    """Return certified column weights that decrease with distance almost as fast as metric DP allows.
 
     Args:
-        pairs: (P, 2) Pairs of records that imply all required pairs.
+        pairs: (P, 2) Pairs of records whose constraints imply those of all required pairs.
         distances: (P,) The distance between the records of each pair.
-        count: The number of records, N.
-        epsilon: Epsilon per unit of distance, exact.
+        count: The number N of records.
+        epsilon: The exact epsilon per unit of distance.
 
     Returns:
-        The column weights; None if the pairs do not connect all records, or if no weights can be certified.
+        The column weights, or None if the pairs do not connect all records, a distance is 0 or too short for a step, or
+        no weights can be certified.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
@@ -131,16 +135,16 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
     pairs, distances = _drop_repeated_pairs(pairs, distances)
     tails, heads = pairs.T
     graph = csr_array((distances, (tails, heads)), shape=(count, count))
-    # No shortest path is longer than twice the greatest distance from record 0 (triangle inequality), so that none
-    # takes more than STEPS steps of the length below.
+    # By the triangle inequality, no shortest path is longer than twice the largest distance from record 0. With steps
+    # of the length below, none therefore takes more than STEPS steps.
     radius = float(dijkstra(graph, directed=False, indices=0).max())
     if not math.isfinite(radius):
         return None
     step = 2.0 * radius / STEPS
-    # Steps are rounded down: fewer steps mean a smaller ratio between rows, so rounding increases the loss but never
+    # Steps are rounded down. Fewer steps mean a smaller ratio between rows, so rounding can increase the loss but not
     # epsilon.
     steps = np.floor(distances / step).astype(np.int64)
-    # The ends of an edge with 0 steps would have equal rows, and the system of equations for the weights would be
+    # With 0 steps, the two ends of an edge would have equal rows, and the linear system for the weights would be
     # singular.
     if not (steps > 0).all():
         return None
@@ -148,14 +152,14 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
     step_counts = np.rint(dijkstra(step_graph, directed=False)).astype(np.int64)
 
     def at_share(epsilon_share: float) -> Columns | None:
-        """Return the column weights that use the given share of epsilon, or None if they cannot be certified."""
+        """Return the column weights that use this share of epsilon, or None if they cannot be certified."""
         columns = _make_columns(float(epsilon) * step * epsilon_share, pairs, steps, step_counts)
         return columns if columns is not None and columns.holds(pairs, distances, epsilon) else None
 
     best = at_share(1.0 - EPSILON_SLACK)
     if best is not None:
         return best
-    # Bisect for a larger share of epsilon whose weights can still be certified.
+    # Find a large share of epsilon whose weights can be certified, by bisection.
     lower, upper = 0.5 * (1.0 - EPSILON_SLACK), 1.0
     best = at_share(lower)
     for _ in range(MAX_HALVINGS):
@@ -171,11 +175,11 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
 def _drop_repeated_pairs(pairs: Ints, distances: Floats) -> tuple[Ints, Floats]:
     """Return the pairs and their distances with each unordered pair listed once, at its smallest distance.
 
-    Repeated pairs must be dropped, because a sparse matrix would add up their entries.
+    Repeated pairs must be dropped because a sparse matrix would add up their entries.
 
     Args:
         pairs: (P, 2) The pairs of records.
-        distances: (P,) The distance of each pair.
+        distances: (P,) The distance between the records of each pair.
     """
     edge_ends = np.sort(pairs, axis=1)
     order = np.lexsort((distances, edge_ends[:, 1], edge_ends[:, 0]))
@@ -187,27 +191,27 @@ def _drop_repeated_pairs(pairs: Ints, distances: Floats) -> tuple[Ints, Floats]:
 def _make_columns(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> Columns | None:
     """Return column weights for a given rate, with row sums that are as equal as possible.
 
-    Equal row sums matter for two reasons: the ratio of two row sums adds to the privacy loss, and a row with a small
-    sum rejects many blocks. The result is not certified; the caller must check it with :meth:`Columns.holds`.
+    Equal row sums matter for two reasons. The ratio of two row sums adds to the privacy loss, and a row with a small
+    sum rejects many blocks. The result is not certified yet, so the caller must check it with :meth:`Columns.holds`.
 
     Args:
-        rate: The amount by which the logarithm of a weight falls with each step.
+        rate: The amount by which the logarithm of a weight decreases per step.
         pairs: (E, 2) The edges of the graph.
         steps: (E,) The length of each edge, in steps.
         step_counts: (N, N) The lengths, in steps, of the shortest paths between records.
 
     Returns:
-        The column weights. The result is None if q does not fit into 64 bits, if a row's sum is 0 or exceeds the range
-        of a block, or if a draw would take too many attempts.
+        The column weights. None if q does not fit into 64 bits, a row's sum is 0 or exceeds the range of a block, or a
+        draw would need too many attempts.
     """
-    # The factor q is rounded up: a larger q means a smaller ratio 2^64 / q, which is in privacy's favour.
+    # q is rounded up, because a larger q makes the ratio 2^64 / q smaller, which favours privacy.
     factor = math.ceil(Fraction(math.exp(-rate)) * (1 << 64))
     if not 0 < factor < 1 << 64:
         return None
     count, longest = len(step_counts), int(step_counts.max())
-    falling = np.exp(-rate * step_counts)  # (N, N) the table T at all D_ik, with T[0] = 1
-    # Weights X with `falling` X = 1 make all sums equal. Negative ones are replaced by 0. If the matrix is singular or
-    # nothing is left, all weights are equal.
+    falling = np.exp(-rate * step_counts)  # (N, N) the values T[D_ik] relative to T[0]
+    # Solving `falling` X = 1 makes all sums equal. Negative weights are replaced by 0. If the matrix is singular or no
+    # positive weight is left, all weights are set to 1.
     try:
         solved = np.linalg.solve(falling, np.ones(count))
     except np.linalg.LinAlgError:
@@ -218,16 +222,16 @@ def _make_columns(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> C
     weights = np.rint(solved / solved.max() * (2.0**32 - 1)).astype(np.uint32)
     top = 1 << 63
     greatest = max(_row_sums(_falling_table(factor, top, longest), weights, step_counts))
-    # T is scaled down so that the greatest sum nearly fills a whole number of bytes. Then few blocks are rejected.
+    # T is scaled so that the largest sum almost fills a whole number of bytes, and few blocks are rejected.
     block = (greatest.bit_length() - 1) // 8
-    # The new T[0] is 2^63 2^(8 block) / greatest, reduced by the factor 1 - 2^-20 because T is rounded up and must
-    # still fit. The check below is exact.
+    # The new T[0] is 2^63 2^(8 block) / greatest. It is reduced by the factor 1 - 2^-20 to leave room for rounding up
+    # T. Whether the sums fit is then checked exactly.
     top = (top * (1 << 8 * block) * ((1 << 20) - 1)) // (greatest << 20)
     sums = _row_sums(_falling_table(factor, top, longest), weights, step_counts)
     if max(sums) > 1 << 8 * block or min(sums) == 0:
         return None
     # The probability that a block is rejected in the row with the smallest sum, where it is largest. `tries` is the
-    # smallest number with missed^tries <= 2^-MISS_BITS. The bound 1e-9 avoids the logarithm of 0.
+    # smallest number with missed^tries <= 2^-MISS_BITS. The lower limit 1e-9 avoids taking the logarithm of 0.
     missed = 1.0 - min(sums) / (1 << 8 * block)
     tries = max(1, math.ceil(-MISS_BITS * math.log(2) / math.log(max(missed, 1e-9))))
     if tries > MOST_TRIES:
@@ -251,7 +255,7 @@ def _falling_table(factor: int, top: int, longest: int) -> list[int]:
 
     Args:
         factor: The integer q in T[n + 1] = ceil(T[n] q / 2^64).
-        top: The first entry, T[0].
+        top: The first entry T[0].
         longest: The index of the last entry.
     """
     table = [top]
@@ -262,17 +266,17 @@ def _falling_table(factor: int, top: int, longest: int) -> list[int]:
 
 
 def _row_sums(table: list[int], weights: NDArray[np.uint32], step_counts: Ints) -> list[int]:
-    """Return the exact sum of each row: S_i, the sum of X_k T[D_ik] over all places k.
+    """Return the exact sum S_i of each row, i.e. of X_k T[D_ik] over all places k.
 
     The entries of T are split into limbs of 16 bits, so that no partial sum overflows 64 bits.
 
     Args:
-        table: The table T of integers below 2^64.
+        table: The table T, whose entries are integers below 2^64.
         weights: (N,) The weights X.
-        step_counts: (N, N) The lengths D of shortest paths, in steps.
+        step_counts: (N, N) The lengths D of the shortest paths, in steps.
     """
     sums = [0] * len(step_counts)
-    # A product of 16 and 32 bits leaves 16 of the 64 bits free, so that sums over up to 65,536 places fit.
+    # The product of a 16-bit and a 32-bit number leaves 16 of 64 bits free, enough for sums over 65,536 places.
     wide_weights = weights.astype(np.uint64)
     for limb in range(4):
         part = np.array([entry >> 16 * limb & 0xFFFF for entry in table], dtype=np.uint64)
@@ -282,7 +286,7 @@ def _row_sums(table: list[int], weights: NDArray[np.uint32], step_counts: Ints) 
 
 
 def _powers_up(ratio: Fraction, max_power: int) -> list[int]:
-    """Return upper bounds on ``ratio**n``, as integers in units of 2^-FRACTION_BITS, for n from 0 to ``max_power``."""
+    """Return upper bounds on ``ratio**n`` for n from 0 to ``max_power``, as integers in units of 2^-FRACTION_BITS."""
     powers = [1 << FRACTION_BITS]
     for _ in range(max_power):
         # Negating twice rounds up, because // rounds down.

@@ -1,4 +1,4 @@
-"""The command ``privopt export``, a thin layer over :mod:`privopt_clients.export`."""
+"""The command ``privopt export``, a thin wrapper around :mod:`privopt_clients.export`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def export(
     modules and a page with a world map are written: they draw for any position on Earth, by
     fromEpsilon("1.4/km", { digits: 3 }).
     """
-    # The docstring above is the text of ``privopt export --help``. ``target`` has only one choice so far. Modules that
+    # The docstring above is the help text. ``target`` is ignored, because there is only one choice so far. Modules that
     # load numpy are imported only here, so that --help stays fast.
     from privopt.command.terminal import progress_display
     from privopt_clients.export import export as run

@@ -1,4 +1,4 @@
-"""The distance from a release's records or region beyond which a client rejects a position.
+"""The default distance from a release's records or region beyond which clients reject a position.
 
 Without such a limit, a client would report one of the release's places for any position on Earth, however far away.
 """
@@ -19,30 +19,30 @@ from privopt_metric_dp.region.region import Plane, Streets
 __all__ = ["reach_of"]
 
 _ROUNDING_KM: Final = 2e-5
-"""The tolerance for rounding in a client, which can move a position in the region by up to 17.2 mm."""
+"""The tolerance for rounding in clients, which can move a position in the region by up to 17.2 mm."""
 _MIN_REACH_KM: Final = 1.0
-"""The smallest result of :func:`reach_of` for points and streets."""
+"""The smallest reach for points and streets."""
 
 
 def reach_of(data: MetricData, grid: Grid | None) -> float:
-    """Return the reach of a client: the distance, in km, beyond which it rejects a position.
+    """Return the reach of a client, i.e. the distance in km beyond which it rejects a position.
 
     The distance is measured from the nearest record, or from the region if the release protects every point.
 
     - For a grid, the reach is half the diagonal of a cell, so that all cells are covered.
-    - For a mesh, the reach is an upper bound on the distance from any point in a triangle to the nearest corner. If the
-      release protects every point, the reach is only a tolerance for rounding errors.
-    - For points and streets, the reach is the diagonal of the bounding box, but at least 1 km. ``privopt apply`` also
-      warns about positions beyond it.
-    - If no record has a position, the reach is 0.
+    - For a mesh, it is an upper bound on the distance from any point in a triangle to the nearest corner. If the
+      release protects every point, it is only a tolerance for rounding errors.
+    - For points and streets, it is the diagonal of the bounding box, but at least 1 km. ``privopt apply`` warns about
+      positions beyond the same distance.
+    - If no record has a position, it is 0.
 
     Args:
         data: The records and the region.
-        grid: The grid that declares the records; None if they are declared in another way.
+        grid: The grid from which the records were made, or None if they were declared in another way.
     """
     points, is_geographic = data.records.on_map, data.records.kind == "geographic"
     if isinstance(data.region, Streets):
-        # The nodes of streets may have no position.
+        # The records of a street network need not have positions, so those of its nodes are used.
         points, is_geographic = data.region.positions, data.region.geographic
     points = np.zeros((0, 2)) if points is None else points[np.isfinite(points).all(axis=1)]
     if not len(points):
@@ -59,27 +59,27 @@ def reach_of(data: MetricData, grid: Grid | None) -> float:
 
 
 def _half_diagonal(cell_km: float, latitudes: Floats) -> float:
-    """Return half the diagonal of the widest cell in a grid, in km.
+    """Return half the diagonal of the widest cell of a grid, in km.
 
     Args:
-        cell_km: The width in km of a cell at the first latitude, and the height of every cell.
-        latitudes: (N,) The latitude of each cell's centre in degrees; zeros in a plane.
+        cell_km: The height of each cell in km, and its width at the first latitude.
+        latitudes: (N,) The latitude of each cell's centre in degrees, or zeros in a plane.
     """
     cosines = np.cos(np.radians(latitudes))
     return 0.5 * math.hypot(cell_km, cell_km * float(cosines.max() / cosines[0]))
 
 
 def _flatten(degrees: Floats) -> Floats:
-    """Project points to a plane in which no two points are closer than on the sphere.
+    """Project points to a plane in which no two points are closer to each other than on the sphere.
 
     Args:
         degrees: (N, 2) The latitude and longitude of each point in degrees.
 
     Returns:
-        An (N, 2) array of coordinates in km: north and east.
+        An (N, 2) array of coordinates in km, first to the north and then to the east.
     """
-    # Longitudes relative to the first point, from -180 to 180 degrees, so that points can lie on both sides of the date
-    # line.
+    # Longitudes are taken relative to the first point, from -180 to 180 degrees, so that points can lie on both sides
+    # of the date line.
     east = (degrees[:, 1] - degrees[0, 1] + 180.0) % 360.0 - 180.0
     widest_cosine = math.cos(math.radians(float(np.abs(degrees[:, 0]).min())))
     flat_points: Floats = np.radians(np.column_stack([degrees[:, 0], east * widest_cosine])) * EARTH_RADIUS_KM
@@ -90,11 +90,11 @@ def _covering_radius(points: Floats, triangles: Ints) -> float:
     """Return an upper bound, in km, on the distance from any point in the triangles to the nearest corner.
 
     Args:
-        points: (N, 2) Planar coordinates in km.
+        points: (N, 2) The planar coordinates in km.
         triangles: (S, 3) The indices of each triangle's corners.
     """
     corners = points[triangles]
     sides = np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2)
-    # In a triangle whose sides are at most s, every point is at most s / sqrt(3) from the nearest corner. The worst
-    # case is the centre of an equilateral triangle.
+    # In a triangle with sides of at most s, every point is at most s / sqrt(3) from the nearest corner. The worst case
+    # is the centre of an equilateral triangle.
     return float(sides.max()) / math.sqrt(3.0)

@@ -11,7 +11,7 @@ __all__ = ["privopt_mechanisms"]
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Return the spec of the ``fl-linear`` mechanism with its three methods. Its class is imported on first use."""
+    """Return the spec of ``fl-linear`` with its three methods. The mechanism's class is imported on first use."""
     return [
         MechanismSpec(
             name="fl-linear",

@@ -1,4 +1,4 @@
-"""``python -m privopt_fl_linear``: see :mod:`privopt_fl_linear.command`."""
+"""Entry point of ``python -m privopt_fl_linear`` (see :mod:`privopt_fl_linear.command`)."""
 
 from privopt_fl_linear.command import main
 

@@ -1,9 +1,9 @@
-"""Assign locations to facilities with capacity bounds: single-source capacitated facility location.
+"""Assignment of locations to facilities with limited capacity (single-source capacitated facility location).
 
-The uncapacitated problem is solved first (`opening`). Its lower bound is valid with capacities too. If its solution
-respects all capacities, that solution is kept. If not, one of privopt's solver backends solves a mixed-integer program.
-The program covers all allowed pairs if there are at most `MAX_PAIRS`, or else only the cheapest facilities for each
-location. In the latter case, the uncapacitated bound is the only proved bound.
+The uncapacitated problem is solved first (`opening`). Its lower bound remains valid with capacities. If its solution
+respects them, it is kept, and otherwise a mixed-integer program is solved by one of privopt's solver backends. The
+program has a variable for every allowed pair if there are at most `MAX_PAIRS`, and otherwise only for the cheapest
+facilities of each location. In the latter case, only the uncapacitated problem provides a lower bound.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from privopt_fl_linear.service_costs import Costs
 __all__ = ["MAX_PAIRS", "assign_within_bounds"]
 
 MAX_PAIRS: Final = 20_000
-"""Maximum number of (facility, location) pairs in the integer program."""
+"""The maximum number of (facility, location) pairs in the integer program."""
 LATE: Final = "capacity bounds: no plan within them was found in time; nothing written"
-"""Error message for the case that no usable solution is found within the time limit."""
+"""The error message if no usable solution is found within the time limit."""
 
 
 def assign_within_bounds(
@@ -38,26 +38,26 @@ def assign_within_bounds(
     max_facilities: int | None,
     context: SolveContext,
 ) -> Facilities:
-    """Choose the facilities to open, and assign each location to one of them within the capacities.
-
-    If the solution without capacities respects them, it is returned. Otherwise a mixed-integer program is solved.
+    """Choose which facilities to open, and assign each location to one of them within their capacities.
 
     Args:
-        costs: The costs of serving C locations from F facilities, >= 0. Infinite for pairs that are not allowed.
-        opening: (F,) The cost of opening each facility, >= 0.
-        weight: (C,) The capacity that each location takes up, in clients, >= 0.
-        capacity: (F,) The capacity of each facility, in clients. Negative if the facility cannot be opened, infinite if
-            it is unbounded.
-        relaxed: The solution without capacities. Its lower bound holds with capacities as well.
-        max_facilities: Maximum number of open facilities. None means any number.
+        costs: The non-negative costs of serving C locations from F facilities, infinite for pairs that are not allowed.
+        opening: (F,) The non-negative cost of opening each facility.
+        weight: (C,) The non-negative capacity that each location takes up, in clients.
+        capacity: (F,) The capacity of each facility in clients, negative if it cannot be opened and infinite if it is
+            unbounded.
+        relaxed: The solution without capacities, which is returned as is if it respects them. Its lower bound is valid
+            in any case.
+        max_facilities: The maximum number of open facilities, or None for no limit.
         context: The solver, the relative gap at which it may stop, and the time limit.
 
     Returns:
         The solution. Facilities and locations are identified by the rows and columns of ``costs``.
 
     Raises:
-        InfeasibleError: No assignment respects the capacities. The message says why if totals or maxima show it.
-        StoppedError: No assignment was found within the time limit, or among the cheapest pairs.
+        InfeasibleError: No assignment respects the capacities. The message gives the reason if it follows from totals
+            or maxima.
+        StoppedError: No assignment was found within the time limit, or there is none among the cheapest pairs.
     """
     facilities, locations = costs.shape
     max_facilities = facilities if max_facilities is None else min(max_facilities, facilities)
@@ -66,33 +66,32 @@ def assign_within_bounds(
     shortage = _describe_shortage(weight, capacity, max_facilities)
     if shortage is not None:
         raise InfeasibleError(f"capacity bounds: {shortage}")
-    # The program has one binary variable for each pair, so a large program includes only the cheapest facilities for
-    # each location.
+    # The program has one binary variable per pair. If this is too many, only the cheapest facilities of each location
+    # are included.
     count = min(facilities, max(1, MAX_PAIRS // locations))
     facility_numbers, pair_costs = costs.nearest(np.arange(locations), count)
     table = np.full((facilities, locations), np.inf)
     table[facility_numbers, np.arange(locations)[:, None]] = pair_costs
-    # A location that is larger than a facility cannot be served by it, so the pair needs no variable.
+    # A pair needs no variable if the location takes up more than the facility's whole capacity.
     pairs = np.isfinite(table) & (weight <= capacity[:, None])
     has_all_pairs = count == facilities
     try:
         facility, bound = _solve_program(table, pairs, opening, weight, capacity, max_facilities, context)
     except InfeasibleError:
-        # Only a program with all pairs shows that the problem itself is infeasible.
+        # If pairs were left out, the problem itself may still be feasible.
         if has_all_pairs:
             text = "each location's clients go to one facility, and no such plan satisfies all bounds"
             raise InfeasibleError(f"capacity bounds: {text}") from None
         text = f"over the {count} cheapest facilities of each location, no plan satisfies all bounds"
         raise StoppedError(f"capacity bounds: no plan was found: {text}; nothing written") from None
-    # Solvers satisfy constraints only within a tolerance, and a search that was stopped may not have an integral
-    # solution.
+    # Solvers satisfy constraints only within a tolerance, and the solution may not be integral if a search was stopped.
     if not _keeps_bounds(facility, weight, capacity):
         raise StoppedError(LATE)
     opened = np.unique(facility)
     value = math.fsum([*opening[opened], *table[facility, np.arange(locations)]])
-    # The program's bound is valid for the problem only if no pair was omitted. The relaxation's bound is always valid.
+    # The program's bound is valid only if no pair was left out. The relaxation's bound is always valid.
     bound = min(value, max(relaxed.bound, bound if has_all_pairs and bound is not None else -math.inf))
-    # The solver's tolerances do not allow a gap below 1e-9, so a solution within that gap counts as optimal.
+    # The solver's tolerances do not allow a smaller gap than 1e-9, so a solution within this gap counts as optimal.
     status = "optimal" if bound >= value - max(context.gap, 1e-9) * abs(value) else "feasible"
     return evolve(
         relaxed, facility=facility, opened=opened, objective=value, bound=bound, status=status, pairs=int(pairs.sum())
@@ -100,29 +99,29 @@ def assign_within_bounds(
 
 
 def _keeps_bounds(facility: Ints, weight: Floats, capacity: Floats) -> bool:
-    """Return whether every used facility has enough capacity for its clients.
+    """Return whether every facility in use has enough capacity for its clients.
 
     Args:
         facility: (C,) The index of the facility that serves each location.
         weight: (C,) The capacity that each location takes up, in clients.
-        capacity: (F,) The capacity of each facility, in clients. Negative if it cannot be opened.
+        capacity: (F,) The capacity of each facility in clients, negative if it cannot be opened.
     """
     opened = np.unique(facility)
     return all(math.fsum(weight[facility == i]) <= capacity[i] for i in opened.tolist())
 
 
 def _describe_shortage(weight: Floats, capacity: Floats, max_facilities: int) -> str | None:
-    """Return the reason why no assignment can exist, or None if a simple comparison shows none.
+    """Return the reason why no assignment can exist, or None if simple comparisons do not show any.
 
-    The capacity that all locations take up together is compared with the total of the ``max_facilities`` largest
-    capacities, and the largest capacity that one location takes up with the largest capacity of a facility.
+    The total weight of all locations is compared with the ``max_facilities`` largest capacities taken together, and the
+    largest weight of a location with the largest capacity of a facility.
 
     Args:
         weight: (C,) The capacity that each location takes up, in clients.
-        capacity: (F,) The capacity of each facility, in clients. Negative if the facility cannot be opened.
+        capacity: (F,) The capacity of each facility in clients, negative if it cannot be opened.
         max_facilities: The maximum number of open facilities.
     """
-    # A negative capacity means that the facility cannot be opened, and must not reduce the total.
+    # A facility with a negative capacity cannot be opened, so it must not reduce the total.
     needed, available = math.fsum(weight), math.fsum(np.sort(np.maximum(capacity, 0.0))[::-1][:max_facilities])
     if needed > available:
         facilities_text = f"the {max_facilities} largest" if max_facilities < len(capacity) else "all"
@@ -146,30 +145,31 @@ def _solve_program(
 ) -> tuple[Ints, float | None]:
     """Solve capacitated facility location as a mixed-integer program over the allowed pairs.
 
-    Variables: x_p = 1 if the (facility, location) pair p is used, and y_u = 1 if facility u is open.
+    The variable x_p is 1 if the (facility, location) pair p is used, and y_u is 1 if facility u is open.
 
     Args:
         cost: (F, C) The cost of serving each location from each facility. Only entries in ``pairs`` are used.
         pairs: (F, C) A mask of the pairs that get a variable.
         opening: (F,) The cost of opening each facility.
         weight: (C,) The capacity that each location takes up, in clients.
-        capacity: (F,) The capacity of each facility, in clients. At most 0 if it cannot be opened, infinite if it is
+        capacity: (F,) The capacity of each facility in clients, at most 0 if it cannot be opened and infinite if it is
             unbounded.
-        max_facilities: Maximum number of open facilities.
+        max_facilities: The maximum number of open facilities.
         context: The solver, the relative gap at which it may stop, and the time limit.
 
     Returns:
-        The facility of each location, shape (C,), and the proved lower bound on the cost. The bound is None if the
-        solver has none.
+        The (C,) index of each location's facility, and the proved lower bound on the cost, or None if the solver
+        provides none.
 
     Raises:
+        InfeasibleError: No assignment over these pairs respects the capacities.
         StoppedError: The time limit expired before the solver found a solution.
     """
     from scipy.sparse import coo_array, csr_array, hstack
 
     from privopt.dsl import Index, IndexSet, Model, total
 
-    # Pair p joins facility i[p] and location v[p].
+    # Pair p consists of facility i[p] and location v[p].
     (i, v), (facilities, locations) = np.nonzero(pairs), cost.shape
     number, ones = np.arange(len(i)), np.ones(len(i))
     all_pairs, sites = IndexSet("P", len(i)), IndexSet("F", facilities)
@@ -180,19 +180,19 @@ def _solve_program(
     model.minimize(total(serving_cost[p] * serves[p], over=p) + total(opening_cost[u] * opens[u], over=u))
 
     def make_rows(row: Ints, values: Floats, count: int) -> csr_array:
-        """Return a sparse (count, pairs) matrix whose column p has a single entry: ``values[p]`` in row ``row[p]``."""
+        """Return a sparse (count, pairs) matrix whose column p has a single entry, ``values[p]`` in row ``row[p]``."""
         return csr_array(coo_array((values, (row, number)), shape=(count, len(i))))
 
-    # Single source: exactly one facility serves a location.
+    # Each location is served by exactly one facility.
     model.add_block("served", make_rows(v, ones, locations), columns=serves, lower=1.0, upper=1.0)
-    # x <= y for each pair. For binary variables the capacity rows imply most of these rows, but they make the linear
-    # relaxation tighter.
+    # x <= y for each pair. For binary variables, most of these rows follow from the capacity rows, but they tighten the
+    # linear relaxation.
     links = csr_array(coo_array((-ones, (number, i)), shape=(len(i), facilities)))
     model.add_block("linked", hstack([make_rows(number, ones, len(i)), links]), columns=[serves, opens], upper=0.0)
-    # A capacity above the sum of all weights never binds. Capping it there keeps infinite values out of the
+    # A capacity above the sum of all weights never binds. Capping it at the sum keeps infinite values out of the
     # coefficients.
     size = np.minimum(np.maximum(capacity, 0.0), math.fsum(weight))
-    # For each facility: the weights of its locations, minus its capacity if it is open, sum to at most 0.
+    # For each facility, the weights of its locations minus its capacity (if it is open) must be at most 0.
     capacity_rows = hstack([make_rows(i, weight[v], facilities), coo_array((-size, (np.arange(facilities),) * 2))])
     model.add_block("capacity", capacity_rows, columns=[serves, opens], upper=0.0)
     if max_facilities < facilities:
@@ -201,7 +201,7 @@ def _solve_program(
         solution = model.solve(context.solver, gap=max(context.gap, 1e-9))
     if scope.expired:
         raise StoppedError(LATE)
-    # Solvers return binary variables only within a tolerance, so a location's largest variable gives its facility.
+    # Binary variables are accurate only within a tolerance, so each location is assigned to its largest variable.
     shares = np.zeros((facilities, locations))
     shares[i, v] = solution.value("x")
     return np.asarray(np.argmax(shares, axis=0), dtype=np.int64), solution.bound

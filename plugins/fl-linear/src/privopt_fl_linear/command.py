@@ -23,15 +23,15 @@ epsilon = {epsilon}
 [fl-linear]
 noise = "{noise}"
 """
-"""Template for the problem file that ``collect`` writes."""
+"""The template of the problem file that ``collect`` writes."""
 MODULE = "privopt-fl-linear.mjs"
-"""File name of the JavaScript module that ``client`` writes."""
+"""The file name of the JavaScript module that ``client`` writes."""
 
 cli = program("privopt-fl-linear", "Facility location from counts under local differential privacy: both sides.")
 
 
 def _parse_epsilon(context: click.Context, parameter: click.Parameter, value: str) -> Fraction:
-    """Click callback: convert the value of the option --epsilon to an exact fraction.
+    """Convert the value of --epsilon to an exact fraction (a click callback).
 
     Args:
         context, parameter: The command's context and the option, which click passes to callbacks. They are not used.
@@ -49,19 +49,18 @@ def _parse_epsilon(context: click.Context, parameter: click.Parameter, value: st
 
 
 def _read_count(text: str) -> int:
-    """Return the secret count of clients from the value of --clients, or from standard input if the value is ``-``.
+    """Return the secret count given by the value of --clients, which is read from standard input if the value is ``-``.
 
     Raises:
-        UsageError: The count is not a whole number from 0 to 1e12. The message does not quote the count.
+        UsageError: The count is not a whole number from 0 to 1e12. The message does not quote it.
     """
     from privopt_fl_linear.location import MOST_CLIENTS
 
     try:
-        # If a secret count is read from standard input, it appears neither in the process list nor in the shell's
-        # history.
+        # Reading the secret count from standard input keeps it out of the process list and the shell's history.
         clients = int(sys.stdin.readline() if text == "-" else text)
     except ValueError:
-        clients = -1  # outside the range, so that it is refused below
+        clients = -1  # out of range, so that it is rejected below
     if not 0 <= clients <= MOST_CLIENTS:
         raise UsageError("--clients must be a whole number from 0 to 1e12")  # the text is secret, so it is not quoted
     return clients
@@ -95,8 +94,8 @@ def report(
         raise UsageError("--location and --round must be text of one line")
     number = _read_count(clients)
     kind: Noise = "discrete" if noise == "discrete" else "continuous"
-    # If the location is asked again in the same round, it repeats its message, because a second draw would spend
-    # epsilon again.
+    # A location that is asked again in the same round repeats its message, because a second draw would spend epsilon
+    # again.
     message, is_new = repeat_or_draw(kept, location, number, epsilon, round_, kind, ledger=ledger)
     if not is_new:
         complain(
@@ -129,7 +128,7 @@ def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool)
     from privopt_fl_linear.messages import collect_reports, format_epsilon, read_messages
 
     problem = out / "problem.toml"
-    # This is checked before anything is read, because neither an existing problem nor an input may be overwritten.
+    # Checked before anything is read, because neither an existing problem nor an input may be overwritten.
     check_files({"--out": [problem, out / "locations.csv"]}, force=False, read=[sites, *messages])
     received = read_messages(messages)
     if not received:

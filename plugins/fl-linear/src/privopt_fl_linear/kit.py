@@ -1,4 +1,4 @@
-"""Profile of FL-Linear for the conformance kit: small problems, their neighbours, reports and an independent check."""
+"""Conformance profile of FL-Linear, with small problems, their neighbours, reports and an independent check."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["PROFILE", "neighbours", "problems"]
 
 POINTS, MATRIX = "locations.csv", "distances.npy"
 PLANTED = 10**6
-"""Smallest count that is planted as a secret. The kit checks that no planted count appears in a public file."""
+"""The smallest count that is planted as a secret, which the kit must not find in any public file."""
 
 
 @st.composite
 def problems(draw: st.DrawFn) -> GeneratedProblem:
     """Draw a small problem for the conformance kit (a Hypothesis strategy).
 
-    The problem has up to six locations, in the plane, on the sphere or with a matrix of distances. Counts are either
-    small, or have seven digits so that they can be recognised in files. Some problems have capacity bounds that are too
-    large to bind.
+    The problem has up to six locations, which are given by positions in the plane or on the sphere, or by a matrix of
+    distances. Counts are either small or have seven digits, so that they can be recognised in files. Some problems have
+    capacity bounds that are too large to bind.
     """
     n = draw(st.integers(1, 6))
     spot = st.tuples(st.integers(0, 999), st.integers(0, 999))
@@ -36,10 +36,10 @@ def problems(draw: st.DrawFn) -> GeneratedProblem:
     costs = draw(st.lists(st.integers(100, 300), min_size=n, max_size=n))
     clients = draw(st.lists(st.integers(0, 8) | st.integers(PLANTED, 9_999_999), min_size=n, max_size=n))
     kind = draw(st.sampled_from(["plane", "sphere", "matrix"]))
-    # Coordinates have three decimals, so that their texts are short and exact.
+    # Coordinates have three decimals, so that their decimal form is short and exact.
     xy = [(x / 1000, y / 1000) for x, y in spots]
     locations: dict[str, Any] = {"points": POINTS}
-    files = {POINTS: b""}  # filled below; added now so that the secret table is the first file
+    files = {POINTS: b""}  # filled below, but added now because the secret table must be the first file
     header, places = ["id"], [[] for _ in xy]  # type: list[str], list[list[float]]
     if kind == "matrix":
         locations["matrix"] = MATRIX
@@ -53,7 +53,7 @@ def problems(draw: st.DrawFn) -> GeneratedProblem:
     files[POINTS] = csv_bytes(header, rows)
     settings: dict[str, Any] = {"delta": draw(st.sampled_from([0.0, 0.1, 0.3, "auto"]))}
     if settings["delta"] == "auto":
-        # Without a public mean, the noise would choose the radius, and the facilities would differ from run to run.
+        # Without a public mean, the radius would depend on the noise, and the facilities would differ between runs.
         settings["mean_clients"] = 3.0
     settings["margin"] = draw(st.sampled_from(["exact", "paper"]))
     settings["noise"] = draw(st.sampled_from(["discrete", "continuous"]))
@@ -67,16 +67,16 @@ def problems(draw: st.DrawFn) -> GeneratedProblem:
 
 
 def _replace_rows(problem: GeneratedProblem, header: list[str], rows: Iterable[list[str]]) -> GeneratedProblem:
-    """Return a copy of the problem whose table of locations has the given header and rows."""
+    """Return a copy of the problem in which the table of locations has the given header and rows."""
     return problem.with_file(POINTS, csv_bytes(header, list(rows)))
 
 
 def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield the neighbouring problems, which have one client more or less at one location."""
+    """Yield the neighbouring problems, in which one location has one client more or less."""
     header, *rows = problem.rows(POINTS)
     for row_number, row in enumerate(rows):
         for step in (1, -1):
-            # The last column contains the clients. A location without clients has no neighbour with one client less.
+            # The last column contains the clients. A location without clients cannot lose one.
             clients = int(row[-1]) + step
             if clients >= 0:
                 yield _replace_rows(
@@ -87,10 +87,11 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 def _has_ties(problem: GeneratedProblem) -> bool:
     """Return whether two facilities may cost the same for some location.
 
-    Ties are broken in favour of the first id, so renaming ids may change the plan. If there may be ties, the kit skips
-    the check that renames ids. Problems on the sphere are always assumed to have ties.
+    Ties are broken in favour of the first id, so renaming ids can change the plan. If there may be ties, the kit skips
+    the check that renames ids. On the sphere, ties are always assumed to be possible.
     """
-    # The columns are id, coordinates (none with a matrix), capacity, facility cost and clients.
+    # The columns are the id, the coordinates (unless there is a matrix), the capacity, the facility cost and the
+    # clients.
     rows = problem.rows(POINTS)[1:]
     cost = np.array([float(r[-2]) for r in rows])
     if len(set(cost.tolist())) < len(cost):
@@ -99,17 +100,17 @@ def _has_ties(problem: GeneratedProblem) -> bool:
         table = np.load(io.BytesIO(problem.files[MATRIX]))
     else:
         table = np.array([[math.dist(map(float, a[1:3]), map(float, b[1:3])) for b in rows] for a in rows])
-    # values[:, v] are the costs of location v at each facility, ascending. Distances on the sphere are not computed
-    # here, so each such problem is taken to have ties.
+    # values[:, v] contains the costs of location v at each facility in ascending order. They are not computed from
+    # distances on the sphere, for which the answer is always True.
     values = np.sort(cost[:, None] + table, axis=0)
     return problem.facts["kind"] == "sphere" or bool((np.diff(values, axis=0) < 1e-9).any())
 
 
 def _change_units(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return the problem with all lengths and costs multiplied by 4, to check that results do not depend on units.
+    """Return a variant with all lengths and costs multiplied by 4, to check that results do not depend on units.
 
-    Multiplication by a power of two is exact in doubles. The result is None for a problem on the sphere, whose unit is
-    always km. ``chance``, the kit's random generator, is not used.
+    Multiplication by a power of two is exact in doubles. The result is None on the sphere, where the unit is always km.
+    ``chance``, the kit's random generator, is not used.
     """
     if problem.facts["kind"] == "sphere":
         return None
@@ -126,22 +127,22 @@ def _change_units(problem: GeneratedProblem, chance: random.Random) -> Variant |
 
 
 def _draw_reports(problem: Any, method: str, count: int) -> Any:
-    """Draw ``count`` independent reports for each of the n locations, shape (count, n).
+    """Draw ``count`` independent reports for each of the n locations, as a (count, n) array.
 
-    The kit attacks these reports, because the release depends on the secret counts only through reports. ``method`` is
-    not used, because reports have the same distribution for every private method.
+    The kit attacks these reports, because the release depends on the secret counts only through them. ``method`` is not
+    used, because reports have the same distribution for every private method.
     """
     clients = np.tile(problem.data.clients, (count, 1))
     return noisy_counts(clients, problem.declared.privacy.epsilon, noise=problem.noise)[0]
 
 
 def _sum_distribution(epsilon: float, k: int) -> Any:
-    """Return the probabilities of the sum of k discrete Laplace draws of rate ``epsilon``, by repeated convolution.
+    """Return the distribution of the sum of k discrete Laplace draws of rate ``epsilon``, computed by convolution.
 
-    The middle entry of the array is the probability of 0, and the entries next to it are those of -1 and 1.
+    The middle entry of the array is the probability of 0, with those of -1 and 1 next to it.
     """
-    # One draw exceeds 40 / epsilon with a probability of only e**-40. The factor tanh(epsilon / 2) makes the
-    # probabilities of all integers sum to 1.
+    # A draw exceeds 40 / epsilon only with probability e**-40. The factor tanh(epsilon / 2) normalises the
+    # distribution.
     max_value = math.ceil(40.0 / epsilon)
     single_draw = np.exp(-epsilon * np.abs(np.arange(-max_value, max_value + 1))) * math.tanh(epsilon / 2.0)
     total = single_draw
@@ -151,35 +152,36 @@ def _sum_distribution(epsilon: float, k: int) -> Any:
 
 
 def _check_release(problem: Any, release: Any, result: Result) -> Iterator[str]:
-    """Check a release without using the plugin's algorithms, and yield a message for each fault.
+    """Check a release without using the plugin's own algorithms, and yield a message for each fault.
 
     Exact margins for discrete noise are compared with tails computed by convolution, and the paper's margins with the
-    paper's formula. With reconnection, every location within the radius of an open facility must be served by it.
+    paper's formula. For the method ``reconnection``, every location within the radius of an open facility must be
+    served by it.
 
     Args:
         problem: The problem, with its public data and the server's choices.
         release: The release to check.
-        result: The result from result.json, with the method and the details.
+        result: The contents of result.json, which provide the method and the details.
     """
     if result.method == "optimal":
         return
     facility, opened = release.assignment.facility, release.assignment.opened
-    # `alpha` is the total failure probability for which the margins were made.
+    # `alpha` is the total failure probability for which the margins were computed.
     rule, alpha = problem.make_server(result.method).rule, result.details.facts["failure_probability"]["level"]
     n = len(facility)
     for position, s in enumerate(opened.tolist()):
         members = np.flatnonzero(facility == s)
         noisy = math.fsum(np.asarray(release.counts, dtype=float)[members])
         margin = release.capacities[position] - noisy
-        # The margin cannot be seen from a capacity that was raised to 0.
+        # If the capacity was raised to 0, the margin cannot be recovered from it.
         if release.capacities[position] <= 0.0:
             continue
         if rule.kind == "exact" and rule.noise == "discrete":
             probabilities = _sum_distribution(
                 float(compute_noise_budget(problem.declared.privacy.epsilon)), len(members)
             )
-            # The probability that the noise exceeds the margin, which may be at most |L| alpha / n for a facility that
-            # serves |L| of n locations (Theorem 3). The middle entry belongs to the sum 0.
+            # The probability that the noise exceeds the margin. For a facility that serves |L| of n locations, it may
+            # be at most |L| alpha / n (Theorem 3). The middle entry is the probability of the sum 0.
             tail = float(probabilities[len(probabilities) // 2 + round(margin) + 1 :].sum())
             if tail > len(members) * alpha / n * (1 + 1e-9):
                 yield f"facility {s}: the noise of {len(members)} reports exceeds {margin} with probability {tail}"
@@ -190,7 +192,8 @@ def _check_release(problem: Any, release: Any, result: Result) -> Iterator[str]:
     delta = result.details.facts["delta"]
     everyone, metric = np.arange(n), problem.data.site.metric
     for s in opened.tolist():
-        # The radius is slightly smaller than delta, so that rounding at the edge of a ball has no effect.
+        # The radius is slightly smaller than delta, so that locations exactly at the edge of a ball do not depend on
+        # rounding.
         nearby = everyone[metric.distances_between(np.full(n, s), everyone) <= delta * (1 - 1e-12)]
         if result.method == "reconnection" and (facility[nearby] != s).any():
             yield f"a location within {delta} of facility {s} is served elsewhere"

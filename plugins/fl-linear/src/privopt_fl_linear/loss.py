@@ -1,4 +1,4 @@
-"""The loss of FL-Linear: capacity, connection and opening costs, computed from the released counts."""
+"""The loss of FL-Linear, which is the cost of capacity, connections and opened facilities at the released counts."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ __all__ = ["CostAtCounts"]
 
 @frozen(kw_only=True, eq=False)
 class CostAtCounts(UtilityLoss[FLRelease]):
-    """The capacity, connection and opening costs of a plan, computed from the counts in its release.
+    """The total cost of a plan (capacity, connections and opened facilities) at the counts in its release.
 
     Attributes:
         site: The locations with their distances and costs, which are public.
-        unit: The unit of the costs, and therefore of the loss.
+        unit: The unit of the costs and thus of the loss.
     """
 
     site: Site
     unit: str = "cost"
 
     def evaluate(self, release: FLRelease) -> float | None:
-        """Return the plan's total cost for the released counts, or None if there are none (method ``optimal``)."""
+        """Return the plan's total cost at the released counts, or None if there are none (method ``optimal``)."""
         if release.counts is None:
             return None
         return cost_parts(self.site, release.assignment, release.capacities, release.counts)["total"]

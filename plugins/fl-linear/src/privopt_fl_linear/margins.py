@@ -1,6 +1,6 @@
-"""Margins that are added to noisy counts so that capacities suffice: the paper's margin and the exact margin.
+"""Margins to add to noisy counts so that capacities suffice, either by the paper's formula or from exact quantiles.
 
-Facility v fails if the noise lowers its count by more than the margin, which happens with probability at most beta_v.
+A facility v fails if the noise lowers its count by more than the margin, which happens with probability at most beta_v.
 The guarantee is that the beta_v of all facilities add up to at most alpha.
 """
 
@@ -20,69 +20,71 @@ __all__ = ["AnySet", "Kind", "MarginRule", "paper_margin"]
 
 Kind = Literal["exact", "paper"]
 MAX_BEYOND = 2000
-"""Maximum value of n exp(-epsilon slope) at which a slope of `AnySet` (a margin per location) is tried. This value is
-about twice the expected number of locations with noise above the slope."""
+"""The largest value of n exp(-epsilon slope) at which a slope (margin per location) of `AnySet` is tried.
+
+This value is about twice the expected number of locations whose noise exceeds the slope.
+"""
 
 
 def paper_margin(sizes: Ints, locations: int, epsilon: float, alpha: float) -> Floats:
     """Return the paper's margin for each facility, (2 / epsilon) sqrt(|L|) ln(2 n / alpha) clients (Algorithm 2).
 
-    The proof in the paper uses the moment generating function of Laplace(1/epsilon). That of the discrete Laplace
-    distribution is never larger, because (cosh s - 1) / s^2 increases with s > 0. So the margin is valid for integer
-    noise too.
+    The paper's proof uses the moment generating function of Laplace(1/epsilon). That of the discrete Laplace
+    distribution is never larger, because (cosh s - 1) / s^2 increases with s > 0. The margin is therefore valid for
+    integer noise as well.
 
     Args:
-        sizes: (m,) |L|, the number of locations that each facility serves.
-        locations: n, the number of all locations.
-        epsilon: Rate of the noise in each count, the reciprocal of its scale.
-        alpha: Maximum probability that the margin of some facility is too small.
+        sizes: (m,) The number |L| of locations that each facility serves.
+        locations: The total number n of locations.
+        epsilon: The rate of the noise in each count, which is the reciprocal of its scale.
+        alpha: The maximum probability that the margin of some facility is too small.
     """
     return np.asarray(2.0 / epsilon * np.sqrt(sizes) * math.log(2.0 * locations / alpha), dtype=np.float64)
 
 
 @lru_cache(maxsize=10_000)
 def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: Noise) -> float:
-    """Return the upper quantile of the total excess, rounded up: the least w with P(total excess > w) <= level.
+    """Return the upper quantile of the total excess, i.e. the smallest w with P(total excess > w) <= level.
 
-    The total excess is the sum of max(0, S_v - slope) over n independent noise draws S_v. The quantile is an integer
-    for discrete noise.
+    The total excess is the sum of max(0, S_v - slope) over n independent noise draws S_v. For discrete noise, the
+    result is an integer. Otherwise it is rounded up.
 
-    The number of draws that exceed the slope is binomial. Laplace tails are memoryless, so the total excess is a sum of
-    that many exponential (or geometric) draws. All terms of the series for the tail are positive. A fraction of 1e-6 of
-    the level covers their rounding errors and the omitted terms.
+    The number of draws that exceed the slope is binomial. Laplace tails are memoryless, so given this number, the total
+    excess is a sum of that many exponential (or geometric) draws. All terms of the series for the tail are positive. A
+    fraction of 1e-6 of the level covers their rounding errors and the omitted terms.
 
     Args:
-        n: The number of draws of Laplace(1/epsilon) noise, one for each location.
-        slope: The margin per location, in clients. Only the part of a draw above this margin counts.
+        n: The number of draws of Laplace(1/epsilon) noise, one per location.
+        slope: The margin per location, in clients. Only the part of a draw above it counts.
         level: The maximum probability that the total excess exceeds w.
-        epsilon, noise: The rate (the reciprocal of the scale) and the kind of noise in one draw.
+        epsilon, noise: The rate (the reciprocal of the scale) and the kind of the noise.
 
     Raises:
         ArithmeticError: A probability came out as NaN.
     """
     from scipy.special import bdtrc, betaincc, gammaincc
 
-    # The probability that one draw exceeds the slope, and the unit in which w is searched.
-    if noise == "discrete":  # the slope is a whole number, so P(S > slope) = P(S >= slope + 1)
+    # The probability that one draw exceeds the slope, and the resolution with which w is searched.
+    if noise == "discrete":  # the slope is an integer, so P(S > slope) = P(S >= slope + 1)
         pass_probability, unit = math.exp(-epsilon * (slope + 1.0)) / (1.0 + math.exp(-epsilon)), 1.0
     else:
         pass_probability, unit = 0.5 * math.exp(-epsilon * slope), 2.0**-10 / epsilon
     max_count = min(n, 8)
-    # The probability that more than max_count draws exceed the slope is at most 1e-7 of the level, which the 1e-6 below
+    # More than max_count draws exceed the slope with a probability of at most 1e-7 of the level, which the 1e-6 below
     # covers.
     while max_count < n and bdtrc(max_count, n, pass_probability) > 1e-7 * level:
         max_count = min(n, 2 * max_count)
-    # N is the number of draws that exceed the slope, and bdtrc(c - 1, n, p) = P(N >= c).
+    # Let N be the number of draws that exceed the slope. Then bdtrc(c - 1, n, p) = P(N >= c).
     counts = np.arange(1.0, max_count + 1.0)
     count_probabilities = bdtrc(counts - 1.0, n, pass_probability)
-    # Differences turn P(N >= c) into P(N = c). The last entry covers all larger numbers too.
+    # Differences turn P(N >= c) into P(N = c), except that the last entry covers all larger numbers as well.
     count_probabilities[:-1] -= count_probabilities[1:]
     count_probabilities = np.maximum(count_probabilities, 0.0)
 
     def tail_probability(w: float) -> float:
-        """Return the probability that the total excess exceeds w, rounded up."""
-        # The sum of c geometric draws exceeds w if w trials have fewer than c successes (binomial); that of c
-        # exponential draws has a gamma distribution.
+        """Return an upper bound on the probability that the total excess exceeds w."""
+        # The sum of c geometric draws exceeds w if w trials have fewer than c successes (a binomial probability). The
+        # sum of c exponential draws has a gamma distribution.
         if noise == "discrete":
             tail_given_count = np.where(
                 counts > w, 1.0, betaincc(counts, np.maximum(w + 1.0 - counts, 1.0), -math.expm1(-epsilon))
@@ -94,21 +96,21 @@ def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: 
             raise ArithmeticError(f"no probability that {n} draws pass {slope:g} by more than {w:g} in all")
         return total
 
-    # To find the least multiple of the unit, double `upper` until its tail is small enough, then bisect. From then on
-    # the tail at `upper` is at most the level.
+    # To find the smallest multiple of the unit, double `upper` until its tail is small enough, then bisect, keeping the
+    # tail at `upper` at most the level.
     lower, upper = -1, 0
     while tail_probability(upper * unit) > level:
         lower, upper = upper, 2 * upper + 1
     while upper - lower > 1:
         middle = (lower + upper) // 2
         lower, upper = (lower, middle) if tail_probability(middle * unit) <= level else (middle, upper)
-    # The factor compensates for the rounding of epsilon * w, so that the result is never too small.
+    # The factor makes up for the rounding of epsilon * w, so that the result is never too small.
     return upper * unit * (1.0 if noise == "discrete" else 1.0 + 1e-12)
 
 
 @frozen(kw_only=True)
 class MarginRule:
-    """The parameters from which the margins added to noisy counts are computed.
+    """The rule by which the margins to add to noisy counts are computed.
 
     >>> import numpy as np
     >>> rule = MarginRule(n=1000, epsilon=0.1, noise="continuous")
@@ -116,10 +118,10 @@ class MarginRule:
     [85.2, 148.1, 330.0, 573.0]
 
     Attributes:
-        n: Number of locations.
+        n: The number of locations.
         epsilon: The privacy budget for one location's report. Its noise has the scale 1 / epsilon.
-        kind: ``"exact"`` for quantiles of the noise, ``"paper"`` for the paper's formula (`paper_margin`).
-        noise: Kind of Laplace noise, ``"discrete"`` or ``"continuous"``.
+        kind: ``"exact"`` to use quantiles of the noise, or ``"paper"`` to use the paper's formula (`paper_margin`).
+        noise: The kind of Laplace noise, ``"discrete"`` or ``"continuous"``.
     """
 
     n: int
@@ -128,9 +130,9 @@ class MarginRule:
     noise: Noise = "discrete"
 
     def margins(self, sizes: Ints, alpha: float) -> Floats:
-        """Return the margin for each facility (m,), in clients, for a total failure probability of alpha.
+        """Return the (m,) margin of each facility, in clients, for a total failure probability of alpha.
 
-        ``sizes`` (m,) contains |L_v|, the number of locations that each facility v serves. Facility v may fail with
+        ``sizes`` (m,) is the number |L_v| of locations that each facility v serves. Facility v may fail with
         probability beta_v = |L_v| alpha / n, as in Theorem 3.
         """
         if self.kind == "paper":
@@ -138,31 +140,32 @@ class MarginRule:
         return upper_quantiles(sizes, sizes / self.n * alpha, self.epsilon, self.noise)
 
     def any_set(self, facilities: int, alpha: float) -> AnySet:
-        """Return margins that hold for all sets of locations at once, with the slope that minimises their sum.
+        """Return margins that are valid for all sets of locations at once, with the slope that minimises their sum.
 
-        Any slope (margin per location) gives valid margins, provided that it is computed from public data alone.
+        Margins are valid for any slope (margin per location) that is computed from public data alone.
 
         Args:
             facilities: The number of facilities for which the sum of the margins is minimised. It must be public,
                 because the slope depends on it.
-            alpha: Maximum probability that the margin of some set is too small.
+            alpha: The maximum probability that the margin of some set is too small.
         """
-        # Beyond ln(n / alpha) / epsilon hardly any location exceeds the slope, so larger slopes only cost more. The
-        # candidates below that are a quarter of the noise's scale apart, and whole numbers for integer noise.
+        # Beyond ln(n / alpha) / epsilon hardly any location exceeds the slope, so larger slopes only cost more. Below
+        # it, the candidates are a quarter of the noise's scale apart. For integer noise they are rounded up to
+        # integers.
         slopes = np.arange(0.0, math.log(self.n / alpha) + 1.0, 0.25) / self.epsilon
         slopes = slopes if self.noise == "continuous" else np.unique(np.ceil(slopes))
-        # Slopes that many locations exceed are left out, because the quantile would take long to compute.
+        # Slopes that many locations would exceed are left out, because their quantile takes long to compute.
         is_rare = self.n * np.exp(-self.epsilon * slopes) <= MAX_BEYOND
         lines = [(_excess_quantile(self.n, slope, alpha, self.epsilon, self.noise), slope) for slope in slopes[is_rare]]
-        # Each line is (start, slope). The best one has the smallest sum of margins over `facilities` sets that together
-        # contain all n locations. Ties go to the smaller slope.
+        # The best pair of start and slope has the smallest sum of margins over `facilities` sets that together contain
+        # all n locations. Ties go to the smaller slope.
         start, slope = min(lines, key=lambda line: (facilities * line[0] + self.n * line[1], line[1]))
         return AnySet(start=start, slope=float(slope))
 
 
 @frozen(kw_only=True)
 class AnySet:
-    """A margin that covers any set of locations, even one that depends on the noise.
+    """A margin that is valid for any set of locations, even one that depends on the noise.
 
     Let S_v be the amount by which the noise lowers the count of location v, and W the sum over all v of max(0, S_v -
     t). Then the noise lowers the count of any k locations by at most t k + W. If w is the upper quantile of W, the
@@ -173,13 +176,13 @@ class AnySet:
     547.0
 
     Attributes:
-        start: w, the part of the margin that does not depend on the size of the set.
-        slope: t, the margin for each location in the set.
+        start: The part w of the margin that does not depend on the size of the set.
+        slope: The margin t per location in the set.
     """
 
     start: float
     slope: float
 
     def margins(self, sizes: Ints) -> Floats:
-        """Return the margins (m,), in clients, for m sets of locations, given their sizes (m,)."""
+        """Return the (m,) margins, in clients, of m sets of locations with the given sizes (m,)."""
         return np.asarray(self.start + self.slope * sizes, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""FL-Linear as a mechanism: the location's side, the server's side, and what each side may publish."""
+"""The FL-Linear mechanism: the locations' side, the server's side, and what each of them may publish."""
 
 from __future__ import annotations
 
@@ -28,24 +28,28 @@ from privopt_fl_linear.site import Assignment, cost_parts, sum_counts
 __all__ = ["FLLinear"]
 
 AUDIT_DRAWS, CONFIDENCE = 50_000, 0.999
-"""Number of fresh reports that an audit draws at each of two counts, and the confidence level of the lower bound on
-epsilon that it computes from them."""
+"""The number of fresh reports that an audit draws at each of two counts, and the confidence level of its result.
+
+The result is a lower bound on epsilon.
+"""
 DROPPED = (
     "; the noise that was drawn is discarded; another draw spends epsilon again, and failure_probability too: if "
     "noise is drawn until a plan fits, plans fail more often than that"
 )
-"""Text that is appended to the message of an error that occurs after noise was drawn."""
+"""The text to append to the message of an error that occurs after noise was drawn."""
 
 BYTES_PER_LOCATION, BYTES_PER_DISTANCE = 2_000.0, 100.0
-"""Peak memory in bytes per location, and per entry of a matrix of distances. It includes the plan, its files and their
-proof, as measured at 1,500 locations (tests/run/test_memory.py)."""
+"""The peak memory, in bytes, per location and per entry of a matrix of distances.
+
+It includes the plan, its files and their proof, as measured at 1,500 locations (tests/run/test_memory.py).
+"""
 
 
 class FLLinear(Mechanism[FLInstance, FLRelease]):
     """Facility location with linear facility costs under local differential privacy.
 
-    The methods ``reconnection`` and ``laplace`` make a plan from noisy counts. The method ``optimal`` makes it from the
-    true counts, without privacy.
+    The methods ``reconnection`` and ``laplace`` compute a plan from noisy counts. The method ``optimal`` computes it
+    from the true counts, without privacy.
     """
 
     problem_class = FLProblem
@@ -55,12 +59,12 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     reporting = "privopt_fl_linear.report:FLReporting"
 
     def load(self, declared: FLProblem, file: str) -> FLInstance:
-        """Read the locations that a problem file names, and return the complete problem."""
+        """Read the locations named in a problem file, and return the complete problem."""
         data = read_locations(declared.locations, must_be_whole=declared.settings.noise == "discrete")
         return FLInstance(declared=declared, data=data, file=file)
 
     def privacy(self, problem: FLInstance, method: str) -> PrivacyConstraint[FLRelease]:
-        """Return the guarantee that a method gives: local DP through each location's noise, or none for ``optimal``."""
+        """Return the guarantee of a method: local DP by noise at each location, or none for ``optimal``."""
         if method == "optimal":
             return NoGuarantee(reason="capacities are sums of the true counts")
         server = problem.make_server(method)
@@ -68,25 +72,26 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             epsilon=problem.declared.privacy.epsilon,
             locations=problem.data.site.size,
             noise=problem.noise,
-            # The prior's plan has facilities that were chosen before any count was seen, which verify cannot check.
+            # If there is a prior's plan, its facilities were chosen before any count was seen, which verify cannot
+            # check.
             opening=server.chooses_sites and server.has_prior,
         )
 
     def utility(self, problem: FLInstance, method: str) -> CostAtCounts:
-        """Return the loss that the mechanism minimises: the cost of the plan at the counts in the release."""
+        """Return the loss that the mechanism minimises, which is the cost of the plan at the counts in the release."""
         return CostAtCounts(site=problem.data.site)
 
     def bytes_needed(self, problem: FLInstance, method: str) -> float:
-        """Return an estimate, in bytes, of the memory for the locations and the matrix of distances, if there is one.
+        """Estimate the memory, in bytes, for the locations and for the matrix of distances if there is one.
 
-        The memory for solving over (facility, location) pairs is checked separately, in `choose_facilities`.
+        The memory for (facility, location) pairs is checked separately in `choose_facilities`.
         """
         size = problem.data.site.size
         entries = size**2 if isinstance(problem.data.site.metric, Matrix) else 0
         return BYTES_PER_LOCATION * size + BYTES_PER_DISTANCE * entries
 
     def check_problem(self, problem: FLInstance, method: str) -> None:
-        """Check that the problem has the counts and the public mean count that the method needs.
+        """Check that the problem has the counts, and where needed the public mean count, that the method works with.
 
         Raises:
             InputError: The counts or the mean count are missing.
@@ -103,17 +108,18 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             raise InputError([Fault(problem.file, "fl-linear.mean_clients", "nothing", expectation)])
 
     def solve(self, problem: FLInstance, context: SolveContext) -> Outcome[FLRelease]:
-        """Draw noise unless the problem has noisy counts, and plan facilities and capacities from the noisy counts.
+        """Plan facilities and capacities from noisy counts, which are drawn first if the problem has none.
 
-        The ``optimal`` method plans from the true counts instead.
+        The method ``optimal`` uses the true counts instead.
 
         Args:
             problem: The problem, with true or noisy counts.
             context: The method, the solver and its limits, the seed, and the receiver of progress reports.
 
         Raises:
-            InfeasibleError, StoppedError: No plan respects the capacity bounds, or none was found within the time
-                limit. If noise was drawn, the message says that drawing it again spends epsilon again.
+            InfeasibleError: No plan respects the capacity bounds.
+            StoppedError: No plan was found within the time limit. If noise was drawn before either error, the message
+                warns that drawing it again spends epsilon again.
         """
         data, uses_true_counts, record = problem.data, context.method == "optimal", None
         counts = data.clients if uses_true_counts else data.noisy
@@ -122,7 +128,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             with context.time_phase("build"):
                 epsilon = problem.declared.privacy.epsilon
                 counts, record = noisy_counts(data.clients, epsilon, noise=problem.noise, seed=context.seed)
-        # How the noise was drawn, in words. None if nothing was drawn here.
+        # A description of how the noise was drawn, or None if no noise was drawn here.
         engine = None if record is None else record.engine
         server = problem.make_server(context.method)
         with context.time_phase("solve"):
@@ -146,8 +152,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         )
         return Outcome(
             release=release,
-            # The bound from a solved program is not published, because it depends on the true counts, which stay
-            # secret.
+            # The bound of a solved program is not published, because it depends on the secret true counts.
             lower_bound=_round_down(plan.costs(data.site, counts)["total"])
             if uses_true_counts and problem.is_nearest_best
             else None,
@@ -161,15 +166,15 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     def public_files(self, problem: FLInstance, release: FLRelease) -> Mapping[str, bytes]:
         """Return the contents of the published problem's files (locations and distances), keyed by file name.
 
-        Rows are sorted by id. Noisy counts replace the true counts. If the release has no noisy counts, the files
+        Rows are sorted by id. True counts are replaced by noisy ones. If the release has no noisy counts, the files
         contain no counts at all.
 
         Args:
             problem: The problem, with its locations.
-            release: The release, with its counts and a record of whether noise was drawn for them.
+            release: The release, which provides the counts and says whether noise was drawn for them.
         """
-        # The release's counts are noisy if noise was drawn here or if they are the problem's own noisy counts.
-        # Otherwise they are the true counts, which must not be published.
+        # The release's counts are noisy if noise was drawn here, or if they are the noisy counts that the problem came
+        # with. Otherwise they are the true counts, which must not be published.
         is_noisy = release.noise_engine is not None or release.counts is problem.data.noisy
         published = release.counts if is_noisy else None
         files = {problem.declared.locations.points.name: problem.data.to_csv(published)}
@@ -183,16 +188,16 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     def details(
         self, problem: FLInstance, release: FLRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return the details for result.json: the plan's size, cost and margins.
+        """Return the details for result.json, such as the plan's size, cost and margins.
 
-        The details depend only on noisy counts and public data.
+        They depend only on noisy counts and public data.
 
         Args:
             problem: The problem. When a release is verified, this is the published problem.
             release: The release.
             method: The method that was run.
-            recorded: ``details.told`` of the result. It states how the plan was chosen, which the release's files do
-                not show.
+            recorded: ``details.told`` of the result, which says how the plan was chosen. The release's files do not
+                show this.
 
         Raises:
             InputError: The release was read from files, and its problem has no noisy counts.
@@ -200,7 +205,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         if method == "optimal":
             return {"locations": problem.data.site.size, "facilities": len(release.assignment.opened)}
         plan = release.plan
-        # If the release was read from its folder, it has no plan, so the plan is made again.
+        # A release that was read from its folder has no plan, so the plan is computed again.
         if plan is None:
             noisy = problem.data.noisy
             if noisy is None:
@@ -214,16 +219,16 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
 
         Args:
             problem: The published problem.
-            release: The release as it was read from its folder.
-            result: The result from result.json. Its method determines what is compared.
+            release: The release as read from its folder.
+            result: The contents of result.json. The method determines what is compared.
 
         Returns:
-            The differences, one sentence each. Empty if there are none.
+            The differences, one sentence each. The list is empty if there are none.
         """
         site, opened = problem.data.site, release.assignment.opened
         files = {file.name: file.contents for file in files_of(problem.declared)}
         for name, contents in self.public_files(problem, release).items():
-            # Another order of the rows, or another column, could carry a message about the counts.
+            # A different row order or an additional column could carry a message about the counts.
             if files[name] != contents:
                 return [f"problem/{name}: not as it is published: by id, with the public columns alone"]
         if not np.isin(opened, site.allowed_sites).all():
@@ -231,7 +236,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         limit = problem.declared.settings.most_facilities
         if limit is not None and len(opened) > limit:
             return [f"connections.csv: {number_of(len(opened), 'facility')}, most_facilities = {limit}"]
-        # Capacities are compared with their bounds even for the ``optimal`` method, because the bounds are public.
+        # This is checked even for ``optimal``, because capacity bounds are public.
         if (release.capacities > site.capacity_bounds[opened]).any():
             return ["capacities.csv: a facility is larger than its capacity allows"]
         if result.method == "optimal":
@@ -241,25 +246,26 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return _verify_plan(problem, release, result)
 
     def proved_bound(self, problem: FLInstance, release: FLRelease, result: Result, folder: Path) -> float | None:
-        """Return a lower bound on the loss for the ``optimal`` method, or None if the files contain no proof of one.
+        """Return a lower bound on the loss for the method ``optimal``, or None if the files do not prove any.
 
-        If every location is served by its cheapest facility, no plan costs less at any counts. In that case, the bound
-        is the loss itself, rounded down.
+        If every location is served by its cheapest facility, no plan has a lower cost, whatever the counts. The bound
+        is then the loss itself, rounded down.
         """
         is_optimal = result.method == "optimal" and problem.is_nearest_best
         return _round_down(result.objective.value) if is_optimal and not _verify_openly(problem, release) else None
 
     def audit(self, problem: FLInstance, release: FLRelease, result: Result) -> Mapping[str, Any]:
-        """Return the claimed epsilon, the epsilon that an attacker achieves, and an empirical lower bound.
+        """Return the claimed epsilon, the epsilon that an attacker achieves, and a statistical lower bound.
 
-        The attacker achieves the full epsilon, because neighbouring counts shift the noise by 1. The entry
-        ``statistical`` is a lower bound on epsilon, measured by an attack on fresh reports at counts 0 and 1. It is
-        None if the noise was drawn elsewhere.
+        An attacker can achieve the full epsilon, because neighbouring counts shift the noise by 1. The entry
+        ``statistical`` is a lower bound on epsilon that is measured by attacking fresh reports at the counts 0 and 1.
+        It is None if the noise was drawn elsewhere. For the method ``optimal``, there is no claimed epsilon and the
+        achieved one is infinite.
 
         Args:
             problem: The problem, with epsilon and the kind of noise.
             release: The release, with its counts.
-            result: The result from result.json, which states whether `solve` drew the noise.
+            result: The contents of result.json, which say whether `solve` drew the noise.
         """
         if result.method == "optimal":
             return {"epsilon": {"claimed": None, "achieved": math.inf}}
@@ -272,8 +278,8 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             from privopt.numbers.binomial import epsilon_lower
 
             epsilon = problem.declared.privacy.epsilon
-            # Reports are rounded down to whole numbers (post-processing), because the attack compares how often values
-            # occur.
+            # The attack compares how often values occur, so reports are rounded down to integers, which is
+            # post-processing.
             reports_at_0, reports_at_1 = (
                 np.floor(noisy_counts(np.full(AUDIT_DRAWS, b), epsilon, noise=problem.noise)[0]) for b in (0, 1)
             )
@@ -282,14 +288,14 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return facts
 
     def warnings(self, problem: FLInstance, release: FLRelease, result: Result) -> Sequence[str]:
-        """Return a warning if no plan could be made from public data alone.
+        """Return a warning if the facilities had to be chosen from noisy counts for lack of a public mean count.
 
-        The warning says that a public mean count might allow smaller margins. ``result`` contains the method, and what
-        `solve` recorded about the reports.
+        It says that stating a public mean might allow smaller margins. ``result`` provides the method and what `solve`
+        recorded about the reports.
         """
         if result.method == "optimal" or problem.make_server(result.method).has_prior:
             return []
-        # `told` contains what `solve` recorded when it chose the facilities from the reports.
+        # `told` holds what `solve` recorded when it chose the facilities from the reports.
         mean = (result.details.told.get("reports") or {}).get("mean_reported")
         estimate = f" ({mean:,.3g} a location by the reports)" if isinstance(mean, float) else ""
         return [
@@ -299,20 +305,20 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
 
 
 def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> list[str]:
-    """Compare a release's connections and capacities with those computed from the noisy counts and public data.
+    """Compare a release's connections and capacities with those computed from noisy counts and public data.
 
     Args:
         problem: The published problem, with noisy counts.
-        release: The release as it was read from its folder.
-        result: The result from result.json, which records how the plan was chosen.
+        release: The release as read from its folder.
+        result: The contents of result.json, which record how the plan was chosen.
 
     Returns:
-        The difference, as one sentence. Empty if there is none.
+        A single sentence on the first difference. The list is empty if there is none.
     """
     server, facts, noisy = problem.make_server(result.method), result.details.facts, problem.data.noisy
     recorded, ids = result.details.told, problem.data.ids
-    # The margins of a plan that was chosen from the noisy counts hold for every assignment. So the published assignment
-    # is taken as it is, and only the capacities are compared. The entry `plans` makes `plan_again` do this.
+    # Margins of a plan that was chosen from noisy counts are valid for every assignment. The published assignment is
+    # therefore taken as given, which the entry `plans` makes `plan_again` do, and only the capacities are compared.
     if facts.get("chosen_by_noise"):
         plan = plan_again(server, noisy, {**recorded, "plans": {"chosen": "reports"}}, ids, release.assignment)
     else:
@@ -326,13 +332,13 @@ def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> lis
 
 
 def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:
-    """Check the connections in a release of method ``optimal``, if they are determined by public data alone.
+    """Check the connections in a release of the method ``optimal`` if they follow from public data alone.
 
-    This is the case if connecting every location to its cheapest facility is optimal for any counts. Capacities are not
-    checked, because they are sums of the true counts, which are not published.
+    They do if connecting every location to its cheapest facility is optimal for any counts. Capacities are not checked,
+    because they are sums of the true counts, which are not published.
 
     Returns:
-        The difference, as one sentence. Empty if there is none.
+        A single sentence on the difference. The list is empty if there is none.
     """
     nearest = problem.data.site.connect().facility if problem.is_nearest_best else release.assignment.facility
     is_equal = np.array_equal(nearest, release.assignment.facility)
@@ -340,14 +346,14 @@ def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:
 
 
 def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> dict[str, Any]:
-    """Return the entries of result.json that describe a plan: sizes, costs, margins and failure probability.
+    """Return the entries of result.json on a plan's sizes, costs, margins and failure probability.
 
-    All entries are functions of the noisy counts and of public data, so they may be published.
+    All of them are functions of noisy counts and public data, so they may be published.
 
     Args:
         problem: The problem, with public data and settings.
         method: The method that was run.
-        plan: The plan.
+        plan: The plan to describe.
         noisy: (n,) The noisy counts.
     """
     site, settings, server = problem.data.site, problem.declared.settings, problem.make_server(method)
@@ -369,12 +375,12 @@ def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> 
         "failure_probability": {"promised": server.alpha, "level": plan.level},
         "delta": plan.delta,
     }
-    # If the facilities were chosen from the noisy counts, the margins hold for every set of locations (`AnySet`).
+    # If the facilities were chosen from noisy counts, the margins are valid for every set of locations (`AnySet`).
     if server.has_reports:
         details["chosen_by_noise"] = plan.any_set is not None
     if plan.any_set is not None:
         details["margin"] |= {"kind": "any set", "start": plan.any_set.start, "each": plan.any_set.slope}
-    # A location pays at most 2 delta more for each client than without reconnection, which `reconnect` proves for the
+    # For each client, a location pays at most 2 delta more than without reconnection. `reconnect` proves this for the
     # paper's problem.
     if problem.is_paper_problem:
         assert plan.delta is not None  # the paper's problem has no reports' plan
@@ -383,24 +389,24 @@ def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> 
 
 
 def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, Any]:
-    """Evaluate a plan at the true counts: its cost, the overflowing facilities and the optimum without privacy.
+    """Compare a plan with the true counts: its cost, its overflowing facilities and the optimum without privacy.
 
     The optimum is included only for the paper's problem (`FLInstance.is_paper_problem`).
 
     Args:
         problem: The problem, with the locations and their costs.
         plan: The plan, with a capacity for each facility.
-        clients: (n,) The true client counts. They are secret, so the result is for the owner only.
+        clients: (n,) The true counts of clients. They are secret, so only the owner may see the result.
 
     Returns:
-        The entries of truth.json: ``clients`` is the number of clients, ``cost`` contains the parts of the plan's cost,
-        and ``overflow`` describes the facilities whose capacity is too small. If the optimum is included, ``optimum``
-        is its cost, and ``normalised_cost`` is the plan's cost divided by it.
+        The entries of truth.json. ``clients`` is the total number of clients, ``cost`` contains the parts of the plan's
+        cost, and ``overflow`` describes the facilities whose capacity is too small. If the optimum is included,
+        ``optimum`` is its cost and ``normalised_cost`` the plan's cost divided by it.
     """
     site, ids, opened = problem.data.site, problem.data.ids, plan.assignment.opened
     counts, costs = sum_counts(plan.assignment, clients), plan.costs(site, clients)
-    # A facility overflows if it serves more true clients than its capacity. With a probability of at least 1 - alpha
-    # (privacy.failure_probability) none does.
+    # A facility overflows if it serves more true clients than its capacity. The probability that this happens anywhere
+    # is at most alpha (privacy.failure_probability).
     overflowing = np.flatnonzero(counts > plan.capacities)
     truth: dict[str, Any] = {
         "clients": int(clients.sum()),
@@ -410,7 +416,7 @@ def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, A
             for s in overflowing.tolist()
         ],
     }
-    # Algorithm 1 finds the optimum only if a facility may be opened anywhere, at no fixed cost and without a bound.
+    # Algorithm 1 finds the optimum only if facilities can be opened anywhere, without a fixed cost or a capacity bound.
     if not problem.is_paper_problem:
         return truth
     best = site.connect()
@@ -420,20 +426,20 @@ def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, A
 
 
 def _round_down(value: float) -> float:
-    """Return a lower bound on an exact cost, given the value computed for it in doubles.
+    """Return a lower bound on an exact cost, given its value as computed in doubles.
 
-    The value is multiplied by 1 - 2**-48, which reduces it by at least 16 units in the last place. Each product and
-    each correctly rounded sum is off by at most half a unit.
+    The value is reduced by a factor of 1 - 2**-48, which is at least 16 units in the last place. Each product and each
+    correctly rounded sum is off by at most half a unit.
     """
     return value * (1.0 - 2.0**-48)
 
 
 def _plan_openly(problem: FLInstance, server: Server, context: SolveContext) -> Plan:
-    """Make the plan for the ``optimal`` method from the true counts, without noise or margins.
+    """Compute the plan for the method ``optimal`` from the true counts, without noise or margins.
 
-    By default this is Algorithm 1. If the open facilities are to be chosen, or capacities are bounded, facility
-    location is solved instead, and the plan's ``recorded`` contains the proved ``lower_bound`` and the number of
-    ``nodes``.
+    By default this is Algorithm 1. If facilities have to be chosen or capacities are bounded, a facility location
+    problem is solved instead. In this case the plan's ``recorded`` contains the proved ``lower_bound`` and the number
+    of ``nodes``.
 
     Args:
         problem: The problem, with the true counts.
@@ -446,7 +452,8 @@ def _plan_openly(problem: FLInstance, server: Server, context: SolveContext) -> 
     else:
         phase = "facilities by the true counts"
         facilities = choose_facilities(server, data.clients, NO_MARGIN, context, phase=phase)
-        # With capacity bounds a location need not be at its cheapest open facility, so the solution is used as it is.
+        # With capacity bounds, a location's facility need not be its cheapest open one, so the solution is used as it
+        # is.
         bounded, recorded = site.capacity is not None, {"lower_bound": facilities.bound, "nodes": facilities.nodes}
         assignment = Assignment.from_facilities(facilities.facility) if bounded else site.connect(facilities.opened)
         stopped = facilities.status != "optimal" and context.remaining == 0.0
@@ -463,6 +470,6 @@ def _plan_openly(problem: FLInstance, server: Server, context: SolveContext) -> 
     )
     if "lower_bound" not in recorded:
         return plan
-    # The solver and costs() sum in different orders, so a tight bound may exceed the cost by a rounding error.
+    # The solver and costs() add up in different orders, so a tight bound may exceed the cost by a rounding error.
     bound = min(recorded["lower_bound"], plan.costs(site, data.clients)["total"])
     return evolve(plan, recorded=recorded | {"lower_bound": bound})

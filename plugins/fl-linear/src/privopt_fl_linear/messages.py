@@ -1,12 +1,12 @@
-"""Messages: a location's report as one line of JSON, and the server's table of locations, made from many reports.
+"""Messages from locations, each of which is a line of JSON, and the server's table made from many of them.
 
 A message contains only the noisy count and the parameters that the server needs to interpret it::
 
     {"format": "privopt-fl-linear/1", "location": "v7", "round": "2026-11", "epsilon": "0.1", "noise": "discrete",
      "noisy_clients": 57}
 
-A round is one collection of reports. A location that is asked twice in a round repeats its message. A second draw would
-spend epsilon again, because the mean of two reports reveals more than a single report.
+A round is one collection of reports. A location that is asked twice in a round repeats its message, because the mean of
+two independent draws would reveal more than a single draw and so spend epsilon again.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ __all__ = [
 
 FORMAT: Final = "privopt-fl-linear/1"
 APPLICATION_ID: Final = 0x666C6D31
-"""The SQLite application id (the bytes "flm1") that marks a database as a file of sent messages."""
+"""The SQLite application id (the bytes "flm1") of a file of sent messages."""
 
 
 def _strip_blanks(text: str) -> str:
-    """Return a string without its leading and trailing blanks."""
+    """Return a string without leading and trailing blanks."""
     return text.strip()
 
 
@@ -64,10 +64,10 @@ class Message:
 
     Attributes:
         location: The location's id, without surrounding blanks.
-        round: Name of the round, without surrounding blanks.
+        round: The name of the round, without surrounding blanks.
         epsilon: The privacy budget for one client at this location in this round.
         noise: The kind of noise that was added.
-        noisy: The noisy count, an integer with discrete noise.
+        noisy: The noisy count, which is an integer if the noise is discrete.
     """
 
     location: str = field(converter=_strip_blanks)
@@ -77,7 +77,7 @@ class Message:
     noisy: int | float
 
     def to_line(self) -> str:
-        """Return the message as one line of JSON, which `from_line` can parse."""
+        """Return the message as one line of JSON, which :meth:`from_line` parses."""
         return json.dumps(
             {
                 "format": FORMAT,
@@ -92,10 +92,10 @@ class Message:
 
     @classmethod
     def from_line(cls, line: str) -> Message:
-        """Parse a message from a line of JSON, and check all of its fields.
+        """Parse a message from a line of JSON and check all of its fields.
 
         Raises:
-            ValueError: The line is not a message. The error message says why.
+            ValueError: The line is not a message, for the reason given in the error message.
         """
         fields = json.loads(line)
         names = {"format", "location", "round", "epsilon", "noise", "noisy_clients"}
@@ -107,7 +107,7 @@ class Message:
         epsilon, noise, noisy = parse_epsilon(fields["epsilon"]), fields["noise"], fields["noisy_clients"]
         if noise not in ("discrete", "continuous"):
             raise ValueError("noise is neither discrete nor continuous")
-        # Booleans are excluded, because True and False are integers in Python but not in JSON.
+        # Booleans are excluded because Python, unlike JSON, considers True and False to be integers.
         is_whole = isinstance(noisy, int) and not isinstance(noisy, bool)
         if not (is_whole or (noise == "continuous" and isinstance(noisy, float) and math.isfinite(noisy))):
             raise ValueError("noisy_clients must be a number, a whole one with discrete noise")
@@ -117,7 +117,7 @@ class Message:
 
 
 def parse_epsilon(text: str) -> Fraction:
-    """Parse an epsilon, written as a decimal number, into an exact fraction.
+    """Convert an epsilon, written as a decimal number, to an exact fraction.
 
     Raises:
         ValueError: ``text`` is not a decimal number between 1e-10 and 1e6.
@@ -131,27 +131,27 @@ def parse_epsilon(text: str) -> Fraction:
 
 
 def format_epsilon(epsilon: Fraction) -> str:
-    """Format an epsilon from :func:`parse_epsilon` as a decimal number.
+    """Format an epsilon returned by :func:`parse_epsilon` as a decimal number.
 
     >>> format_epsilon(Fraction(1, 10)), format_epsilon(Fraction(2))
     ('0.1', '2')
     """
-    # parse_epsilon accepts at most 27 digits, so 60 digits give the exact decimal.
+    # parse_epsilon accepts at most 27 digits, so 60 digits suffice for the exact decimal.
     quotient = Context(prec=60).divide(Decimal(epsilon.numerator), Decimal(epsilon.denominator))
     return format(quotient, "f")
 
 
 def draw_report(location: str, clients: int, epsilon: Fraction, round_: str, noise: Noise = "discrete") -> Message:
-    """Draw a location's report, with entropy from the operating system.
+    """Draw a location's report, using the operating system's entropy.
 
-    This is the only part of the mechanism that a location runs.
+    No other part of the mechanism runs at a location.
 
     Args:
         location: The location's id, which is public.
-        clients: The number of the location's clients, which is secret.
+        clients: The location's number of clients, which is secret.
         epsilon: The privacy budget for one client in this round.
-        round_: Name of the round.
-        noise: Discrete or continuous Laplace noise of scale 1 / epsilon.
+        round_: The name of the round.
+        noise: The kind of the Laplace noise, which has the scale 1 / epsilon.
     """
     noisy_count = noisy_counts(np.array([clients], dtype=np.int64), epsilon, noise=noise)[0][0]
     noisy = int(noisy_count) if noise == "discrete" else float(noisy_count)
@@ -168,18 +168,18 @@ def repeat_or_draw(
     *,
     ledger: Path | None = None,
 ) -> tuple[Message, bool]:
-    """Return the message that was already sent in a round, or draw and store a new one.
+    """Return the message that was sent earlier in a round, or draw and store a new one.
 
     Args:
-        sent_file: File of the location's sent messages (:class:`privopt.files.durable_log.DurableLog`), to which a new
-            message is written before it is returned. A missing file is created. A missing folder is not, because a
-            misspelt folder would lead to a second draw.
+        sent_file: The file of the location's sent messages (a :class:`privopt.files.durable_log.DurableLog`), to which
+            a new message is written before it is returned. A missing file is created. A missing folder is not, because
+            with a misspelt folder a second message would be drawn.
         location: The location's id, which is public.
-        clients: The number of the location's clients, which is secret. It is not used if the message was sent before.
+        clients: The location's number of clients, which is secret. It is not used if the message was sent before.
         epsilon: The privacy budget for one client in this round.
-        round_: Name of the round.
-        noise: Discrete or continuous Laplace noise of scale 1 / epsilon.
-        ledger: File of the ledger that is charged before a new message is drawn. None if no ledger is charged.
+        round_: The name of the round.
+        noise: The kind of the Laplace noise, which has the scale 1 / epsilon.
+        ledger: The file of the ledger to charge before a new message is drawn, or None to charge no ledger.
 
     Returns:
         The message, and whether it is new.
@@ -191,7 +191,7 @@ def repeat_or_draw(
         UsageError: A file cannot be opened. Nothing was drawn.
     """
     location, round_ = location.strip(), round_.strip()
-    # `adding` locks the file, so that two concurrent processes cannot both draw a message for this round.
+    # `adding` locks the file, so that two concurrent processes cannot both draw a message for the same round.
     with DurableLog(sent_file, name="file of messages sent", mark=APPLICATION_ID) as log, log.adding():
         sent = {(message.location, message.round): message for message in map(Message.from_line, log.texts())}
         message = sent.get((location, round_))
@@ -201,8 +201,8 @@ def repeat_or_draw(
             raise InputError([Fault(sent_file.name, "", actual, f"epsilon {epsilon} and {noise} noise")])
         if message is not None:
             return message, False
-        # The ledger is charged before the draw. If a run is killed before its message is stored, the ledger records
-        # more than was revealed, never less.
+        # The ledger is charged first. If the process is killed before the message is stored, the ledger overstates what
+        # was revealed, but never understates it.
         if ledger is not None:
             from privopt import Cost, Ledger
 
@@ -211,26 +211,26 @@ def repeat_or_draw(
             with Ledger(ledger) as book:
                 book.charge(location, cost)
         message = draw_report(location, clients, epsilon, round_, noise)
-        # The message is stored before anybody sees it. Otherwise a lost message would be drawn again, with different
+        # The message is stored before anyone sees it. Otherwise a lost message would be drawn again with different
         # noise.
         log.add(message.to_line())
     return message, True
 
 
 def _parse_file(path: Path, faults: Faults) -> Iterator[Message]:
-    """Yield the messages in a file, and append to ``faults`` a fault for each line that is not a message.
+    """Yield the messages in a file, and add a fault to ``faults`` for each line that is not a message.
 
-    A fault states the line's number but not its text, because a file passed by mistake may contain true counts.
+    A fault gives the line's number but not its text, because a file passed by mistake may contain true counts.
     """
     try:
         file = File.read(path)
-        # A user may pass the file of sent messages (option --kept), an SQLite database, instead of the printed lines.
+        # Instead of the printed lines, users may pass the file of sent messages (option --kept), an SQLite database.
         if file.contents.startswith(b"SQLite format 3"):
             expectation = "the lines that report printed, in a text file"
             faults.add(path.name, "", "a file of messages sent (--kept)", expectation)
             return
         lines = text_of(file).decode().splitlines()
-    except InputError as error:  # collected, so that the faults of all files are reported together
+    except InputError as error:  # the faults of all files are reported together
         faults.extend(error.faults, len(error.faults))
         return
     for number, line in enumerate(lines, start=1):
@@ -248,13 +248,13 @@ def _parse_file(path: Path, faults: Faults) -> Iterator[Message]:
 
 
 def read_messages(paths: Sequence[Path]) -> list[Message]:
-    """Read the messages of one round from files with one message per line.
+    """Read the messages of a round from files with one message per line.
 
     A message that occurs several times is returned once.
 
     Raises:
-        InputError: A line is not a message; the messages have different rounds, epsilons or kinds of noise; or a
-            location has two different messages.
+        InputError: A line is not a message, the messages differ in round, epsilon or kind of noise, or a location has
+            two different messages.
     """
     messages: dict[str, Message] = {}
     faults = Faults()
@@ -262,7 +262,8 @@ def read_messages(paths: Sequence[Path]) -> list[Message]:
     for path in paths:
         for message in _parse_file(path, faults):
             first_message = first_message or message
-            # All messages must agree, because a plan's margins hold for counts with one epsilon and one kind of noise.
+            # Messages must agree in these, because a plan's margins are valid only for counts with the same epsilon and
+            # kind of noise.
             where, common_keys = f"location {message.location}", ("round", "epsilon", "noise")
             if any(getattr(message, key) != getattr(first_message, key) for key in common_keys):
                 descriptions = [
@@ -279,24 +280,25 @@ def read_messages(paths: Sequence[Path]) -> list[Message]:
 def collect_reports(
     sites: Path, messages: Sequence[Message], *, missing: Literal["refuse", "leave out"] = "refuse"
 ) -> tuple[bytes, list[str]]:
-    """Return the contents of the server's locations file: a table of public columns plus the reported counts.
+    """Return the contents of the server's locations file, which combines public columns with the reported counts.
 
     Args:
-        sites: CSV file with a column ``id`` and the public columns of a locations file, without counts.
+        sites: A CSV file with a column ``id`` and the other public columns of a locations file, but no counts.
         messages: The messages of one round.
-        missing: Whether a site without a message is an error (``"refuse"``) or is omitted (``"leave out"``).
+        missing: Whether sites without a message are an error (``"refuse"``) or are omitted (``"leave out"``).
 
     Returns:
-        The contents of the CSV file with the column ``noisy_clients``, and the ids of the sites that were left out.
+        The contents of the CSV file with the added column ``noisy_clients``, and the ids of the sites without a
+        message.
 
     Raises:
-        InputError: The table cannot be read or contains counts, an id is missing or occurs twice, a message belongs to
-            no site, or a site has no message.
+        InputError: The table cannot be read or contains counts, an id is missing or occurs twice, a message has no
+            site, or a site has no message.
     """
     import polars as pl
 
     file, faults = File.read(sites), Faults()
-    table = table_of(file)  # all columns as text, so that numbers stay as they were written
+    table = table_of(file)  # all columns as text, to keep numbers as they were written
     if is_parquet(file):
         raise InputError([Fault(sites.name, "", "a Parquet file", "a CSV table")])
     table = table.with_columns(pl.all().str.strip_chars())
@@ -305,9 +307,9 @@ def collect_reports(
     sent = {message.location: message.noisy for message in messages}
     # All faults are collected first, so that they are reported together.
     ids = check_column(sites.name, table["id"], Column(name="id", kind="id"), faults).to_list()
-    # Faults are shown up to a limit, but all of them are counted.
+    # All faults are counted, although only some are shown.
     faults.extend(repeated := duplicate_faults(sites.name, np.array(ids)), len(repeated))
-    # An empty id is among the faults already.
+    # Empty ids have already been added to the faults.
     silent, known_ids = [name for name in ids if name and name not in sent], set(ids)
     for name in sent:
         if name not in known_ids:

@@ -1,7 +1,7 @@
-"""Metrics between locations: in the plane, on the sphere, or given as a matrix.
+"""Metrics between locations, which are given by points in the plane, by points on the sphere, or by a matrix.
 
-Each metric implements the few queries that the algorithms need. Neighbours and cheapest facilities are found with
-SciPy's KD-tree among points, and by scanning rows in a matrix. Locations and distances are public.
+Each metric answers the few queries that the algorithms need. Among points, neighbours and cheapest facilities are found
+with SciPy's KD-tree. With a matrix, rows are scanned. Locations and distances are public.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from privopt.numbers.distances import EARTH_RADIUS_KM, directions
 __all__ = ["Matrix", "Metric", "Plane", "Sphere"]
 
 BLOCK_ENTRIES: Final = 4_000_000
-"""Maximum number of distances that are computed at once, which limits the memory that is used."""
+"""The maximum number of distances to compute at once, which limits memory use."""
 FIRST_NEIGHBOURS: Final = 8
-"""Initial number of facilities that the tree returns for each location. It is doubled for locations that need more."""
+"""The initial number of facilities that the tree returns per location. It is doubled for locations that need more."""
 
 
 class Metric(ABC):
-    """A metric space over n locations, which are identified by index."""
+    """A metric space of n locations, which are identified by index."""
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """Number of locations."""
+        """The number of locations."""
 
     @property
     @abstractmethod
@@ -42,17 +42,17 @@ class Metric(ABC):
 
     @abstractmethod
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return the centre within ``radius`` of each location, or -1 if there is none, as an array of shape (n,).
+        """Return an (n,) array with the centre within ``radius`` of each location, or -1 if there is none.
 
-        ``centres`` are location indices. The centres must be more than twice the radius apart, so that no location is
-        in two balls. The radius is in the metric's unit.
+        ``centres`` are location indices. They must be more than twice the radius apart, so that no location is in two
+        balls. The radius is in the metric's unit.
         """
 
     @abstractmethod
     def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
         """Return a function that finds the locations in ``among`` within ``radius`` of a location.
 
-        The function takes a location index and returns indices into the array ``among``, not location indices.
+        The function takes a location index and returns positions in the array ``among``, not location indices.
         """
 
     @abstractmethod
@@ -62,10 +62,9 @@ class Metric(ABC):
     def select_independent(self, candidates: Ints, reach: float) -> Ints:
         """Return a maximal subset of the candidates in which any two are more than ``reach`` apart.
 
-        The subset is selected greedily: in the given order, each candidate is taken unless a candidate within ``reach``
-        was taken before. The subset is therefore a maximal independent set in the graph that joins candidates within
-        ``reach`` of each other. ``candidates`` and the result are location indices, and ``reach`` is in the metric's
-        unit.
+        The subset is built greedily. Each candidate is taken in turn, unless one within ``reach`` of it was taken
+        before. The result is thus a maximal independent set in the graph that joins candidates within ``reach`` of each
+        other. ``candidates`` and the result are location indices, and ``reach`` is in the metric's unit.
         """
         find_neighbours, is_blocked, selected = (
             self.neighbours_within(candidates, reach),
@@ -75,42 +74,42 @@ class Metric(ABC):
         for number, point in enumerate(candidates.tolist()):
             if not is_blocked[number]:
                 selected.append(point)
-                # The candidate itself is among the neighbours, so it is blocked as well.
+                # The candidate is its own neighbour, so it is blocked as well.
                 is_blocked[find_neighbours(point)] = True
         return np.array(selected, dtype=np.int64)
 
     def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
-        """Return, for each location v, the facility u that minimises cost_u + d(u, v), where d is the distance.
+        """Return the facility u that minimises cost_u + d(u, v) for each location v, where d is the distance.
 
-        ``facilities`` are ascending location indices, and ``cost`` (n,) has an entry for each location. Ties go to the
-        lowest index. The result (n,) contains location indices.
+        ``facilities`` are location indices in ascending order, and ``cost`` (n,) has an entry for every location. Ties
+        go to the lowest index. The (n,) result contains location indices.
         """
         everyone = np.arange(self.size)
         return facilities[self.nearest(everyone, facilities, cost, np.ones(self.size), 1)[0][:, 0]]
 
     def nearest(self, places: Ints, facilities: Ints, cost: Floats, scale: Floats, count: int) -> tuple[Ints, Floats]:
-        """Return, for each place v, the ``count`` facilities u with the smallest sums scale_v cost_u + d(u, v).
+        """Return the ``count`` facilities u with the smallest sums scale_v cost_u + d(u, v) for each place v.
 
         Here d is the distance. The search takes O(M F) time for M places and F facilities.
 
         Args:
-            places: (M,) location indices of the places v.
-            facilities: (F,) location indices of the facilities.
-            cost: (n,) facility cost at each location.
-            scale: (M,) factor of the facility cost for each place.
-            count: Number of facilities per place, at most F.
+            places: (M,) The location indices of the places v.
+            facilities: (F,) The location indices of the facilities.
+            cost: (n,) The facility cost at each location.
+            scale: (M,) The factor by which facility costs are multiplied for each place.
+            count: The number of facilities per place, at most F.
 
         Returns:
-            The indices of the facilities in ``facilities`` (M, count), and the sums (M, count), ascending for each
-            place. Ties go to the first facility.
+            An (M, count) array of positions in ``facilities`` and an (M, count) array of sums, which are ascending for
+            each place. Ties go to the first facility.
         """
         which = np.empty((len(places), count), dtype=np.int64)
         value = np.empty((len(places), count))
 
         def fill_rows(first_row: int, end_row: int) -> None:
-            """Compute rows ``first_row`` to ``end_row - 1`` of ``which`` and ``value``."""
-            # A block has only a quarter of BLOCK_ENTRIES, because threads and temporary arrays multiply the memory that
-            # is used.
+            """Compute the rows ``first_row`` to ``end_row - 1`` of ``which`` and ``value``."""
+            # Blocks are limited to a quarter of BLOCK_ENTRIES, because threads and temporary arrays multiply the memory
+            # needed.
             step = max(1, BLOCK_ENTRIES // (4 * len(facilities)))
             for start in range(first_row, end_row, step):
                 stop = min(start + step, end_row)
@@ -120,31 +119,30 @@ class Metric(ABC):
                 if count == 1:
                     candidates = np.argmin(sums, axis=1)[:, None]
                 else:
-                    # The candidates are sorted by index before the stable sort by cost, so that ties go to the lowest
-                    # index.
+                    # Candidates are sorted by index before the stable sort by sum, so that ties go to the lowest index.
                     candidates = np.sort(np.argpartition(sums, count - 1, axis=1)[:, :count], axis=1)
                 sums = np.take_along_axis(sums, candidates, axis=1)
                 order = np.argsort(sums, axis=1, kind="stable")
                 which[start:stop] = np.take_along_axis(candidates, order, axis=1)
                 value[start:stop] = np.take_along_axis(sums, order, axis=1)
 
-        # Divides the rows among threads, each of which computes its rows in blocks.
+        # Each thread gets some of the rows and computes them in blocks.
         in_threads(fill_rows, len(places))
         return which, value
 
 
 @frozen(eq=False)
 class _PointSet(Metric):
-    """The metric between points in the plane or on the sphere, with a KD-tree for finding neighbours.
+    """The metric between points in the plane or on the sphere, with a KD-tree to find neighbours.
 
-    The tree is searched slightly beyond the radius, and exact distances decide which points are within it. Rounding in
-    the tree therefore does not affect results.
+    The tree is searched slightly beyond the radius, and exact distances decide which points are within it. Rounding
+    errors in the tree therefore do not affect results.
 
     Attributes:
-        _tree_points: Coordinates of the points in the tree: (n, 2) x and y in the plane, (n, 3) unit vectors on the
-            sphere.
-        _exact_points: Coordinates from which distances are computed. In the plane, (n, 2) x and y. On the sphere,
-            (n, 3) latitude in radians, longitude in radians and cosine of the latitude.
+        _tree_points: The coordinates of the points in the tree, which are x and y (n, 2) in the plane, and unit vectors
+            (n, 3) on the sphere.
+        _exact_points: The coordinates from which distances are computed. In the plane, they are x and y (n, 2). On the
+            sphere, they are the latitude and longitude in radians and the cosine of the latitude (n, 3).
         _sphere: Whether the points are on the sphere, with distances in km, rather than in the plane.
     """
 
@@ -154,55 +152,56 @@ class _PointSet(Metric):
 
     @property
     def size(self) -> int:
-        """Number of locations."""
+        """The number of locations."""
         return len(self._exact_points)
 
     @property
     def extent(self) -> float:
-        """Half the diagonal of the bounding box. On the sphere, half the arc whose chord is that diagonal, in km."""
+        """Half the diagonal of the bounding box, or on the sphere half the arc, in km, whose chord is that diagonal."""
         diagonal = float(np.sqrt(np.sum(np.ptp(self._tree_points, axis=0) ** 2)))
         if not self._sphere:
             return diagonal / 2.0
         return EARTH_RADIUS_KM * math.asin(min(1.0, diagonal / 2.0))
 
     def _make_tree(self, points: Ints) -> Any:
-        """Build a SciPy KD-tree of the locations with the indices ``points``."""
+        """Build a SciPy KD-tree of the locations at the indices ``points``."""
         from scipy.spatial import cKDTree
 
         return cKDTree(self._tree_points[points])
 
     def _straight_radius(self, radius: float) -> float:
-        """Convert a radius from the metric's unit to the straight-line distance in tree coordinates, rounded up."""
+        """Convert a radius from the metric's unit to a straight-line distance in the tree's coordinates, rounded up."""
         straight = radius
         if self._sphere:
-            # The chord of the arc between unit vectors.
+            # The length of the chord that belongs to the arc.
             straight = 2.0 * math.sin(min(math.pi / 2.0, radius / (2.0 * EARTH_RADIUS_KM)))
-        # The radius is slightly enlarged, so that rounding loses no point. Exact distances decide afterwards.
+        # The radius is slightly enlarged so that rounding loses no point. Exact distances decide later.
         return straight * (1.0 + 1e-9) + 1e-9 * self._sphere
 
     def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
-        """Return, for each location v, the facility u that minimises cost_u + d(u, v), where d is the distance.
+        """Return the facility u that minimises cost_u + d(u, v) for each location v, where d is the distance.
 
-        ``facilities`` are ascending location indices, and ``cost`` (n,) has an entry for each location. Ties go to the
-        lowest index. The result (n,) contains location indices.
+        ``facilities`` are location indices in ascending order, and ``cost`` (n,) has an entry for every location. Ties
+        go to the lowest index. The (n,) result contains location indices.
 
-        This takes about O(n log n) time. The tree has an additional coordinate: cost_u for facility u, and 0 for
-        location v. The tree's distance between u and v is thus sqrt(d(u, v)^2 + cost_u^2), which is at most
-        d(u, v) + cost_u. So a facility whose distance in the tree exceeds the best sum so far cannot be better.
+        This takes about O(n log n) time. The tree has an additional coordinate, which is cost_u for facility u and 0
+        for location v. The distance between u and v in the tree is thus sqrt(d(u, v)^2 + cost_u^2), which is at most
+        d(u, v) + cost_u. Hence a facility whose distance in the tree exceeds the best sum so far cannot be better.
         """
         from scipy.spatial import cKDTree
 
-        # On the sphere the tree has unit vectors times the earth's radius, so its distances are chords in km, which are
-        # at most the true distances. The least cost is subtracted from all costs, which changes no comparison and makes
-        # the bound below tighter.
+        # On the sphere, the tree's points are unit vectors times the Earth's radius, so that its distances are chords
+        # in km, which are at most the true distances. Subtracting the lowest cost from all costs changes no comparison
+        # but tightens the bound below.
         unit, min_cost = EARTH_RADIUS_KM if self._sphere else 1.0, cost[facilities].min()
         raised = np.column_stack([unit * self._tree_points[facilities], cost[facilities] - min_cost])
-        # If several facilities have the same position and cost, only the first is kept.
+        # Of several facilities with the same position and cost, only the first is kept.
         unique_rows = np.sort(np.unique(raised, axis=0, return_index=True)[1])
         facilities, tree = facilities[unique_rows], cKDTree(raised[unique_rows])
         remaining, count, answer = np.arange(self.size), FIRST_NEIGHBOURS, np.empty(self.size, dtype=np.int64)
-        # The tree returns the `count` nearest facilities for each undecided location, then `count` is doubled. The
-        # locations are split into parts of at most about BLOCK_ENTRIES distances; -(-a // b) is a / b rounded up.
+        # The tree is asked for the `count` nearest facilities of each undecided location, and `count` is doubled in
+        # each pass. Locations are split into parts of at most about BLOCK_ENTRIES distances. -(-a // b) is a / b
+        # rounded up.
         while len(remaining):
             count, undecided = min(count, len(facilities)), []
             for part in np.array_split(remaining, -(-len(remaining) * count // BLOCK_ENTRIES)):
@@ -215,9 +214,9 @@ class _PointSet(Metric):
                 best = sums.min(axis=1)
                 # Ties go to the lowest index. self.size exceeds every index.
                 answer[part] = np.where(sums == best[:, None], candidates, self.size).min(axis=1)
-                # A facility that the tree did not return is at least as far away as the last one, and its sum minus the
-                # least cost is at least that distance. A location is decided if this exceeds its best sum. The factor
-                # 1 - 1e-9, and 1e-9 km on the sphere, cover the rounding of the tree's distances.
+                # A facility that the tree did not return is at least as far away as the last one returned, and its sum
+                # minus the lowest cost is at least that distance. A location is decided if this exceeds its best sum.
+                # The factor 1 - 1e-9, and 1e-9 km on the sphere, cover rounding errors in the tree's distances.
                 min_other_sums = distances[:, -1] * (1.0 - 1e-9) - 1e-9 * self._sphere
                 undecided.append(part[(min_other_sums <= best - min_cost) & (count < len(facilities))])
             remaining, count = np.concatenate(undecided), 2 * count
@@ -226,27 +225,27 @@ class _PointSet(Metric):
     def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
         """Return a function that finds the locations in ``among`` within ``radius`` of a location.
 
-        The function takes a location index and returns indices into the array ``among``. Each call searches a tree of
-        the locations ``among``.
+        The function takes a location index and returns positions in the array ``among``. Each call searches a tree that
+        contains the locations in ``among``.
         """
         tree, straight = self._make_tree(among), self._straight_radius(radius)
 
         def find_neighbours(point: int) -> Ints:
-            """Return the indices in ``among`` of the locations within ``radius`` of ``point``."""
+            """Return the positions in ``among`` of the locations within ``radius`` of ``point``."""
             candidates = np.asarray(tree.query_ball_point(self._tree_points[point], straight), dtype=np.int64)
             return candidates[self.distances_between(np.full(len(candidates), point), among[candidates]) <= radius]
 
         return find_neighbours
 
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return the centre within ``radius`` of each location, or -1 if there is none, as an array of shape (n,).
+        """Return an (n,) array with the centre within ``radius`` of each location, or -1 if there is none.
 
-        The nearest centre is the only candidate, because ``centres`` (location indices) are more than twice the radius
-        apart.
+        Only the nearest centre needs to be checked, because ``centres`` (location indices) are more than twice the
+        radius apart.
         """
         straight = np.nextafter(self._straight_radius(radius), np.inf)  # the tree's bound is exclusive
         nearest_centres = self._make_tree(centres).query(self._tree_points, distance_upper_bound=straight)[1]
-        # The tree returns len(centres) for a location that has no centre within the bound.
+        # The tree returns len(centres) for locations without a centre within the bound.
         inside = np.flatnonzero(nearest_centres < len(centres))
         inside = inside[self.distances_between(inside, centres[nearest_centres[inside]]) <= radius]
         owner = np.full(self.size, -1)
@@ -254,12 +253,14 @@ class _PointSet(Metric):
         return owner
 
     def distances_between(self, a: Ints, b: Ints) -> Floats:
-        """Return the distance between ``a[i]`` and ``b[i]`` for each i: Euclidean, or haversine in km on the sphere."""
+        """Return the distance between ``a[i]`` and ``b[i]`` for each i, which is Euclidean, or haversine in km on the
+        sphere.
+        """
         first, second = self._exact_points[a].T, self._exact_points[b].T
         if not self._sphere:
             return np.asarray(np.sqrt((first[0] - second[0]) ** 2 + (first[1] - second[1]) ** 2))
-        # The haversine formula: sin^2 of half the angle between the points. Coordinates are latitude, longitude and
-        # the cosine of the latitude.
+        # The haversine formula, where `half` is the squared sine of half the angle between the points. The coordinates
+        # are the latitude, the longitude and the cosine of the latitude.
         north, east = np.sin((first[0] - second[0]) / 2.0), np.sin((first[1] - second[1]) / 2.0)
         half = north * north + first[2] * second[2] * (east * east)
         return np.asarray(2.0 * EARTH_RADIUS_KM * np.arcsin(np.minimum(1.0, np.sqrt(half))))
@@ -267,7 +268,7 @@ class _PointSet(Metric):
 
 @frozen(eq=False, init=False)
 class Plane(_PointSet):
-    """Euclidean distance between points in the plane.
+    """The Euclidean distance between points in the plane.
 
     >>> import numpy as np
     >>> plane = Plane(np.array([[0.0, 0.0], [3.0, 4.0]]))
@@ -276,10 +277,10 @@ class Plane(_PointSet):
     """
 
     def __init__(self, points: Any) -> None:
-        """Check ``points``, an array of shape (n, 2) with coordinates x and y, and construct the metric.
+        """Construct the metric from an (n, 2) array of coordinates x and y.
 
         Raises:
-            InputError: The array has another shape, or entries that are not finite.
+            InputError: ``points`` has another shape, or entries that are not finite.
         """
         points = doubles(points)
         if points.ndim != 2 or points.shape[1] != 2 or not np.isfinite(points).all():
@@ -289,13 +290,13 @@ class Plane(_PointSet):
 
 @frozen(eq=False, init=False)
 class Sphere(_PointSet):
-    """Haversine distance in km (R = 6371.0) between points given by latitude and longitude in degrees."""
+    """The haversine distance in km (R = 6371.0) between points given by latitude and longitude in degrees."""
 
     def __init__(self, degrees: Any) -> None:
-        """Check ``degrees``, an array of shape (n, 2) with latitudes and longitudes, and construct the metric.
+        """Construct the metric from an (n, 2) array of latitudes and longitudes.
 
         Raises:
-            InputError: The array has another shape, entries that are not finite, or latitudes beyond a pole.
+            InputError: ``degrees`` has another shape, entries that are not finite, or latitudes beyond a pole.
         """
         degrees = doubles(degrees)
         is_valid = degrees.ndim == 2 and degrees.shape[1] == 2 and np.isfinite(degrees).all()
@@ -308,19 +309,19 @@ class Sphere(_PointSet):
 
 @frozen(eq=False)
 class Matrix(Metric):
-    """A metric given as an (n, n) matrix that is symmetric, has a zero diagonal and satisfies the triangle inequality.
+    """A metric given by an (n, n) matrix that is symmetric, has a zero diagonal and satisfies the triangle inequality.
 
-    The triangle inequality is checked on all triples if there are at most 400 locations, and otherwise on two million
-    random triples.
+    The triangle inequality is checked for all triples of up to 400 locations, and otherwise for two million random
+    triples.
 
     >>> Matrix([[0.0, 2.0], [2.0, 0.0]]).size
     2
 
     Attributes:
-        distances: (n, n) distances, in any unit.
-        source: Name of the file that contains the matrix, for error messages.
-        file_rows: (n,) The row of the file for each location, for error messages. None if the locations are in the
-            file's order.
+        distances: (n, n) The distances, in any unit.
+        source: The name of the matrix's file, which appears in error messages.
+        file_rows: (n,) The row of each location in the file, which appears in error messages. None if the locations are
+            in the file's order.
     """
 
     distances: Floats = field(converter=doubles)
@@ -338,7 +339,7 @@ class Matrix(Metric):
         if d.ndim != 2 or d.shape[0] != d.shape[1] or not np.isfinite(d).all() or (d < 0).any():
             raise InputError([Fault(self.source, "", f"shape {d.shape}", expectation, is_description=True)])
         scale = float(d.max(initial=0.0))
-        # The two halves of a matrix may differ by rounding errors, but not by more.
+        # The two halves of the matrix may differ by rounding errors, but not by more.
         uneven = np.argwhere((np.abs(d - d.T) > 1e-12 * scale) | np.diag(np.diagonal(d) != 0.0))
         if len(uneven):
             i, j = uneven[0].tolist()
@@ -357,17 +358,17 @@ class Matrix(Metric):
             raise InputError([Fault(self.source, f"row {row}, column {column} (from 0)", actual, expectation)])
 
     def _row_in_file(self, location: int) -> int:
-        """Return the row of the file that contains a location's distances."""
+        """Return the row of the file that holds a location's distances."""
         return location if self.file_rows is None else int(self.file_rows[location])
 
     def _shortest_detour(self) -> tuple[int, int, int]:
         """Return the locations i, k, j that maximise d(i, j) - d(i, k) - d(k, j).
 
-        If there are more than 400 locations, only two million random triples are compared.
+        With more than 400 locations, only two million random triples are compared.
         """
         d, n = self.distances, len(self.distances)
         if n > 400:
-            # The seed is fixed, because whether a file is accepted must not depend on chance.
+            # The seed is fixed so that it does not depend on chance whether a file is accepted.
             a, b, c = np.random.default_rng(0).integers(0, n, (3, 2_000_000))
             worst = int((d[a, c] - (d[a, b] + d[b, c])).argmax())
             return int(a[worst]), int(b[worst]), int(c[worst])
@@ -378,7 +379,7 @@ class Matrix(Metric):
 
     @property
     def size(self) -> int:
-        """Number of locations."""
+        """The number of locations."""
         return len(self.distances)
 
     @property
@@ -389,14 +390,14 @@ class Matrix(Metric):
     def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
         """Return a function that finds the locations in ``among`` within ``radius`` of a location.
 
-        The function takes a location index and returns indices into the array ``among``.
+        The function takes a location index and returns positions in the array ``among``.
         """
         return lambda point: np.flatnonzero(self.distances[point, among] <= radius)
 
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return the centre within ``radius`` of each location, or -1 if there is none, as an array of shape (n,).
+        """Return an (n,) array with the centre within ``radius`` of each location, or -1 if there is none.
 
-        ``centres`` are location indices. The centres must be more than twice the radius apart.
+        ``centres`` are location indices, which must be more than twice the radius apart.
         """
         nearest_centres = np.argmin(self.distances[centres], axis=0)
         return np.where(

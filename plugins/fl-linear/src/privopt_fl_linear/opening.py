@@ -1,16 +1,15 @@
-"""Choose facilities to open: uncapacitated facility location by branch and bound, with a proved bound.
+"""Uncapacitated facility location by branch and bound, with a proved bound on the optimal cost.
 
-The objective is the sum of the opening costs and of the costs of serving each client from its cheapest open facility.
+The objective is the cost of opening facilities plus the cost of serving each client from its cheapest open facility.
 The number of open facilities may be limited. The constraint that each client is served exactly once is relaxed with a
-Lagrange multiplier for each client, its "price". The relaxation is a sum over facilities. Its maximum over the prices
-equals the bound of the strong linear programming relaxation, and is approached by subgradient ascent. A feasible set is
-found by taking the facilities that the relaxation opens and improving them by interchange (adding, dropping or swapping
-one facility).
+Lagrange multiplier per client, called its price. The relaxation then decomposes into a sum over facilities. Its maximum
+over the prices equals the bound of the strong linear programming relaxation and is approached by subgradient ascent.
+Feasible sets are found by improving the set of facilities that the relaxation opens, by adding, dropping or swapping
+one facility at a time (interchange).
 
-The incumbent is the best set so far. Facilities are fixed by reduced cost. If the reduced cost rho of a facility
-exceeds the gap between incumbent and bound, the facility is closed permanently. If -rho exceeds this gap, the facility
-is opened permanently. Only the cheapest pairs of each client are listed (`service_costs`), but they suffice to prove a
-bound over all pairs.
+The best set so far is called the incumbent. A facility whose reduced cost rho exceeds the gap between the incumbent and
+the bound is closed for good, and one for which -rho exceeds this gap is opened for good. Only the cheapest pairs of
+each client are listed (`service_costs`), but they suffice to prove a bound over all pairs.
 
 Sources: Erlenkotter 1978; Beasley 1993 (Lagrangean heuristics for location problems, EJOR 65); Whitaker 1983.
 """
@@ -35,41 +34,45 @@ from privopt_fl_linear.service_costs import Costs, PairList, Pairs
 __all__ = ["BYTES_PER_PAIR", "MAX_PAIRS", "Facilities", "min_pairs", "open_facilities", "proved_bound"]
 
 MAX_PAIRS: Final = 100_000_000
-"""Maximum number of (facility, client) pairs that are listed."""
+"""The maximum number of (facility, client) pairs that are listed."""
 BYTES_PER_PAIR: Final = 120.0
-"""Peak memory per listed pair, in bytes, including the memory for sorting the pairs."""
+"""The peak memory per listed pair, in bytes, including the memory needed to sort the pairs."""
 ALL_PAIRS: Final = 1_000_000
-"""If there are at most this many pairs, all are listed from the start. Otherwise, each client's `FIRST_PAIRS` cheapest
-pairs are."""
+"""The number of pairs up to which all of them are listed from the start.
+
+If there are more, only each client's `FIRST_PAIRS` cheapest pairs are listed at first.
+"""
 FIRST_PAIRS: Final = 24
-"""Initial number of listed pairs per client, unless all pairs are listed."""
+"""The initial number of listed pairs per client, unless all pairs are listed."""
 ROOT_ROUNDS, NODE_ROUNDS, BATCH_ROUNDS = 1500, 150, 100
-"""Maximum numbers of subgradient steps at the root, at any other node, and between two checks of the clock."""
+"""The maximum number of subgradient steps at the root, at any other node, and between two checks of the clock."""
 PAIRS_PER_BATCH: Final = 200_000_000
-"""Number of pairs that are processed between two checks of the clock."""
+"""The number of pairs to process between two checks of the clock."""
 IMPROVED_WITHIN: Final = 0.01
-"""Relative amount by which a set that the relaxation opens may cost more than the incumbent and still be improved by
-interchange."""
+"""The relative amount by which a set that the relaxation opens may cost more than the incumbent to be worth improving.
+
+The improvement is by interchange, i.e. by adding, dropping or swapping one facility at a time.
+"""
 BINDING_SHARE: Final = 1.0 - 1e-9
-"""A client's price counts as limited by omitted pairs if it is at least this multiple of their lowest cost."""
+"""The share of the lowest omitted cost from which a client's price counts as limited by omitted pairs."""
 
 Report = Callable[[int, float, float], None]
-"""Progress callback: called with the number of nodes bounded so far, the lower bound and the incumbent's cost."""
+"""A callback for progress, called with the number of nodes bounded so far, the lower bound and the incumbent's cost."""
 
 
 @frozen(kw_only=True, eq=False)
 class Facilities:
-    """A solution of facility location: open facilities, assigned clients, their cost and a proved lower bound.
+    """A solution of a facility location problem, with a proved lower bound on the optimal cost.
 
     Attributes:
-        facility: (C,) The index of the facility that serves each client. Without capacities it is the cheapest open
-            one, with ties going to the lowest index.
-        opened: Indices of the open facilities, ascending. Each serves at least one client.
-        objective: Cost of opening the facilities and serving all clients.
-        bound: Proved lower bound on the cost of any feasible solution.
-        nodes: Number of nodes of the search tree that were bounded.
-        status: ``"optimal"`` if the requested gap is met, otherwise ``"feasible"``.
-        pairs: Number of (facility, client) pairs that were listed.
+        facility: (C,) The index of the facility that serves each client. Without capacities, it is the cheapest open
+            one, and ties go to the lowest index.
+        opened: The indices of the open facilities in ascending order. Each of them serves at least one client.
+        objective: The cost of opening the facilities and serving all clients.
+        bound: The proved lower bound on the cost of any feasible solution.
+        nodes: The number of nodes of the search tree that were bounded.
+        status: ``"optimal"`` if the requested gap was reached, otherwise ``"feasible"``.
+        pairs: The number of (facility, client) pairs that were listed.
     """
 
     facility: Ints
@@ -82,60 +85,61 @@ class Facilities:
 
 
 def min_pairs(facilities: int, clients: int) -> int:
-    """Return how many pairs are listed initially: all pairs if there are few, otherwise `FIRST_PAIRS` per client."""
+    """Return the number of pairs that are listed at first: all if there are few, otherwise `FIRST_PAIRS` per client."""
     return facilities * clients if facilities * clients <= ALL_PAIRS else min(facilities, FIRST_PAIRS) * clients
 
 
 def proved_bound(pairs: Pairs, opening: Floats, state: Ints, max_facilities: int, price: Floats) -> float:
     """Return the Lagrangian bound at the given prices, a proved lower bound on the cost of any set of facilities.
 
-    The bound holds over all pairs, not only the listed ones. The largest possible rounding error of its sums in doubles
-    is subtracted.
+    The bound is valid for all pairs, not only the listed ones. The largest rounding error that its sums in doubles can
+    have is subtracted.
 
     Args:
         pairs: The listed pairs.
-        opening: (F,) opening costs, >= 0.
-        state: (F,) 0 for a free facility, 1 for an open one, -1 for a closed one. The bound holds for the sets that
-            agree with it.
-        max_facilities: Maximum number of open facilities.
-        price: (C,) Lagrange multipliers of the clients. They are capped at ``pairs.omitted_cost``.
+        opening: (F,) The non-negative opening costs.
+        state: (F,) 0 for a free facility, 1 for an open one, or -1 for a closed one. The bound is valid for all sets
+            that agree with it.
+        max_facilities: The maximum number of open facilities.
+        price: (C,) The Lagrange multipliers of the clients, which are capped at ``pairs.omitted_cost``.
     """
-    # A pair contributes only if its client's price exceeds its cost. No capped price exceeds the cost of an omitted
-    # pair, so omitted pairs contribute nothing.
+    # A pair contributes only if its cost is below the client's price. Prices are capped at the lowest cost of an
+    # omitted pair, so omitted pairs contribute nothing.
     price = np.minimum(price, pairs.omitted_cost)
     rho, is_open = np.zeros(len(opening)), np.zeros(len(opening), np.bool_)
     subgradient.compute_reduced_costs(*pairs.arrays, opening, state, price, rho)
     value: float = float(price.sum()) + subgradient.select_facilities(state, rho, max_facilities, is_open)
     excess = np.maximum(price[pairs.client] - pairs.cost, 0.0)
-    # A sum of doubles is off by at most (number of terms) * eps * (sum of the terms' magnitudes). A pair adds the
-    # magnitude price + cost = excess + 2 cost.
+    # A sum of doubles is off by at most (number of terms) * eps * (sum of the absolute values of the terms). For a
+    # pair, these add up to price + cost = excess + 2 cost.
     size = float(np.abs(price).sum() + opening.sum() + (excess + 2.0 * (excess > 0.0) * pairs.cost).sum())
     return float(value - 2.0 * (len(opening) + len(price) + 8) * float(np.finfo(np.float64).eps) * size)
 
 
 class _Search:
-    """The state of a branch-and-bound search: the incumbent, the lower bound and the listed pairs.
+    """The state of a branch-and-bound search, including the incumbent, the lower bound and the listed pairs.
 
-    A node of the search tree is a ``state`` (F,): 0 for a free facility, 1 for an open one, -1 for a closed one.
+    A node of the search tree is an (F,) array ``state`` with 0 for a free facility, 1 for an open one, or -1 for a
+    closed one.
 
     Attributes:
-        costs: Costs of serving C clients from F facilities.
-        opening: (F,) cost of opening each facility.
-        gap: Relative gap between incumbent and bound at which the search stops.
-        report: Progress callback (`Report`).
-        facility_limit: Maximum number of open facilities.
-        pair_list: The listed pairs. More are added if the bound needs them.
-        value: Cost of the incumbent. Infinite before the first set is found.
-        is_open: (F,) mask of the incumbent's open facilities.
-        lower: Proved lower bound on the cost of any set.
-        nodes: Number of nodes that were bounded.
-        is_done: Whether the search was completed: the gap is met, or there is no feasible set.
+        costs: The costs of serving C clients from F facilities.
+        opening: (F,) The cost of opening each facility.
+        gap: The relative gap between incumbent and bound at which the search stops.
+        report: The callback for progress (`Report`).
+        facility_limit: The maximum number of open facilities.
+        pair_list: The listed pairs, to which more are added if the bound needs them.
+        value: The cost of the incumbent, which is infinite before the first set is found.
+        is_open: (F,) Whether each facility is open in the incumbent.
+        lower: The proved lower bound on the cost of any set.
+        nodes: The number of nodes that were bounded.
+        is_done: Whether the search ended because the gap was reached or no node remained.
     """
 
     def __init__(
         self, costs: Costs, opening: Floats, max_facilities: int, gap: float, pair_list: PairList, report: Report
     ) -> None:
-        """Start a search without an incumbent. The parameters are described as attributes of the class."""
+        """Start a search without an incumbent. The parameters are documented as attributes of the class."""
         self.costs, self.opening, self.facility_limit, self.gap = costs, opening, max_facilities, gap
         self.pair_list, self.report = pair_list, report
         self.value, self.is_open = math.inf, np.zeros(len(opening), dtype=np.bool_)
@@ -148,13 +152,14 @@ class _Search:
 
     @property
     def bound_goal(self) -> float:
-        """The smallest lower bound with which the incumbent meets the requested gap. Infinite without an incumbent."""
+        """The smallest lower bound at which the incumbent meets the requested gap, or infinity without an incumbent."""
         return self.value * (1.0 - self.gap) if math.isfinite(self.value) else math.inf
 
     def rounds_at_once(self, max_rounds: int) -> int:
-        """Return the number of rounds to run between two checks of the clock, at most ``max_rounds``.
+        """Return the number of rounds to run between two checks of the clock, which is at most ``max_rounds``.
 
-        A round processes every listed pair, so longer lists allow fewer rounds, but at least 5.
+        A round processes every listed pair. The longer the list, the fewer rounds are run, but never fewer than 5
+        unless ``max_rounds`` is smaller.
         """
         return int(min(max_rounds, max(5, PAIRS_PER_BATCH // max(1, len(self.pairs.cost)))))
 
@@ -162,55 +167,57 @@ class _Search:
         """Return the correctly rounded cost of a set, the facility of each client, and the facilities in use.
 
         ``is_open`` (F,) is the mask of the set. All pairs are considered, not only the listed ones. Facilities that
-        serve no client are dropped from the cost and from the facilities in use.
+        serve no client count neither towards the cost nor as in use.
         """
         facility, cost = self.costs.cheapest(np.flatnonzero(is_open))
         used_facilities = np.unique(facility)
         return math.fsum([*self.opening[used_facilities].tolist(), *cost.tolist()]), facility, used_facilities
 
     def offer_set(self, is_open: Bools) -> None:
-        """Improve the set with mask ``is_open`` (F,) by interchange, and keep the result if it beats the incumbent."""
-        improved = is_open.copy()  # changed in place by at most about 1000 moves
+        """Improve a set, given by its mask ``is_open`` (F,), by interchange, and keep it if it beats the incumbent."""
+        improved = is_open.copy()  # interchange() makes at most about 1000 moves in place
         pairs = self.pairs
         subgradient.interchange(
             *pairs.arrays, pairs.fallback_cost, self.opening, improved, self.facility_limit, self.rounds_at_once(1000)
         )
-        # Interchange only estimates the costs of omitted pairs, so the original set may be better than its result.
+        # Interchange only estimates the costs of omitted pairs, so the original set may turn out to be better.
         for candidate in (improved, is_open):
             if not candidate.any():
                 continue
             value, _, used_facilities = self.evaluate_set(candidate)
             if value < self.value:
                 self.value, self.is_open = value, np.isin(np.arange(len(is_open)), used_facilities)
-            # If all pairs are listed, interchange computed true costs, so the original set cannot be better.
+            # If all pairs are listed, interchange worked with true costs, so the original set cannot be better.
             if math.isfinite(value) and np.isinf(pairs.omitted_cost).all():
                 return
 
     def choose_target(self, lower: float) -> float:
-        """Return the target for Polyak's step length: the bound that would end the search, up to a cap.
+        """Return the target of Polyak's step length, which is the bound that would end the search, up to a cap.
 
         The cap is about twice ``lower``, the best bound so far. It keeps the steps short while the incumbent is far
         from optimal.
         """
-        # The largest opening cost keeps the target above a bound of 0. The factor 1 + 1e-9 lets the ascent pass the
-        # goal in spite of rounding.
+        # Adding the largest opening cost keeps the target above 0 even if the bound is 0. The factor 1 + 1e-9 lets the
+        # ascent pass the goal in spite of rounding errors.
         guess = 2.0 * max(lower, 0.0) + float(self.opening.max())
         return min(self.bound_goal * (1 + 1e-9), guess if guess > 0.0 else 1.0)
 
     def bound_node(self, state: Ints, price: Floats, rounds: int, scale: float) -> tuple[float, Floats, Floats]:
         """Compute a lower bound for a node by subgradient ascent.
 
-        Cheap sets of facilities that the relaxation opens during the ascent are passed to :meth:`offer_set`.
+        Promising sets of facilities that the relaxation opens during the ascent are passed to :meth:`offer_set`.
 
         Args:
             state: (F,) The node.
             price: (C,) The initial prices, such as those of the parent node.
-            rounds: Maximum number of subgradient steps. If pairs are added, at least one more batch follows.
-            scale: Initial factor of Polyak's step length. It is reduced from batch to batch as long as the bound rises.
+            rounds: The maximum number of subgradient steps. Whenever pairs are added, at least one more batch of steps
+                follows.
+            scale: The initial factor of Polyak's step length, which is reduced after each batch as long as the bound
+                rises.
 
         Returns:
-            The proved bound, the prices (C,) that prove it, and how often the relaxation opened each facility in the
-            last batch of steps, (F,).
+            The proved bound, the (C,) prices that prove it, and an (F,) array that counts how often the relaxation
+            opened each facility in the last batch of steps.
 
         Raises:
             OutOfTime: The enclosing time limit expired.
@@ -229,38 +236,38 @@ class _Search:
             )  # fmt: skip
             if value < self.value * (1.0 + IMPROVED_WITHIN) and is_open.any():
                 self.offer_set(is_open)
-            # The ascent's own bound has rounding errors; this one is safe.
+            # The bound computed by the ascent has rounding errors, whereas this one is safe.
             new_bound = proved_bound(pairs, self.opening, state, self.facility_limit, new_price)
             gain = new_bound - best_bound
             if gain > 0.0:
                 best_bound, price = new_bound, new_price
-            # At the root (no node is counted yet) the node's bound holds for the whole problem, so progress shows it.
+            # Before any node is counted, this is the root, whose bound is valid for the whole problem.
             self.lower = max(self.lower, best_bound) if self.nodes == 0 else self.lower
             self.report(self.nodes, self.lower, self.value)
             if best_bound >= self.bound_goal:
                 break
             check()
-            # A batch that closes less than 1e-5 of the distance to the target has stalled. If the costs of omitted
-            # pairs limit some prices, more pairs are listed for these clients. Otherwise the ascent is finished.
+            # A batch that closes less than 1e-5 of the distance to the target has stalled. If omitted pairs limit some
+            # prices, more pairs are listed for these clients. Otherwise the ascent is finished.
             if gain <= 1e-5 * (target - best_bound):
                 if not self.pair_list.extend_pairs(price >= BINDING_SHARE * pairs.omitted_cost):
                     break
-                # With more pairs the prices may rise again: another batch, with longer steps.
+                # With more pairs, prices may rise again, so another batch is run with longer steps.
                 remaining_rounds, scale = max(remaining_rounds, BATCH_ROUNDS), max(0.4, scale)
             else:
                 scale = max(0.05, 0.75 * scale)
         return best_bound, price, open_counts
 
     def fix_facilities(self, state: Ints, price: Floats) -> Ints:
-        """Apply reduced-cost fixing to a node, and return the new node.
+        """Fix facilities of a node by their reduced costs, and return the new node.
 
         Opening a free facility with reduced cost rho > 0 raises the node's bound by rho, and closing one with rho < 0
         raises it by -rho. If the raised bound exceeds the goal, the facility is fixed in the opposite state. This is
-        valid only if the limit on open facilities does not bind in the relaxation. If the limit binds, ``state`` is
+        only valid if the limit on open facilities does not bind in the relaxation, so if it binds, ``state`` is
         returned unchanged.
 
         Args:
-            state: (F,) The node: 0 for a free facility, 1 for an open one, -1 for a closed one.
+            state: (F,) The node: 0 for a free facility, 1 for an open one, or -1 for a closed one.
             price: (C,) The prices that prove the node's bound.
         """
         rho, is_free = np.zeros(len(state)), state == 0
@@ -268,7 +275,7 @@ class _Search:
         if int((state == 1).sum() + (is_free & (rho < 0.0)).sum()) > self.facility_limit:
             return state
         slack = self.bound_goal - proved_bound(self.pairs, self.opening, state, self.facility_limit, price)
-        slack += 1e-9 * abs(self.value)  # covers the rounding of reduced costs, which are sums of doubles
+        slack += 1e-9 * abs(self.value)  # covers rounding errors in reduced costs, which are sums of doubles
         new_state = state.copy()
         new_state[is_free & (rho > slack)] = -1
         new_state[is_free & (rho < -slack)] = 1
@@ -289,18 +296,20 @@ def open_facilities(
     """Choose the facilities that minimise the cost of opening them and serving all clients, by branch and bound.
 
     Args:
-        costs: Costs of serving C clients from F facilities, >= 0. Infinite for pairs that are not allowed.
-        opening: (F,) The cost of opening each facility, >= 0. Existing facilities have the cost 0.
-        max_facilities: Maximum number of open facilities. By default any number.
-        gap: Relative gap at which the search stops.
-        seconds: Time limit for the search, which starts once the first set has been evaluated. None means no limit.
-        report: Progress callback (`Report`).
-        pairs_per_client: Initial number of listed pairs per client. By default all pairs are listed if there are at
-            most `ALL_PAIRS`.
-        max_pairs: Maximum number of listed pairs. If it is small, the gap may not close, but the bound stays valid.
+        costs: The non-negative costs of serving C clients from F facilities, infinite for pairs that are not allowed.
+        opening: (F,) The non-negative cost of opening each facility, which is 0 for existing facilities.
+        max_facilities: The maximum number of open facilities, or None for no limit.
+        gap: The relative gap at which the search stops.
+        seconds: The time limit for the search in seconds, counted from when the first set has been evaluated, or None
+            for no limit.
+        report: The callback for progress (`Report`).
+        pairs_per_client: The initial number of listed pairs per client. By default, all pairs are listed if there are
+            at most `ALL_PAIRS`, and otherwise `FIRST_PAIRS` per client.
+        max_pairs: The maximum number of listed pairs. If it is small, the gap may not close, but the bound remains
+            valid.
 
     Returns:
-        The best set found, with facilities and clients identified by their indices in ``costs``.
+        The best set found. Facilities and clients are identified by their indices in ``costs``.
 
     Raises:
         InfeasibleError: Every set of facilities leaves some client unserved.
@@ -312,11 +321,11 @@ def open_facilities(
     # -(-a // b) is a / b rounded up.
     pairs_per_client = -(-min_pairs(facilities, clients) // clients) if pairs_per_client is None else pairs_per_client
     search = _Search(costs, opening, facility_limit, gap, PairList(costs, opening, pairs_per_client, max_pairs), report)
-    # The first set is grown from the facility with the lowest opening cost, so that there usually is an incumbent when
-    # the time limit begins.
+    # The first set is grown from the facility with the lowest opening cost. In this way there usually is an incumbent
+    # before the time limit starts to run.
     search.offer_set(np.arange(facilities) == int(np.argmin(opening)))
-    # If each client's price is its least cost, no pair has a cost below the price. This gives a first bound without any
-    # ascent.
+    # If each client's price is its lowest cost, no pair has a cost below the price. This yields a first bound without
+    # any ascent.
     min_costs = np.full(clients, np.inf)
     np.minimum.at(min_costs, search.pairs.client, search.pairs.cost)
     if np.isinf(min_costs).any():
@@ -332,7 +341,7 @@ def open_facilities(
                 f"{number_of(clients, 'client')} cannot be served by {number_of(facility_limit, 'facility')}"
             )
         raise StoppedError("no facilities that can serve all clients were found in time; nothing written")
-    # The set is evaluated once more over all pairs, because the costs in the search may have been estimates.
+    # The set is evaluated again over all pairs, because the search may have estimated some costs.
     value, facility, used_facilities = search.evaluate_set(search.is_open)
     return Facilities(
         facility=facility,
@@ -348,8 +357,8 @@ def open_facilities(
 def _search_tree(search: _Search, first_prices: Floats) -> None:
     """Run branch and bound in best-bound order, and store the results in ``search``.
 
-    The search ends when the gap is met or no node remains, and then sets ``search.is_done``. If the time limit expires
-    before that, ``search.is_done`` remains False. The ascent at the root node begins with ``first_prices`` (C,).
+    The search ends when the gap is reached or no node remains, and then sets ``search.is_done``. If the time limit
+    expires first, ``search.is_done`` remains False. The ascent at the root starts from ``first_prices`` (C,).
     """
     state = np.zeros(len(search.opening), dtype=np.int64)
     bound, price, open_counts = search.bound_node(state, first_prices, rounds=ROOT_ROUNDS, scale=1.5)
@@ -366,20 +375,22 @@ def _search_tree(search: _Search, first_prices: Floats) -> None:
             search.offer_set(state == 1)  # the only set at this node
         else:
             open_shares = open_counts[free] / max(float(open_counts.max()), 1.0)
-            # Branch on the facility that the relaxation opened about half as often as the most frequent one. In case of
-            # a tie, take the one that costs most to open.
+            # Branch on the facility that the relaxation opened about half as often as the most frequent one. Ties go to
+            # the facility that costs most to open.
             facility = free[int(np.lexsort((-search.opening[free], np.abs(open_shares - 0.5)))[0])]
             for choice in (1, -1):
                 child = state.copy()
                 child[facility] = choice
-                # A child with too many open facilities, or with all of them closed, has no solution.
+                # A child with too many open facilities, or with all facilities closed, has no solution.
                 if (child == 1).sum() > search.facility_limit or not (child >= 0).any():
                     continue
                 child_bound, child_price, child_counts = search.bound_node(child, price, rounds=NODE_ROUNDS, scale=0.4)
-                # The parent's bound holds for the child too, and may be better if the child's ascent ended early.
+                # The parent's bound is valid for the child as well, and may be better if the child's ascent ended
+                # early.
                 child_bound, search.nodes = max(child_bound, bound), search.nodes + 1
                 if child_bound < search.bound_goal:
                     heapq.heappush(heap, (child_bound, next(numbers), child, child_price, child_counts))
-        # The smallest bound of the remaining nodes is a lower bound. Dropped nodes have bounds of at least the goal.
+        # The smallest bound of the remaining nodes is a lower bound, because every node that was dropped has a bound of
+        # at least the goal.
         search.lower = min(search.bound_goal, heap[0][0] if heap else math.inf)
     search.is_done = True

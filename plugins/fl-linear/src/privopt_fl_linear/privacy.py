@@ -1,4 +1,4 @@
-"""The privacy guarantee of FL-Linear: local differential privacy through Laplace noise, and its certificate."""
+"""The privacy guarantee of FL-Linear, which is local differential privacy by Laplace noise, and its certificate."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ DECLARED = (
     "that noise was drawn, freshly and at that scale; if the problem gave noisy_clients, that locations drew it for "
     "this epsilon"
 )
-"""The assumption behind the guarantee that cannot be checked on the release."""
+"""The assumption of the guarantee that cannot be checked on a release."""
 
 TOLD_SITES = (
     "; for the failure probability, that details.told.opening.sites were chosen by public data, before counts were seen"
 )
-"""A further assumption of this kind, which is added if the facilities were chosen from public data."""
+"""A further such assumption, which is added if the facilities were chosen from public data."""
 
 
 @frozen(kw_only=True)
 class LocalLaplace(PrivacyConstraint[FLRelease]):
-    """Local DP through Laplace noise of scale 1 / epsilon on each location's count (Theorems 1 and 5).
+    """Local DP by adding Laplace noise of scale 1 / epsilon to each location's count (Theorems 1 and 5).
 
     Attributes:
         epsilon: The exact privacy budget.
-        locations: Number of locations, each of which sends one report.
+        locations: The number of locations, each of which sends one report.
         noise: The kind of Laplace noise, ``"discrete"`` or ``"continuous"``.
-        opening: Whether the facilities to open were chosen from public data. ``verify`` cannot check that this choice
-            was made before the counts were seen, so the certificate states it as an assumption.
+        opening: Whether the facilities to open were chosen from public data. ``verify`` cannot check that they were
+            chosen before the counts were seen, so the certificate lists this as an assumption.
     """
 
     epsilon: Fraction
@@ -51,7 +51,7 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee: local DP (kind ``local-dp``) for one client at one location."""
+        """The guarantee that the release claims, local DP (kind ``local-dp``) for one client at one location."""
         return Guarantee(
             kind="local-dp",
             epsilon=self.epsilon,
@@ -61,16 +61,16 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
         )
 
     def measure(self, release: FLRelease) -> Certificate:
-        """Certify in exact rationals that the noise in each location's report suffices: sensitivity / scale <= epsilon.
+        """Certify in exact rationals that each location's noise suffices, i.e. that sensitivity / scale <= epsilon.
 
-        The release depends on the true counts only through the reports. The certified scale is the one that epsilon
-        prescribes, or the scale of the noise drawn in this run if that is smaller. A release cannot show the scale of
-        noise that the locations drew themselves.
+        The release depends on the true counts only through the reports. The scale is the one that epsilon prescribes,
+        or that of the noise drawn in this run if it is smaller. If locations drew their own noise, the release cannot
+        show its scale.
         """
         scale = 1 / compute_noise_budget(self.epsilon)
-        # The smaller scale spends more budget, so it is the one that is certified.
+        # The smaller scale is certified, because it spends more budget.
         scale = scale if release.scale is None else min(scale, release.scale)
-        call = NoiseCall(scale=scale, sensitivity=1)  # one client more or less changes one count by one
+        call = NoiseCall(scale=scale, sensitivity=1)  # adding or removing a client changes one count by one
         return certify_noise(
             self.guarantee,
             [call],
