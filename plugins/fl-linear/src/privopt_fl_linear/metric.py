@@ -253,9 +253,7 @@ class _PointSet(Metric):
         return owner
 
     def distances_between(self, a: Ints, b: Ints) -> Floats:
-        """Return the distance between ``a[i]`` and ``b[i]`` for each i, which is Euclidean, or haversine in km on the
-        sphere.
-        """
+        """Return the distance between ``a[i]`` and ``b[i]`` for each i: Euclidean, or haversine in km on the sphere."""
         first, second = self._exact_points[a].T, self._exact_points[b].T
         if not self._sphere:
             return np.asarray(np.sqrt((first[0] - second[0]) ** 2 + (first[1] - second[1]) ** 2))

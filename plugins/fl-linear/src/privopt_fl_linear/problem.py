@@ -1,4 +1,4 @@
-"""The problem of FL-Linear: what a problem file declares, and the locations that it names."""
+"""The problem of FL-Linear, i.e. the contents of the problem file and the locations that it names."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from privopt_fl_linear.site import Site
 __all__ = ["FLInstance", "FLProblem", "Locations", "read_locations"]
 
 MIN_EPSILON = Fraction(1, 10**10)
-"""Smallest epsilon that a problem can have. Noise for this budget exceeds 1e12 only once in e**100 draws."""
+"""The smallest epsilon that a problem can have. Noise for this budget exceeds 1e12 only once in e**100 draws."""
 MIN_PROBABILITY = 1e-100
-"""Smallest failure probability that a problem can have."""
+"""The smallest failure probability that a problem can have."""
 MAX_SIZE = 1e100
-"""Largest coordinate or cost that a problem can have. Squares and products of such numbers do not overflow."""
+"""The largest coordinate or cost that a problem can have, chosen so that squares and products do not overflow."""
 
 
 def _check_probability(value: Any) -> str | None:
-    """Return None for a valid failure probability, or else a description of valid values."""
+    """Return None if the failure probability is valid, or otherwise a description of valid values."""
     return None if MIN_PROBABILITY <= value < 1 else f"a number of at least {MIN_PROBABILITY:g} and below 1"
 
 
 @frozen(kw_only=True)
 class LocationTable:
-    """The ``[locations]`` table in a problem file: the files with the locations' data."""
+    """The ``[locations]`` table of a problem file, which names the files with the locations' data."""
 
     points: File = key(
         secret=True,
@@ -63,7 +63,7 @@ class LocationTable:
 
 @frozen(kw_only=True)
 class Privacy:
-    """The ``[privacy]`` table: the privacy budget, and how often capacities may be too small."""
+    """The ``[privacy]`` table of a problem file: the privacy budget, and how often capacities may be too small."""
 
     epsilon: Fraction = key(help="budget of one client at one location", unit="1/client", check=at_least(MIN_EPSILON))
     failure_probability: float = key(
@@ -72,13 +72,13 @@ class Privacy:
 
 
 def _check_radius(value: Any) -> str | None:
-    """Return None for a valid reconnection radius, or else a description of valid values."""
+    """Return None if the reconnection radius is valid, or otherwise a description of valid values."""
     return None if value == "auto" else non_negative(value)
 
 
 @frozen(kw_only=True)
 class Settings:
-    """The ``[fl-linear]`` table: the server's settings."""
+    """The ``[fl-linear]`` table of a problem file, which holds the server's settings."""
 
     delta: float | Literal["auto"] = key(
         default="auto",
@@ -106,15 +106,15 @@ class Settings:
 
 @frozen(kw_only=True, eq=False)
 class Locations:
-    """The locations of a problem, sorted by id, because the order in the file may reveal something about the counts.
+    """The locations of a problem, sorted by id because their order in the file may reveal something about the counts.
 
     Attributes:
         ids: (n,) The locations' ids as strings, in ascending order of Unicode code points.
-        coordinates: The names of the two columns (x, y or lat, lon in degrees), and their (n, 2) values. None if
-            distances are given as a matrix.
+        coordinates: The names of the two columns (x, y or lat, lon in degrees) and their (n, 2) values, or None if
+            distances are given by a matrix.
         site: The distances, costs and capacities, which are public.
-        clients: (n,) int64, the secret counts. None if the file has no such column.
-        noisy: (n,) float64, the noisy counts that the locations reported. None if the file has no such column.
+        clients: (n,) The secret counts as int64, or None if the file has no such column.
+        noisy: (n,) The noisy counts that the locations reported, as float64, or None if the file has no such column.
     """
 
     ids: Any
@@ -124,10 +124,10 @@ class Locations:
     noisy: Any
 
     def to_csv(self, noisy: NDArray[Any] | None) -> bytes:
-        """Return the contents of the public locations file: a CSV sorted by id, without the true counts.
+        """Return the contents of the public locations file, a CSV sorted by id without the true counts.
 
         Args:
-            noisy: (n,) The column ``noisy_clients``. If None, the column is left out.
+            noisy: (n,) The column ``noisy_clients``, or None to leave it out.
         """
         import polars as pl
 
@@ -142,10 +142,10 @@ class Locations:
             columns["candidate"] = np.isin(np.arange(self.site.size), self.site.candidates).astype(np.int64)
         if self.site.capacity is not None:
             capacity = pl.Series(self.site.capacity)
-            # An infinite capacity is an empty cell, as in the file that was read.
+            # As in the file that was read, an infinite capacity is an empty cell.
             columns["capacity"] = pl.select(pl.when(capacity.is_finite()).then(capacity)).to_series()
         if noisy is not None:
-            # Whole doubles below 2**53 are written without ".0", so that discrete noise is written as integers.
+            # If all noisy counts are whole numbers below 2**53, they are written as integers, without ".0".
             is_whole = bool((np.abs(noisy) < 2.0**53).all() and (noisy == np.rint(noisy)).all())
             columns["noisy_clients"] = noisy.astype(np.int64) if is_whole else noisy
         buffer = io.BytesIO()
@@ -155,7 +155,7 @@ class Locations:
 
 @frozen(kw_only=True)
 class FLProblem:
-    """The contents of a problem file for FL-Linear."""
+    """A problem file for FL-Linear."""
 
     locations: LocationTable = key(help="where clients are and facilities may be")
     privacy: Privacy = key(help="what is promised")
@@ -168,8 +168,8 @@ class FLInstance:
 
     Attributes:
         declared: The contents of the problem file.
-        data: The locations that the file names.
-        file: Name of the problem file, for error messages.
+        data: The locations named in the file.
+        file: The name of the problem file, which appears in error messages.
     """
 
     declared: FLProblem
@@ -178,7 +178,10 @@ class FLInstance:
 
     @property
     def noise(self) -> Noise:
-        """The kind of noise. If none is declared, it is continuous if some noisy count is fractional, else discrete."""
+        """The kind of noise.
+
+        If the problem file does not set it, it is continuous if some noisy count is fractional, and otherwise discrete.
+        """
         if self.declared.settings.noise is not None:
             return self.declared.settings.noise
         noisy = self.data.noisy
@@ -186,25 +189,25 @@ class FLInstance:
 
     @property
     def is_nearest_best(self) -> bool:
-        """Whether connecting every location to its cheapest facility is optimal for any counts."""
-        # `chooses_sites` is the same for every method, so any method will do.
+        """Whether connecting every location to its cheapest facility is optimal, whatever the counts."""
+        # `chooses_sites` does not depend on the method, so any method can be used here.
         return not self.make_server("laplace").chooses_sites and self.data.site.capacity is None
 
     @property
     def is_paper_problem(self) -> bool:
-        """Whether this is the paper's problem, to which its cost bounds apply.
+        """Whether this is the problem studied in the paper, so that the paper's cost bounds apply.
 
-        In the paper's problem, every location may hold a facility. There are no fixed costs, no limit on the number of
-        facilities, and no capacity bounds.
+        In that problem, every location can have a facility, and there are no fixed costs, no limit on the number of
+        facilities and no capacity bounds.
         """
         return self.is_nearest_best and self.data.site.candidates is None
 
     def make_server(self, method: str) -> Server:
-        """Return the public data and settings with which the server runs a method."""
+        """Return the public data and settings that the server uses to run a method."""
         settings, privacy = self.declared.settings, self.declared.privacy
         rule = MarginRule(
             n=self.data.site.size,
-            # Margins are computed for the noise that is drawn, whose budget may be slightly below epsilon.
+            # The budget of the noise that is actually drawn may be slightly below epsilon.
             epsilon=float(compute_noise_budget(privacy.epsilon)),
             kind=settings.margin,
             noise=self.noise,
@@ -222,10 +225,10 @@ class FLInstance:
 
 
 def read_locations(table: LocationTable, *, must_be_whole: bool) -> Locations:
-    """Read the table of locations and the matrix, if there is one, and sort them by id.
+    """Read the table of locations, and the matrix if there is one, and sort them by id.
 
     Args:
-        table: The files of the locations.
+        table: The ``[locations]`` table, which names the files.
         must_be_whole: Whether noisy counts must be whole numbers.
 
     Raises:
@@ -244,10 +247,10 @@ def read_locations(table: LocationTable, *, must_be_whole: bool) -> Locations:
     for name in [name for pair in choices for name in pair]:
         size = 90.0 if name == "lat" else MAX_SIZE
         columns.append(Column(name=name, least=-size, most=size, optional=True))
-    # The table must have the columns of one of the pairs.
+    # Without a matrix, the table must have either x and y or lat and lon.
     columns_by_name = read_table(table.points, columns, any_of=choices)
     _check_rows(table, columns_by_name, must_be_whole=must_be_whole)
-    # Sorted before anything is published, because the order of rows in the file may reveal something about the counts.
+    # Sort by id, because the order of the file's rows may reveal something about the counts.
     order = np.argsort(columns_by_name["id"], kind="stable")
     metric, coordinates = _read_metric(table, columns_by_name, order)
     columns_by_name = {name: _remove_negative_zeros(values[order]) for name, values in columns_by_name.items()}
@@ -269,29 +272,29 @@ def read_locations(table: LocationTable, *, must_be_whole: bool) -> Locations:
 
 
 def _remove_negative_zeros(values: Any) -> Any:
-    """Return the array with -0.0 replaced by 0.0, so that equal numbers have equal bytes in published files."""
+    """Return the array with -0.0 replaced by 0.0, so that equal numbers are published as equal bytes."""
     return values + 0.0 if values.dtype.kind == "f" else values
 
 
 def _check_rows(table: LocationTable, columns: Table, *, must_be_whole: bool) -> None:
     """Check the ids, the candidates and the noisy counts of all locations.
 
-    Ids must be unique. No row may look like a total of the other rows (by an id such as "total"), unless the problem
-    file says to keep such rows. At least one location must be a candidate for a facility.
+    Ids must be unique. No id may suggest that its row is a total of the other rows (such as "total"), unless the
+    problem file says to keep such rows. At least one location must be a candidate for a facility.
 
     Args:
-        table: The files of the locations.
-        columns: The columns of the table, by name.
+        table: The ``[locations]`` table, which names the files.
+        columns: The columns of the table, keyed by name.
         must_be_whole: Whether noisy counts must be whole numbers.
 
     Raises:
         InputError: Some rows fail these checks. The error lists all of them.
     """
     name = table.points.name
-    # The ids are not quoted, because they come from a secret file.
+    # Ids are not quoted, because they come from a secret file.
     faults = Faults(duplicate_faults(name, columns["id"], is_secret=True))
     if table.totals is None:
-        # In a totals row of a spreadsheet, every client counts a second time, for which epsilon does not pay.
+        # A spreadsheet's row of totals counts every client a second time, which epsilon does not account for.
         totals = find_total_names(columns["id"].tolist(), allow_letters=False)
         rows = np.flatnonzero(np.isin(columns["id"], totals)).tolist() if totals else []
         expectation = 'the other locations alone, or totals = "keep" in [locations] if it is a location'
@@ -309,17 +312,17 @@ def _check_rows(table: LocationTable, columns: Table, *, must_be_whole: bool) ->
 def _read_metric(
     table: LocationTable, columns: Table, order: NDArray[np.int64]
 ) -> tuple[Metric, tuple[tuple[str, str], Any] | None]:
-    """Return the metric between the locations, from the matrix of distances or, without one, from the coordinates.
+    """Return the metric between the locations, given by the matrix of distances or else by the coordinates.
 
     Args:
-        table: The files of the locations.
-        columns: The columns of the locations file, by name.
+        table: The ``[locations]`` table, which names the files.
+        columns: The columns of the locations file, keyed by name.
         order: (n,) The indices of the file's rows, sorted by id. The results are in this order.
 
     Returns:
-        The metric and the coordinates. The columns x and y give the metric of the plane, and lat and lon that of the
-        sphere. The coordinates are the names of the two columns and their values (n, 2), or None if a matrix gives the
-        distances. -0.0 is replaced by 0.0, so that equal numbers have equal bytes when published.
+        The metric and the coordinates. With the columns x and y it is the metric of the plane, and with lat and lon
+        that of the sphere. The coordinates are the names of the two columns and their (n, 2) values, or None if there
+        is a matrix. -0.0 is replaced by 0.0, so that equal numbers are published as equal bytes.
 
     Raises:
         InputError: The matrix is not a metric. The message does not quote its values.
@@ -328,7 +331,7 @@ def _read_metric(
         distances = _remove_negative_zeros(
             read_array(table.matrix, (len(order), len(order)), what="distances", minimum=0.0)
         )
-        # Rows and columns follow the sorted ids.
+        # Put rows and columns into the order of the sorted ids.
         sorted_distances = distances[np.ix_(order, order)]
         try:
             return Matrix(sorted_distances, source=table.matrix.name, file_rows=order), None

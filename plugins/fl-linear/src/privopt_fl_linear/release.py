@@ -1,4 +1,4 @@
-"""The release of FL-Linear: the files ``connections.csv`` and ``capacities.csv``."""
+"""The release of FL-Linear, which consists of the files ``connections.csv`` and ``capacities.csv``."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ CONNECTIONS, CAPACITIES = "connections.csv", "capacities.csv"
 
 @frozen(kw_only=True, eq=False)
 class FLRelease(Release):
-    """The published plan: the facility of each location, and the capacity of each facility.
+    """The published plan, which gives the facility of each location and the capacity of each facility.
 
     Attributes:
-        ids: (n,) The ids of the locations, ascending.
+        ids: (n,) The ids of the locations in ascending order.
         assignment: The facility that serves each location.
-        capacities: (m,) The capacities of the opened facilities, in clients, in the order of ``assignment.opened``.
-        counts: (n,) The counts at which the plan's cost is computed: noisy ones, or true ones for method ``optimal``.
-            None if they are not published.
-        noise_engine: Name of the generator that drew the noise. None if no noise was drawn in this run.
-        plan: The server's plan. None for a release that was read from files.
-        epsilon: The privacy budget for the noise in each count. It is set only in a release that was read from files
-            and has noisy counts.
-        scale: Exact scale of the noise. None if no noise was drawn in this run.
+        capacities: (m,) The capacities of the open facilities, in clients and in the order of ``assignment.opened``.
+        counts: (n,) The counts at which the plan's cost is computed, which are noisy, or true for the method
+            ``optimal``. None if they are not published.
+        noise_engine: The name of the generator that drew the noise, or None if no noise was drawn in this run.
+        plan: The server's plan, or None for a release that was read from files.
+        epsilon: The privacy budget of the noise in each count. It is set only in a release that was read from files and
+            has noisy counts.
+        scale: The exact scale of the noise, or None if no noise was drawn in this run.
     """
 
     ids: Any
@@ -55,8 +55,8 @@ class FLRelease(Release):
     def channel(self) -> NoisyCounts | None:
         """Return a description of the Laplace noise in the reports, or None if `epsilon` is not set.
 
-        The result's ``reach`` maps a probability to a number of clients. The absolute value of the noise exceeds this
-        number with at most that probability. The number is rounded up, so it is valid for discrete noise too.
+        Its ``reach`` maps a probability to a number of clients that the absolute value of the noise exceeds with at
+        most this probability. The number is rounded up, so it is valid for discrete noise as well.
         """
         # P(|noise| > r) is exp(-epsilon r) for continuous noise, and less for discrete noise.
         epsilon = self.epsilon
@@ -67,17 +67,17 @@ class FLRelease(Release):
         )
 
     def write(self, folder: Path) -> None:
-        """Write ``connections.csv`` (id, facility) and ``capacities.csv`` (id, capacity) into a folder."""
+        """Write ``connections.csv`` (id, facility) and ``capacities.csv`` (id, capacity) to a folder."""
         opened = self.assignment.opened
         write_columns(folder / CONNECTIONS, {"id": self.ids, "facility": self.ids[self.assignment.facility]})
-        # With discrete noise a capacity is a whole number of places, and is written as one.
+        # With discrete noise, capacities are whole numbers and are written as such.
         is_whole = np.array_equal(self.capacities, np.rint(self.capacities)) and self.capacities.max(initial=0) < 2**53
         capacities = self.capacities.astype(np.int64) if is_whole else self.capacities
         write_columns(folder / CAPACITIES, {"id": self.ids[opened], "capacity": capacities})
 
     @classmethod
     def read(cls, folder: Path, problem: FLInstance) -> FLRelease:
-        """Read a release from the tables in its folder, and match them with the problem's locations.
+        """Read a release from the tables in its folder, and match it with the problem's locations.
 
         Raises:
             InputError: A table is missing or malformed, its locations differ from the problem's, or it is not sorted by
@@ -100,7 +100,7 @@ class FLRelease(Release):
             (CONNECTIONS, links, ids),
             (CAPACITIES, capacity_table, ids[assignment.opened]),
         ):
-            # Another order of the rows could carry a message about the secret counts.
+            # A different row order could carry a message about the secret counts.
             if table["id"].to_list() != expected_ids.tolist():
                 row_name = "location" if name == CONNECTIONS else f"facility that {CONNECTIONS} uses"
                 raise InputError([Fault(name, "column id", "other ids", f"a row for each {row_name}, sorted by id")])

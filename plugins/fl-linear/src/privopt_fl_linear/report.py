@@ -1,4 +1,4 @@
-"""Report of FL-Linear: a map, capacities and demand, costs by reconnection radius and, for the owner, true costs."""
+"""The report of FL-Linear, with a map, capacities, costs by reconnection radius and, for the owner only, true costs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ from privopt_fl_linear.site import cost_parts, sum_counts
 __all__ = ["FLReporting", "plan_map"]
 
 MAX_BARS: Final = 40
-"""Maximum number of facilities in the figure of capacities. If there are more, it shows the largest ones."""
+"""The maximum number of facilities in the figure of capacities. If there are more, it shows the largest ones."""
 MAX_RADIUS_SHARE: Final = 10.0
-"""The figure of costs draws a line at the radius that was used if it is at most this multiple of the largest radius of
-the grid. Otherwise only its legend states the radius."""
+"""The multiple of the grid's largest radius up to which the figure of costs marks the radius that was used.
+
+A larger radius is only stated in the legend.
+"""
 MAX_NAMED: Final = 12
-"""Maximum number of facilities for which the map shows names."""
+"""The maximum number of facilities for which the map shows names."""
 MAX_RECOMPUTED: Final = 10_000
-"""Maximum number of locations for which costs are computed at every radius of the grid."""
+"""The maximum number of locations for which costs are computed at every radius of the grid."""
 
 
 @use_theme
@@ -43,23 +45,23 @@ def plan_map(release: FLRelease, problem: FLInstance, *, is_named: bool = True) 
 
     Args:
         release: The plan, and the counts from which it was made.
-        problem: The problem. Its locations must have coordinates.
-        is_named: Whether the map shows the facilities' names if there are at most `MAX_NAMED`.
+        problem: The problem, whose locations must have coordinates.
+        is_named: Whether to show the facilities' names if there are at most `MAX_NAMED`.
     """
-    assert problem.data.coordinates is not None  # a matrix has no map, and the caller checks for it
+    assert problem.data.coordinates is not None  # callers draw no map if there is only a matrix
     names, coordinates = problem.data.coordinates
     places, labels, latitude = orient_map(coordinates, "unit of the table" if names == ("x", "y") else "")
     figure, axes = axes_of(7.6)
     facility, opened = release.assignment.facility, release.assignment.opened
-    # From each location v to its facility, which is at location h.
+    # Lines lead from each location v to its facility, which is at location h.
     lines = [(places[v], places[h]) for v, h in enumerate(facility.tolist()) if h != v]
-    # With more locations the lines would cover one another, so none are drawn.
+    # With very many locations, the lines would cover one another, so none are drawn.
     set_up_map(axes, labels, lines if len(places) <= MAX_VECTOR_MARKS else (), latitude=latitude)
     x, y = places.T
-    # Dots at the edge of the map are not clipped, and very many dots are rasterized.
+    # Dots at the edge of the map are not clipped, and very many dots are rasterised.
     style: dict[str, Any] = {"rasterized": len(places) > MAX_VECTOR_MARKS, "clip_on": False}
     reported = np.zeros(len(places)) if release.counts is None else np.maximum(release.counts, 0)
-    # Areas in square points grow with the counts. 1e-300 avoids a division by zero if all are 0.
+    # The dots' areas, in square points, grow with the counts. 1e-300 avoids a division by zero if all counts are 0.
     sizes = 12 + 90 * reported / max(1e-300, float(reported.max()))
     axes.scatter(x, y, s=sizes, color=PALE, edgecolors=SOFT, linewidths=0.8, zorder=2, **style)
     facility_sizes = 25 + 240 * release.capacities / max(1e-300, float(release.capacities.max()))
@@ -69,7 +71,7 @@ def plan_map(release: FLRelease, problem: FLInstance, *, is_named: bool = True) 
             axes.annotate(
                 short_name(name), place, xytext=(0, 10), textcoords="offset points", ha="center", color=INK, zorder=4
             )
-    # Empty scatter plots give the legend markers of a fixed size.
+    # Empty scatter plots give the legend markers a fixed size.
     axes.scatter([], [], s=45, color=PALE, edgecolors=SOFT, linewidths=0.8, label="location")
     axes.scatter([], [], s=45, marker="s", color=MARK, alpha=0.85, label="facility")
     fit_height(figure, axes)
@@ -79,7 +81,7 @@ def plan_map(release: FLRelease, problem: FLInstance, *, is_named: bool = True) 
 
 @use_theme
 def capacity_figure(release: FLRelease, problem: FLInstance) -> Figure:
-    """Draw a bar chart of the facilities' capacities, with the sums of their noisy counts as thinner bars inside.
+    """Draw a bar chart of the facilities' capacities, with thinner bars inside for the sums of their noisy counts.
 
     Only the `MAX_BARS` largest facilities are shown.
     """
@@ -99,12 +101,12 @@ def cost_over_delta(problem: FLInstance, noisy: Floats, delta: float | None) -> 
     """Plot the costs at the noisy counts against the reconnection radius, and mark the radius that was used.
 
     Args:
-        problem: The problem. Its settings determine the plan at each radius of the public grid.
+        problem: The problem, whose settings determine the plan at each radius of the public grid.
         noisy: (n,) The noisy counts.
-        delta: The radius that was used, in the unit of the metric. None if no radius was chosen.
+        delta: The radius that was used, in the metric's unit, or None if no radius was chosen.
     """
     site, server = problem.data.site, problem.make_server("reconnection")
-    # A plan for each radius, as the server would make it at these counts.
+    # For each radius, the plan that the server would make from these counts.
     choices = list_radii(site, site.connect(), server.rule, server.alpha)
     plans = [server.prior_plan(noisy, choice.assignment, choice.delta, server.alpha) for choice in choices]
     costs, radii = [plan.costs(site, noisy) for plan in plans], np.array([choice.delta for choice in choices])
@@ -118,7 +120,8 @@ def cost_over_delta(problem: FLInstance, noisy: Floats, delta: float | None) -> 
     elif delta is not None:
         axes.plot([], [], color=BAD, linestyle="--", linewidth=1.3, label=f"delta used: {delta:.3g}, right of these")
     min_radius = radii[radii > 0].min() if (radii > 0).any() else 1.0
-    # The grid is geometric but also contains 0, so the axis is logarithmic above the smallest radius and linear below.
+    # The grid is geometric but also contains 0, so the axis is logarithmic above the smallest positive radius and
+    # linear below.
     axes.set_xscale("symlog", linthresh=min_radius)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
@@ -130,18 +133,18 @@ def cost_over_delta(problem: FLInstance, noisy: Floats, delta: float | None) -> 
 
 
 def _list_baselines(problem: FLInstance, release: FLRelease, result: Result) -> list[tuple[str, float]]:
-    """Return the costs of this release and of alternative plans at the same noisy counts, for a bar chart.
+    """Return the costs of this release and of alternative plans at the same noisy counts, to be shown in a bar chart.
 
     Args:
-        problem: The problem, with the public data.
-        release: The release, with the noisy counts.
-        result: The result from result.json, with the release's cost and the costs of other plans.
+        problem: The problem, which provides the public data.
+        release: The release, with noisy counts.
+        result: The contents of result.json, with the costs of the release and of other plans.
 
     Returns:
-        Pairs (label, cost). This release comes first, and a plan without margins last.
+        Pairs (label, cost), of which this release is the first and a plan without margins the last.
     """
     site, noisy = problem.data.site, release.counts
-    # If both kinds of plan ("prior", "reports") were made, their costs are recorded. The release is one of them.
+    # If both the prior's and the reports' plan were made, their costs are recorded. The release is one of the two.
     plans = result.details.told.get("plans") or {}
     plan_costs, chosen = plans.get("cost") or {}, plans.get("chosen")
     plan_names = {name: f"facilities chosen by the {name}" for name in plan_costs}
@@ -158,10 +161,11 @@ def _list_baselines(problem: FLInstance, release: FLRelease, result: Result) -> 
 
 
 def _compare_costs(costs: Sequence[tuple[str, float]]) -> str:
-    """Return a paragraph that explains the cost chart and, if another plan with margins costs less, says why.
+    """Return a paragraph that explains the cost chart and, if another plan with margins is cheaper, the reason for it.
 
     Args:
-        costs: Pairs (label, cost) as from `_list_baselines`: this release first, and the plan without margins last.
+        costs: The pairs (label, cost) from `_list_baselines`, of which this release is the first and the plan without
+            margins the last.
     """
     lead = (
         "Capacity cost plus connection cost at the noisy counts. To serve one client at a distance of 1 costs 1, and a "
@@ -178,12 +182,14 @@ def _compare_costs(costs: Sequence[tuple[str, float]]) -> str:
 
 
 def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | None) -> Section:
-    """Make the report's table of facilities, the largest first: locations served, clients, margin, capacity and cost.
+    """Return the report's table of facilities, which starts with the largest one.
+
+    Its columns are the number of locations served, the clients, the margin, the capacity and the cost.
 
     Args:
-        problem: The problem, with the ids and costs.
+        problem: The problem, which provides the ids and costs.
         release: The plan.
-        noisy: (m,) The sum of the noisy counts at each facility. None if counts are not published.
+        noisy: (m,) The sum of the noisy counts at each facility, or None if counts are not published.
     """
     opened, site = release.assignment.opened, problem.data.site
     order = np.argsort(-release.capacities, kind="stable")
@@ -206,20 +212,21 @@ def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | Non
 
 
 class FLReporting(Reporting[FLInstance, FLRelease]):
-    """The report of FL-Linear: a map, capacities and demand, costs and, for the owner only, the true costs."""
+    """The report of FL-Linear: a map, capacities, costs and, for the owner only, true costs."""
 
     def figures(self, problem: FLInstance, release: FLRelease, result: Result) -> dict[str, Figure]:
-        """Return the figures of a release's report, keyed by file name without a suffix.
+        """Return the figures of a release's report, keyed by file name without suffix.
 
-        The keys are ``map`` (only with coordinates), ``capacities``, ``cost-beside`` and ``cost-over-delta`` (both only
-        with counts).
+        The keys are ``map`` (if there are coordinates), ``capacities``, and ``cost-beside`` and ``cost-over-delta`` (if
+        there are counts). ``cost-over-delta`` also requires that every location is best served by its cheapest
+        facility, and that there are at most `MAX_RECOMPUTED` locations.
         """
         figures = {}
         if problem.data.coordinates is not None:
             figures["map"] = plan_map(release, problem)
         figures["capacities"] = capacity_figure(release, problem)
         site = problem.data.site
-        # Method "optimal" publishes no counts, so a release that was read back cannot compare costs.
+        # The method "optimal" publishes no counts, so costs cannot be compared once its release has been read back.
         if release.counts is not None:
             baselines = _list_baselines(problem, release, result)
             figures["cost-beside"] = draw_losses(baselines, "cost at the noisy counts (units of cost)", None)
@@ -231,7 +238,7 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
     def headline(self, problem: FLInstance, release: FLRelease, result: Result) -> str:
         """Return the report's summary: the plan, the probability that it suffices, and an attacker's best success rate.
 
-        For method ``optimal``, whose counts are not published, only the plan is described.
+        If the counts are not published, as for the method ``optimal``, only the plan is described.
         """
         site, opened, room = problem.data.site, len(release.assignment.opened), float(release.capacities.sum())
         plan = (
@@ -249,10 +256,10 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         return f"{plan} {safety} {attack}"
 
     def report(self, problem: FLInstance, release: FLRelease, result: Result) -> list[Section]:
-        """Return the sections of the report: map, capacities, facilities and costs.
+        """Return the sections of the report, which show the map, capacities, facilities and costs.
 
-        The sections use only public data and the noisy counts. A section whose figure cannot be drawn (without
-        coordinates or counts) is left out.
+        They only use public data and noisy counts. A section is left out if its figure cannot be drawn for lack of
+        coordinates or counts.
         """
         figures = self.figures(problem, release, result)
         site, opened = problem.data.site, release.assignment.opened
@@ -263,10 +270,11 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
                 "the clients reported, squares with the capacity; a line joins a location to the facility that serves "
                 "it."
             )
-            # On a telephone the names would cover locations.
+            # On a telephone, names would cover locations.
             narrow = make_narrow(plan_map(release, problem, is_named=False))
             sections.append(figure_section("Who is served where", figures["map"], lead, narrow=narrow))
-        # The reported clients of each facility, and alpha, the probability that some capacity is too small.
+        # `noisy` is the number of reported clients per facility, and alpha the probability that some capacity is too
+        # small.
         noisy = None if release.counts is None else sum_counts(release.assignment, release.counts)
         alpha = problem.declared.privacy.failure_probability
         lead = "Capacities by facility."
@@ -303,8 +311,7 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
     def geo(self, problem: FLInstance, release: FLRelease, result: Result) -> Layer | None:
         """Return a GIS layer with locations as points and connections as lines, or None if there are no coordinates.
 
-        Coordinates are (x, y) or (lon, lat). All features have the same properties, because some file formats require
-        this.
+        Coordinates are (x, y) or (lon, lat). All features have the same properties, as some file formats require.
         """
         coordinates, site = problem.data.coordinates, problem.data.site
         if coordinates is None:
@@ -316,7 +323,7 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         distances = site.metric.distances_between(np.arange(site.size), served.facility)
         nothing = {"reported_clients": None, "capacity": None, "facility_cost": None}
         points, lines = [], []
-        # Location v is served by the facility at location h.
+        # The facility of location v is at location h.
         for v, h in enumerate(served.facility.tolist()):
             connection = {
                 "id": str(problem.data.ids[v]),
@@ -338,15 +345,15 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         return Layer(kind="planar" if planar else "geographic", features=points + lines, unit=unit)
 
     def report_truth(self, problem: FLInstance, release: FLRelease, result: Result, private: Path) -> list[Section]:
-        """Return the section for the owner: the true number of clients, true costs, and how many facilities overflow.
+        """Return the owner's section, with the true number of clients, the true costs and how many facilities overflow.
 
-        The values are read from ``truth.json``, which ``solve`` wrote into the folder ``private``. The list is empty if
-        that file is missing.
+        The values are read from ``truth.json``, which ``solve`` wrote to the folder ``private``. The list is empty if
+        there is no such file.
 
         Args:
-            problem, result: The problem and its result. They are not used.
+            problem, result: The problem and its result, which are not used.
             release: The plan.
-            private: The folder of secret results, which the owner keeps.
+            private: The folder of secret results, which only the owner keeps.
         """
         file = private / "truth.json"
         if not file.is_file():

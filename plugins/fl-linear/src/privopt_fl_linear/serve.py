@@ -1,8 +1,8 @@
-"""The server's side: compute connections and capacities from noisy counts and public data alone.
+"""The server's side, which computes connections and capacities from noisy counts and public data alone.
 
-`serve` makes the plan. Apart from public data, its only input is the noisy counts that `location.noisy_counts` draws.
-If the facilities are to be chosen, two plans may be made (:class:`~privopt_fl_linear.plan.Server`), and the one that
-costs less at the noisy counts is published. This choice is post-processing. `plan_again` recomputes the plan from the
+`serve` makes the plan. Its only input besides public data is the noisy counts drawn by `location.noisy_counts`. If
+facilities have to be chosen, up to two plans are made (:class:`~privopt_fl_linear.plan.Server`), and the one with the
+lower cost at the noisy counts is published. This choice is post-processing. `plan_again` recomputes the plan from
 published data.
 """
 
@@ -30,20 +30,21 @@ from privopt_fl_linear.site import Assignment
 __all__ = ["choose_facilities", "plan_again", "plan_at", "serve"]
 
 NO_MARGIN: Final = AnySet(start=0.0, slope=0.0)
-"""Margins of 0, for counts without noise and for facilities that are chosen before margins are added."""
+"""Margins of 0, which are used for counts without noise and for facilities chosen before margins are added."""
 
 
 def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.str_] | None = None) -> Plan:
-    """Make the plans that the problem allows, and return the one that costs least at the noisy counts.
+    """Make the plans that the problem allows, and return the one with the lowest cost at the noisy counts.
 
-    The facilities of the prior's plan are chosen from public data, and those of the reports' plan from the noisy
+    In the prior's plan, facilities are chosen from public data. In the reports' plan, they are chosen from noisy
     counts.
 
     Args:
         server: The server's public data and settings.
-        noisy: (n,) The counts with independent Laplace(1/epsilon) noise. They may be negative.
+        noisy: (n,) The counts with independent Laplace(1/epsilon) noise, which may be negative.
         context: The solver, its gap and limits, and the receiver of progress reports.
-        ids: (n,) The locations' ids, which identify open sites in the plan's record. By default the location indices.
+        ids: (n,) The locations' ids, which identify open sites in the plan's record. By default, location indices are
+            used.
 
     Raises:
         InfeasibleError: No plan respects the capacity bounds.
@@ -61,10 +62,10 @@ def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.
             site_facts = {"clients_assumed": server.mean_clients, "sites": ids[base.opened].tolist()}
             recorded["opening"] = site_facts | _summarize_facilities(opened)
             stopped = stopped or opened.status != "optimal"
-        # The prior's plan is made without regard to capacity bounds, so it may violate them.
+        # The prior's plan ignores capacity bounds, so it may violate them.
         if not (prior.capacities > server.site.capacity_bounds[prior.assignment.opened]).any():
             plans["prior"] = prior
-            # Unless opening is a choice that the noisy counts may make, this plan is the only one.
+            # Unless the noisy counts may decide which facilities to open, no other plan is needed.
             if not (server.chooses_sites and server.sites == "reports"):
                 return evolve(prior, recorded=recorded, stopped=stopped)
     try:
@@ -72,12 +73,12 @@ def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.
         plans["reports"] = reports
         recorded, stopped = {**recorded, **reports.recorded}, stopped or reports.stopped
     except (InfeasibleError, StoppedError) as error:
-        # If there is a prior's plan, it is used.
+        # If there is a prior's plan, it is used instead.
         if not plans:
             raise
         recorded["reports"] = {"status": str(error)}
         stopped = stopped or context.remaining == 0.0
-    # Both costs are functions of the noisy counts and public data, so the choice is post-processing.
+    # Both costs depend only on noisy counts and public data, so the choice is post-processing.
     costs = {name: plan.costs(server.site, noisy)["total"] for name, plan in plans.items()}
     name_of_best = min(costs, key=lambda name: costs[name])
     recorded["plans"] = {"chosen": name_of_best, "cost": costs}
@@ -93,22 +94,22 @@ def plan_again(
 ) -> Plan:
     """Recompute the published plan from the published noisy counts.
 
-    Facilities that were chosen from public data are taken from the record. The record also states whether the choice of
-    the radius (``auto``) was cut short. If the facilities were chosen from the noisy counts, the published assignment
-    is used, because the margins hold for every assignment.
+    If the facilities were chosen from public data, they are taken from the record, which also says whether the choice
+    of the radius (``auto``) was cut short. If they were chosen from noisy counts, the published assignment is used,
+    because margins are then valid for every assignment.
 
     Args:
         server: The server's public data and settings.
         noisy: (n,) The published noisy counts.
-        recorded: ``details.told`` of the result, in which `solve` recorded how the plan was chosen.
-        ids: (n,) The ids of the locations, ascending.
+        recorded: ``details.told`` of the result, where `solve` recorded how the plan was chosen.
+        ids: (n,) The ids of the locations in ascending order.
         published: The published assignment.
 
     Raises:
         InputError: The record does not describe a plan.
     """
     base = prior_base(server, SolveContext(method="verify"), recorded, ids)[0] if server.has_prior else None
-    # True if the published plan is the one whose facilities were chosen from the noisy counts.
+    # Whether the published plan is the one whose facilities were chosen from noisy counts.
     by_reports = server.has_reports and (recorded.get("plans") or {}).get("chosen") == "reports"
     if base is None or by_reports:
         return server.reports_plan(noisy, published, server.any_set(base))
@@ -123,16 +124,16 @@ def plan_at(
 ) -> Plan:
     """Return the prior's plan for a known radius and failure probability.
 
-    The facilities of this plan were chosen from public data. Verification calls this function with the radius and level
-    in result.json.
+    The facilities of this plan were chosen from public data. During verification, the radius and the level come from
+    result.json.
 
     Args:
         server: The server's public data and settings.
         noisy: (n,) The published noisy counts.
         recorded: ``details.told`` of the result, which contains the ids of the chosen facilities.
-        ids: (n,) The ids of the locations, ascending.
+        ids: (n,) The ids of the locations in ascending order.
         delta: The reconnection radius, in the metric's unit.
-        level: Total failure probability of the margins.
+        level: The total failure probability of the margins.
 
     Raises:
         InputError: The recorded sites are not locations of the problem.
@@ -147,19 +148,18 @@ def prior_base(
     recorded: Mapping[str, Any] | None = None,
     ids: NDArray[np.str_] | None = None,
 ) -> tuple[Assignment, Facilities | None]:
-    """Compute the assignment of the prior's plan, before reconnection, from public data only.
+    """Compute the assignment of the prior's plan before reconnection, from public data only.
 
-    If the facilities are to be chosen, the set that costs least at the public mean count is chosen.
+    If facilities have to be chosen, the set with the lowest cost at the public mean count is taken.
 
     Args:
         server: The server's public data and settings.
         context: The solver, its gap and limits, and the receiver of progress reports.
-        recorded: ``details.told`` of a result. If given, its sites are used instead of solving again.
-        ids: (n,) The ids of the locations, ascending. Required with ``recorded``.
+        recorded: ``details.told`` of a result, whose sites are used instead of solving again, or None to solve.
+        ids: (n,) The ids of the locations in ascending order, which are required if ``recorded`` is given.
 
     Returns:
-        The assignment, and the facility-location solution from which its facilities come. The solution is None if
-        nothing was solved.
+        The assignment, and the facility location solution that its facilities come from, or None if nothing was solved.
 
     Raises:
         InputError: The recorded sites are not locations of the problem.
@@ -168,31 +168,31 @@ def prior_base(
         return server.site.connect(), None
     sites = None if recorded is None else (recorded.get("opening") or {}).get("sites", [])
     if sites is not None:
-        assert ids is not None  # the record states sites by id
-        # The record comes from result.json, which somebody may have changed, so each of its ids is checked. For an
-        # unknown id, searchsorted returns the position of another one (or n), which the comparison below reveals.
+        assert ids is not None  # the record identifies sites by id
+        # The record comes from result.json, which could have been tampered with, so its ids are checked. For an unknown
+        # id, searchsorted returns the position of another one (or n), which the comparison below reveals.
         among = np.unique(np.searchsorted(ids, np.asarray(sites, dtype=ids.dtype)))
         if not len(among) or ids[np.minimum(among, len(ids) - 1)].tolist() != sorted(sites):
             where = "details.told.opening.sites"
             raise InputError([Fault("result.json", where, "other ids", "locations, each once")])
         return server.site.connect(among), None
     mean = np.full(server.site.size, server.mean_clients)
-    # Capacity bounds are left to the reports' plan. This plan is dropped if it violates them.
+    # Only the reports' plan takes capacity bounds into account. If this plan violates them, it is dropped.
     unbounded = evolve(server, site=evolve(server.site, capacity=None))
     opened = choose_facilities(unbounded, mean, NO_MARGIN, context, phase="facilities by the mean count")
     return server.site.connect(opened.opened), opened
 
 
 def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Assignment) -> Plan:
-    """Make the prior's plan: reconnect a public assignment and add margins, ignoring capacity bounds.
+    """Make the prior's plan by reconnecting a public assignment and adding margins, ignoring capacity bounds.
 
-    With ``delta = "auto"``, the radius of the grid that costs least at the public mean count is used. If the mean count
-    is not known, a public rule maps the total of the noisy counts to a radius (`choose_policy`).
+    If ``delta`` is ``"auto"``, the radius of the grid with the lowest cost at the public mean count is used. If the
+    mean count is not known, a public rule assigns a radius to the total of the noisy counts (`choose_policy`).
 
     Args:
         server: The server's public data and settings.
         noisy: (n,) The noisy counts.
-        context: The time limit, and the receiver of progress reports.
+        context: The time limit and the receiver of progress reports.
         base: The public assignment before reconnection.
     """
     context.report("margins")
@@ -202,8 +202,8 @@ def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Ass
     context.report("reconnection radii")
     with limit(context.remaining) as scope:
         choices = list_radii(server.site, base, server.rule, level)
-    # A verifier cannot check that the noise did not influence this timeout. So the margins are computed for a union
-    # bound over all radii.
+    # A verifier cannot rule out that this timeout depended on the noise, so margins are computed with a union bound
+    # over all radii.
     if scope.expired:
         plan = server.prior_plan(noisy, base, 0.0, level_cut_short(level))
         return evolve(plan, recorded={"auto": {"radii_cut_short": True}}, stopped=True)
@@ -225,21 +225,22 @@ def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Ass
 
 
 def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set: AnySet) -> Plan:
-    """Make the reports' plan, in which the facilities are chosen from the noisy counts.
+    """Make the reports' plan, whose facilities are chosen from the noisy counts.
 
     Args:
         server: The server's public data and settings.
         noisy: (n,) The noisy counts.
         context: The solver, its gap and limits, and the receiver of progress reports.
-        any_set: Margins that hold for every set of locations, and so for any choice.
+        any_set: The margins that are valid for every set of locations and hence for any choice.
 
     Raises:
-        InfeasibleError, StoppedError: No plan respects the capacity bounds, or none was found within the time limit.
+        InfeasibleError: No plan respects the capacity bounds.
+        StoppedError: No plan was found within the time limit.
     """
     try:
         facilities = choose_facilities(server, noisy, any_set, context, phase="facilities by the reports")
     except (InfeasibleError, StoppedError) as error:
-        # Without margins a plan may fit, so the message names them.
+        # The message mentions the margins, because a plan might fit without them.
         error.args = (f"{error}, margins of {any_set.start:.6g} and {any_set.slope:.6g} a location included",)
         raise
     plan = server.reports_plan(noisy, Assignment.from_facilities(facilities.facility), any_set)
@@ -249,7 +250,7 @@ def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set
 
 
 def _summarize_facilities(facilities: Facilities) -> dict[str, Any]:
-    """Return a solution's entries for result.json: its cost, bound and status, and the size of the search."""
+    """Return a solution's entries in result.json, which are its cost, bound and status, and the size of the search."""
     names = ("objective", "bound", "status", "nodes", "pairs")
     return {name: getattr(facilities, name) for name in names}
 
@@ -257,39 +258,38 @@ def _summarize_facilities(facilities: Facilities) -> dict[str, Any]:
 def choose_facilities(
     server: Server, counts: Counts, any_set: AnySet, context: SolveContext, *, phase: str
 ) -> Facilities:
-    """Choose the facilities to open, and the facility that serves each location, for given counts.
+    """Choose which facilities to open, and which of them serves each location, for the given counts.
 
-    Without capacity bounds, this is uncapacitated facility location. With them, it is single-source capacitated
-    facility location. The fixed cost of a facility is its opening cost plus the cost of capacity for ``start`` clients.
-    A location takes up capacity for max(0, count + ``slope``) clients. If there are margins, the distance from a
-    location to its facility is weighted by max(1, count), so that a location whose noisy count is 0 is not assigned to
-    a distant facility.
+    This is uncapacitated facility location or, with capacity bounds, single-source capacitated facility location. The
+    fixed cost of a facility is its opening cost plus the cost of capacity for ``start`` clients. A location takes up
+    capacity for max(0, count + ``slope``) clients. If there are margins, the distance from a location to its facility
+    is weighted by max(1, count), so that a location with a noisy count of 0 is not assigned to a distant facility.
 
     Args:
         server: The server's public data and settings.
-        counts: (n,) The counts to plan for: noisy ones, true ones, or the public mean.
-        any_set: The margins of a facility: ``start`` clients, plus ``slope`` clients for each of its locations. Both
-            are 0 if there are no margins.
+        counts: (n,) The counts to plan for, which are noisy, true or equal to the public mean.
+        any_set: The margins of a facility, which are ``start`` clients plus ``slope`` clients per location. Both are 0
+            if there are no margins.
         context: The solver, its gap and limits, and the receiver of progress reports.
-        phase: Name of this step in progress reports.
+        phase: The name of this step in progress reports.
 
     Returns:
         The solution, in which facilities are identified by location index.
 
     Raises:
         InputError: There are more pairs than the solver accepts.
-        InfeasibleError, StoppedError: No plan respects the capacity bounds, or none was found within the time and
-            memory limits.
+        InfeasibleError: No plan respects the capacity bounds.
+        StoppedError: No plan was found within the time and memory limits.
     """
     context.report(phase)
     site = server.site
     places, true_or_noisy = site.allowed_sites, np.asarray(counts, dtype=np.float64)
     clients = np.maximum(true_or_noisy + any_set.slope, 0.0)
-    # The noise may lower a count to 0 or less although the location has clients, so with a margin each location counts
-    # for at least one client.
+    # The noise may lower a count to 0 or less although the location has clients. With margins, each location therefore
+    # counts as at least one client.
     weight = np.maximum(true_or_noisy, 1.0 if any_set.start + any_set.slope > 0.0 else 0.0)
-    # The cost of a pair is weight * (distance + scale * facility cost). So the facility cost is paid for `clients`, the
-    # capacity that the location takes up, and not for `weight`.
+    # The cost of a pair is weight * (distance + scale * facility cost). The facility cost is thus paid for `clients`,
+    # which is the capacity that the location takes up, rather than for `weight`.
     scale = np.divide(clients, weight, out=np.ones(site.size), where=weight > 0.0)
     costs = SiteCosts(site=site, among=places, weight=weight, scale=scale)
     opening = site.opening_cost[places] + site.cost[places] * any_set.start
@@ -310,8 +310,8 @@ def choose_facilities(
         max_pairs=int(min(MAX_PAIRS, context.free_memory / BYTES_PER_PAIR)),
     )
     if has_bounds:
-        # Bounds are slightly reduced for real-valued counts, because the rounding of their sums depends on the order of
-        # the terms. Sums of integers are exact.
+        # For real-valued counts, bounds are slightly reduced, because sums depend on the order of their terms through
+        # rounding. Sums of integers are exact.
         slack = 1.0 - 1e-9 if server.rule.noise == "continuous" else 1.0
         capacity = (site.capacity_bounds[places] - any_set.start) * slack
         context.report(f"{phase}, within bounds", 0, facilities.bound)

@@ -1,8 +1,8 @@
-"""Costs of serving clients, listed only for each client's cheapest facilities, because a full table may be too large.
+"""Costs of serving clients, listed only for each client's cheapest facilities if the full table would be too large.
 
-A pair consists of a facility and a client. It affects a Lagrangian bound only if the client's price (Lagrange
-multiplier) exceeds the pair's cost. If no price exceeds the cost of an omitted pair, the listed pairs prove a bound
-over all pairs. More pairs are listed for a client when its price reaches the cost of an omitted pair.
+A pair consists of a facility and a client. It affects a Lagrangian bound only if the client's price (its Lagrange
+multiplier) exceeds the pair's cost. As long as no price exceeds the cost of an omitted pair, the listed pairs prove a
+bound over all pairs. Once a client's price reaches the cost of an omitted pair, more pairs are listed for this client.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Costs", "PairList", "Pairs", "SiteCosts"]
 
 
 class Costs(Protocol):
-    """Interface for querying the costs of serving C clients from F facilities."""
+    """Interface to query the costs of serving C clients from F facilities."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -27,16 +27,16 @@ class Costs(Protocol):
         ...
 
     def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
-        """Return the ``count`` cheapest facilities for each of the given clients, and their costs, ascending.
+        """Return the ``count`` cheapest facilities for each of the given clients, and their costs in ascending order.
 
         Facilities and clients are given by index. Both results have the shape (len(clients), count).
         """
         ...
 
     def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
-        """Return the cheapest of the facilities ``opened`` for each client, and the cost there, both of shape (C,).
+        """Return, for each client, the cheapest of the facilities ``opened`` and the cost there, both of shape (C,).
 
-        ``opened`` contains facility indices, ascending. Ties go to the lowest index.
+        ``opened`` contains facility indices in ascending order. Ties go to the lowest index.
         """
         ...
 
@@ -49,9 +49,9 @@ class SiteCosts:
 
     Attributes:
         site: The public data.
-        among: (F,) Indices of the locations that may hold a facility, ascending.
-        weight: (C,) The number of clients by which the cost of each location is multiplied, >= 0.
-        scale: (C,) The capacity that each location takes up, divided by its weight, >= 0.
+        among: (F,) The indices of the locations that can have a facility, in ascending order.
+        weight: (C,) The non-negative number of clients by which each location's cost is multiplied.
+        scale: (C,) The non-negative capacity that each location takes up, divided by its weight.
     """
 
     site: Site
@@ -65,17 +65,17 @@ class SiteCosts:
         return len(self.among), self.site.size
 
     def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
-        """Return the ``count`` cheapest facilities for each of the given clients, and their costs, ascending.
+        """Return the ``count`` cheapest facilities for each of the given clients, and their costs in ascending order.
 
-        Facilities are given as indices into ``among``. Both results have the shape (len(clients), count).
+        Facilities are given as positions in ``among``. Both results have the shape (len(clients), count).
         """
         positions, costs = self.site.metric.nearest(clients, self.among, self.site.cost, self.scale[clients], count)
         return positions, costs * self.weight[clients, None]
 
     def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
-        """Return the cheapest of the facilities ``opened`` for each client, and the cost there, both of shape (C,).
+        """Return, for each client, the cheapest of the facilities ``opened`` and the cost there, both of shape (C,).
 
-        Facilities are given as indices into ``among``. If all scales are 1, the metric's tree search is used, which is
+        Facilities are given as positions in ``among``. If all scales are 1, the metric's tree search is used, which is
         much faster than comparing all pairs.
         """
         site, everyone = self.site, np.arange(self.site.size)
@@ -93,11 +93,11 @@ class Pairs:
 
     Attributes:
         start: (F + 1,) The index of each facility's first pair, followed by the total number E of pairs.
-        client: (E,) The client of each pair, ascending for each facility.
+        client: (E,) The client of each pair, in ascending order for each facility.
         cost: (E,) The cost of each pair.
-        omitted_cost: (C,) A lower bound on the cost of each client's omitted pairs. Infinite if none is omitted.
-        fallback_cost: (C,) The assumed cost of serving each client if none of its listed facilities is open. Only
-            heuristics use it.
+        omitted_cost: (C,) A lower bound on the cost of each client's omitted pairs, infinite if none is omitted.
+        fallback_cost: (C,) The cost assumed for each client if none of its listed facilities is open. It is only used
+            by heuristics.
     """
 
     start: Ints
@@ -108,30 +108,31 @@ class Pairs:
 
     @property
     def arrays(self) -> tuple[Ints, Ints, Floats]:
-        """The arrays ``start``, ``client`` and ``cost``, for compiled functions."""
+        """The arrays ``start``, ``client`` and ``cost``, in the order in which compiled functions take them."""
         return self.start, self.client, self.cost
 
 
 class PairList:
-    """A growing list of each client's cheapest (facility, client) pairs.
+    """A list of each client's cheapest (facility, client) pairs, which can be extended.
 
     Attributes:
         costs: The costs of serving C clients from F facilities.
         opening: (F,) The cost of opening each facility.
-        pair_limit: Maximum total number of listed pairs.
-        count: (C,) The number of facilities considered for each client, including those that may not serve it.
-        omitted_cost: (C,) A lower bound on the cost of each client's omitted pairs. Infinite if none is omitted.
+        pair_limit: The maximum total number of listed pairs.
+        count: (C,) The number of facilities considered for each client, which includes those that are not allowed to
+            serve it.
+        omitted_cost: (C,) A lower bound on the cost of each client's omitted pairs, infinite if none is omitted.
         pairs: The listed pairs, ordered by facility.
     """
 
     def __init__(self, costs: Costs, opening: Floats, count: int, max_pairs: int) -> None:
-        """List the pairs of each client with its ``count`` cheapest facilities.
+        """List each client's pairs with its ``count`` cheapest facilities.
 
         Args:
             costs: The costs of all pairs.
             opening: (F,) The cost of opening each facility.
-            count: Initial number of facilities per client.
-            max_pairs: Total number of pairs beyond which `extend_pairs` adds no pairs.
+            count: The initial number of facilities per client.
+            max_pairs: The total number of pairs that :meth:`extend_pairs` does not exceed.
         """
         self.costs, self.opening, self.pair_limit = costs, opening, max_pairs
         facilities, clients = costs.shape
@@ -141,26 +142,26 @@ class PairList:
         self._list_pairs(np.arange(clients), min(count, facilities))
 
     def _list_pairs(self, clients: Ints, count: int) -> None:
-        """Replace the listed pairs of the given clients with those for their ``count`` cheapest facilities."""
+        """Replace the listed pairs of the given clients by those with their ``count`` cheapest facilities."""
         facilities = self.costs.shape[0]
         facility, cost = self.costs.nearest(clients, count)
         is_other_client = ~np.isin(self._client, clients)
-        # A pair with an infinite cost is not allowed, and is not listed.
+        # Pairs with an infinite cost are not allowed and therefore not listed.
         is_finite = np.isfinite(cost.ravel())
         self._facility = np.concatenate([self._facility[is_other_client], facility.ravel()[is_finite]])
         self._client = np.concatenate([self._client[is_other_client], np.repeat(clients, count)[is_finite]])
         self._cost = np.concatenate([self._cost[is_other_client], cost.ravel()[is_finite]])
         self.count[clients] = count
-        # `nearest` gives ascending costs, so omitted pairs cost at least as much as the last listed one.
+        # `nearest` returns costs in ascending order, so omitted pairs cost at least as much as the last listed one.
         self.omitted_cost[clients] = np.inf if count == facilities else cost[:, -1]
-        # Pairs are sorted by facility, then by client, as `Pairs` requires.
+        # Sort pairs by facility and then by client, as `Pairs` requires.
         order = np.lexsort((self._client, self._facility))
         start = np.concatenate([[0], np.cumsum(np.bincount(self._facility, minlength=facilities))])
         greatest = np.zeros(len(self.omitted_cost))
         np.maximum.at(greatest, self._client, self._cost)
-        # Twice the least cost of an omitted pair or, if none is omitted, twice the sum of the greatest listed cost and
-        # the greatest opening cost. This is deliberately high, so that heuristics prefer sets that serve each client by
-        # a listed pair.
+        # Twice the lowest cost of an omitted pair or, if none is omitted, twice the sum of the client's largest listed
+        # cost and the largest opening cost. The value is deliberately high, so that heuristics prefer sets that serve
+        # each client by a listed pair.
         fallback_cost = 2.0 * np.where(np.isfinite(self.omitted_cost), self.omitted_cost, greatest + self.opening.max())
         self.pairs = Pairs(
             start=start,
@@ -177,15 +178,15 @@ class PairList:
             Whether more pairs were listed for any client.
         """
         facilities, has_grown = self.costs.shape[0], False
-        # Clients with equally many pairs are extended together, with one query. Those whose new pairs would exceed the
-        # limit keep theirs.
+        # Clients with equally many pairs are extended together by a single query. If their new pairs would exceed the
+        # limit, they keep the old ones.
         for count in np.unique(self.count[needs_more]).tolist():
             clients = np.flatnonzero(needs_more & (self.count == count))
             new_count = min(4 * count, facilities)
             if count < facilities and len(self._cost) + (new_count - count) * len(clients) <= self.pair_limit:
                 self._list_pairs(clients, new_count)
-                # The clients are removed from the mask. Otherwise they would be extended again when the loop reaches
-                # their new count. The mask is copied, because it belongs to the caller.
+                # Remove these clients from the mask, or they would be extended again when the loop reaches their new
+                # count. The mask is copied because it belongs to the caller.
                 needs_more = needs_more.copy()
                 needs_more[clients] = False
                 has_grown = True

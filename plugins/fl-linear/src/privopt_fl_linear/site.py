@@ -22,14 +22,14 @@ __all__ = ["Assignment", "Site", "connection_cost", "cost_parts", "sum_counts"]
 class Assignment:
     """The facility that serves each of n locations.
 
-    A facility is identified by the index of its location, so the paper's h is a function from locations to locations.
+    A facility is identified by the index of its location, so that the paper's h maps locations to locations.
 
     Attributes:
-        facility: (n,) h(v), the location of the facility that serves location v.
-        opened: (m,) The locations that have a facility, ascending. This is the image of h, the paper's M (or I after
-            reconnection). The paper's other definition, ``{v : h(v) = v}``, is wrong if there are ties.
-        position: (n,) The index in ``opened`` of each entry of ``facility``.
-        sizes: (m,) |L_v|, the number of locations that each opened facility serves.
+        facility: (n,) The location h(v) of the facility that serves location v.
+        opened: (m,) The locations with a facility, in ascending order. This is the image of h, which is the paper's M
+            (or I after reconnection). The paper's other definition, ``{v : h(v) = v}``, is wrong if there are ties.
+        position: (n,) The position in ``opened`` of each entry of ``facility``.
+        sizes: (m,) The number |L_v| of locations that each open facility serves.
     """
 
     facility: Ints
@@ -39,24 +39,26 @@ class Assignment:
 
     @classmethod
     def from_facilities(cls, facility: Ints) -> Assignment:
-        """Make an assignment from the array ``facility`` (n,), and compute the other attributes from it."""
+        """Create an assignment from the (n,) array ``facility``, from which the other attributes are computed."""
         opened, position, sizes = np.unique(facility, return_inverse=True, return_counts=True)
         return cls(*(read_only(np.asarray(a, dtype=np.int64)) for a in (facility, opened, position.reshape(-1), sizes)))
 
 
 @frozen(kw_only=True, eq=False)
 class Site:
-    """A problem's public data: n locations, identified by index, and the costs of a facility at each of them.
+    """A problem's public data, i.e. n locations, identified by index, and the costs of a facility at each of them.
 
     Attributes:
         metric: The distances between the locations.
-        cost: (n,) The cost of capacity for one client at a facility at each location, >= 0. Serving a client also costs
-            its distance to the facility, in the same unit.
-        opening: (n,) The fixed cost of opening a facility at each location, >= 0. None if there are no fixed costs.
-        candidates: Indices of the locations that can hold a facility, ascending. None if all of them can.
-        capacity: (n,) The maximum number of clients of a facility at each location, infinite if it has no limit. None
-            if no location has a limit.
-        source: Name of the locations file, for error messages.
+        cost: (n,) The non-negative cost of capacity for one client at a facility at each location. Serving a client
+            also costs its distance from the facility, in the same unit.
+        opening: (n,) The non-negative fixed cost of opening a facility at each location, or None if there are no fixed
+            costs.
+        candidates: The indices of the locations that can have a facility, in ascending order, or None if all of them
+            can.
+        capacity: (n,) The maximum number of clients of a facility at each location, infinite if it is unlimited, or
+            None if all are.
+        source: The name of the locations file, which appears in error messages.
     """
 
     metric: Metric
@@ -68,61 +70,61 @@ class Site:
 
     @property
     def size(self) -> int:
-        """Number of locations."""
+        """The number of locations."""
         return self.metric.size
 
     @property
     def allowed_sites(self) -> Ints:
-        """Indices of the locations that can hold a facility, ascending."""
+        """The indices of the locations that can have a facility, in ascending order."""
         return np.arange(self.size) if self.candidates is None else self.candidates
 
     @property
     def opening_cost(self) -> Floats:
-        """The cost of opening a facility at each location, shape (n,). All 0 if there are no opening costs."""
+        """The (n,) costs of opening a facility at each location, which are 0 if there are no opening costs."""
         return np.zeros(self.size) if self.opening is None else self.opening
 
     @property
     def capacity_bounds(self) -> Floats:
-        """The maximum number of clients of a facility at each location, shape (n,). All infinite without bounds."""
+        """The (n,) maximum numbers of clients of a facility at each location, which are infinite without bounds."""
         return np.full(self.size, math.inf) if self.capacity is None else self.capacity
 
     def connect(self, facilities: Ints | None = None) -> Assignment:
         """Connect each location to its cheapest facility (Algorithm 1).
 
-        The facility of location v is the u that minimises cost_u + d(u, v), where d is the distance.
-
-        Without opening costs and capacity bounds this is optimal for any counts. Ties go to the lowest location index.
+        The facility of location v is the u that minimises cost_u + d(u, v), where d is the distance. Ties go to the
+        lowest location index. Without opening costs and capacity bounds, this is optimal for any counts.
 
         Args:
-            facilities: Indices of the locations with a facility, ascending. By default, all that can hold one.
+            facilities: The indices of the locations with a facility, in ascending order. By default, these are all
+                locations that can have one.
         """
         places = self.allowed_sites if facilities is None else facilities
         return Assignment.from_facilities(self.metric.cheapest(places, self.cost))
 
 
 def sum_counts(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Floats:
-    """Return the sum of the counts (n,) at the locations of each facility, as an array of shape (m,).
+    """Return the sum of the counts (n,) over the locations of each facility, as an (m,) array.
 
-    The sums are exact for integers and correctly rounded for floats, so they do not depend on the order of the
-    locations. Noisy counts may be negative.
+    Sums are exact for integers and correctly rounded for floats, so they do not depend on the order of the locations.
+    Noisy counts may be negative.
     """
-    # The sort is stable, so that each facility's locations stay in order.
+    # A stable sort keeps each facility's locations in order.
     ordered = counts[np.argsort(assignment.position, kind="stable")]
     starts = np.concatenate([[0], np.cumsum(assignment.sizes)])
-    # reduceat sums from each start to the next one. Integers are summed exactly.
+    # reduceat adds up the entries from each start to the next. Integer sums are exact.
     if np.issubdtype(ordered.dtype, np.integer):
         return np.add.reduceat(ordered.astype(np.int64), starts[:-1]).astype(np.float64)
-    # Sums of whole numbers below 2**52 are exact in doubles, whatever the order. Other sums need fsum.
+    # In doubles, sums of whole numbers below 2**52 are exact in any order. Other sums need fsum.
     if bool((ordered == np.rint(ordered)).all()) and float(np.abs(ordered).sum()) < 2.0**52:
         return np.asarray(np.add.reduceat(ordered, starts[:-1]), dtype=np.float64)
     return np.array([math.fsum(ordered[a:b]) for a, b in pairwise(starts)])
 
 
 def connection_cost(metric: Metric, assignment: Assignment, counts: NDArray[np.int64] | Floats) -> float:
-    """Return the total distance between clients and their facilities, for counts (n,).
+    """Return the total distance between clients and their facilities for the given counts (n,).
 
-    This is the sum over all locations v of counts_v d(v, h(v)), where h(v) is the facility of v and d is the distance.
-    Each product is a double, and the sum of the products is correctly rounded.
+    This is the sum of counts_v d(v, h(v)) over all locations v, where h(v) is the facility of v and d is the distance.
+    Each product is rounded to a double, and the sum of the products is correctly rounded.
     """
     return math.fsum(counts * metric.distances_between(np.arange(metric.size), assignment.facility))
 
@@ -130,14 +132,14 @@ def connection_cost(metric: Metric, assignment: Assignment, counts: NDArray[np.i
 def cost_parts(
     site: Site, assignment: Assignment, capacities: Floats, counts: NDArray[np.int64] | Floats
 ) -> dict[str, float]:
-    """Return the parts of a plan's cost by name: ``capacity``, ``connection``, ``opening`` and their ``total``.
+    """Return the parts of a plan's cost, keyed by ``capacity``, ``connection`` and ``opening``, and their ``total``.
 
-    ``opening`` is left out if the problem has no opening costs.
+    ``opening`` is missing if the problem has no opening costs.
 
     Args:
         site: The distances and costs.
         assignment: The facility that serves each location.
-        capacities: (m,) The capacity of each opened facility, in clients.
+        capacities: (m,) The capacity of each open facility, in clients.
         counts: (n,) The number of clients at each location.
     """
     parts = {

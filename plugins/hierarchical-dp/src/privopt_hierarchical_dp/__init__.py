@@ -12,11 +12,11 @@ __all__ = ["privopt_mechanisms"]
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Return the specifications of hierarchical-dp and hierarchical-tables, without importing the mechanisms."""
+    """Return the specs of hierarchical-dp and hierarchical-tables, without importing the mechanisms."""
     return [
         MechanismSpec(
             name="hierarchical-dp",
-            # The target is imported only when the mechanism is used, so that listing mechanisms stays fast.
+            # The target is only imported when the mechanism is used, so that listing mechanisms stays fast.
             target="privopt_hierarchical_dp.mechanism:HierarchicalDP",
             guarantee="pure-dp",
             summary="Counts of groups by size in a hierarchy of regions: noisy, consistent, integer",

@@ -1,7 +1,7 @@
-"""Merge regions with equal expected errors, so that a forecast for ten million regions evaluates only a few hundred.
+"""Merge regions with equal expected errors, so that a forecast for ten million regions needs to evaluate only hundreds.
 
-The noise on a value depends only on its level. Two regions therefore have equal expected errors if the trees below them
-have the same shape and their parents have equal expected errors.
+The noise on a value depends only on its level. Two regions therefore have equal expected errors if the subtrees below
+them have the same shape and their parents have equal expected errors.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ __all__ = ["AlikeRegions", "find_alike_regions"]
 
 @frozen(kw_only=True, eq=False)
 class AlikeRegions:
-    """A reduced tree in which each region represents all regions of the full tree with the same expected errors.
+    """A reduced tree, in which each region represents all regions of the full tree with the same expected errors.
 
     Attributes:
-        tree: The reduced tree. Its regions have empty names.
-        times: For each level, an array of shape (regions, 1): how many siblings in the full tree each region
+        tree: The reduced tree, whose regions have empty names.
+        times: For each level, a (regions, 1) array with the number of siblings in the full tree that each region
             represents. It is 1 for the root.
-        counts: For each level, an array of shape (regions,): how many regions of the full tree each region represents.
+        counts: For each level, a (regions,) array with the number of regions of the full tree that each region
+            represents.
     """
 
     tree: Tree
@@ -33,7 +34,7 @@ class AlikeRegions:
 
 
 def find_alike_regions(tree: Tree) -> AlikeRegions:
-    """Return the reduced tree in which one region represents all regions of ``tree`` with the same expected errors.
+    """Return a reduced tree, in which one region represents all regions of ``tree`` with the same expected errors.
 
     Args:
         tree: The full region tree.
@@ -43,11 +44,11 @@ def find_alike_regions(tree: Tree) -> AlikeRegions:
     starts: list[Ints] = []
     times, counts = [np.ones((1, 1))], [np.ones(1)]
     for level in range(1, tree.depth):
-        # Two regions are of the same kind if their parents are and the trees below them have the same shape.
+        # Two regions are of the same kind if their parents are and if their subtrees have the same shape.
         shape_count = int(shapes[level].max()) + 1
         keys = kinds[tree.parents(level)] * shape_count + shapes[level]
         distinct, kinds, members = np.unique(keys, return_inverse=True, return_counts=True)
-        # Keys are sorted by the kind of the parent, so the children of each kind of parent are adjacent.
+        # Keys are sorted by the parent's kind, so the children of each kind of parent are adjacent.
         parent_kinds = distinct // shape_count
         starts.append(np.searchsorted(parent_kinds, np.arange(len(counts[-1]) + 1)))
         times.append((members / counts[-1][parent_kinds])[:, None])
@@ -62,18 +63,18 @@ def find_alike_regions(tree: Tree) -> AlikeRegions:
 
 
 def _number_shapes(tree: Tree) -> list[Ints]:
-    """Assign an id to each region such that regions on one level share an id if their subtrees have the same shape.
+    """Assign an id to each region, so that regions on a level have the same id if their subtrees have the same shape.
 
-    Two subtrees have the same shape if, for each shape, their roots have the same number of children of that shape.
-    Each shape gets a random number, and a region's shape is identified by the sum of its children's numbers modulo
-    2^64. The probability that two of n different shapes have the same sum is about n^2 / 2^65. Such a collision would
-    only make a forecast less precise.
+    Two subtrees have the same shape if their roots have the same number of children of each shape. Each shape gets a
+    random number, and a region's shape is identified by the sum of its children's numbers modulo 2^64. The probability
+    that two of n different shapes have the same sum is about n^2 / 2^65. Such a collision would only make a forecast
+    less accurate.
 
     Args:
         tree: The region tree.
 
     Returns:
-        For each level, an array of shape (regions,) with the ids.
+        For each level, a (regions,) array with the ids.
     """
     random = np.random.default_rng(0)
     shapes = [np.zeros(tree.widths[-1], np.int64)]

@@ -20,15 +20,15 @@ from privopt_hierarchical_dp.tree import Tree
 __all__ = ["UNBOUNDED", "Limits", "check_limits", "nearest_within", "read_limits"]
 
 UNBOUNDED: Final = 1 << 50
-"""The upper bound on a region's total if no other is given. A file of counts must contain fewer groups than this."""
+"""The upper bound on a region's total if none is given. A file of counts must contain fewer groups than this."""
 
 
 SHOWN_VIOLATIONS: Final = 20
-"""The maximum number of regions that an error message about violated bounds lists."""
+"""The maximum number of regions listed in an error message about violated bounds."""
 
 
 def _to_levels(arrays: Iterable[Ints]) -> tuple[Ints, ...]:
-    """Return read-only int64 copies of the arrays, because bounds are immutable."""
+    """Return read-only int64 copies of the arrays, so that bounds cannot be changed."""
     return tuple(read_only(np.array(array, dtype=np.int64)) for array in arrays)
 
 
@@ -36,12 +36,13 @@ def _to_levels(arrays: Iterable[Ints]) -> tuple[Ints, ...]:
 class Limits:
     """Public bounds on the number of groups or individuals in every region.
 
-    If the bounds on a region's children add up to a stricter bound, that bound replaces the one in the problem file.
+    Where the bounds on a region's children add up to a stricter bound than the one in the problem file, the stricter
+    one is used.
 
     Attributes:
         tree: The region tree.
-        lower: For each level, an array of shape (regions,) with the smallest allowed totals.
-        upper: For each level, an array of shape (regions,) with the largest allowed totals.
+        lower: For each level, a (regions,) array with the smallest allowed totals.
+        upper: For each level, a (regions,) array with the largest allowed totals.
     """
 
     tree: Tree
@@ -50,15 +51,14 @@ class Limits:
 
     @property
     def root(self) -> tuple[int, int]:
-        """The lower and upper bound on the total of the whole hierarchy."""
+        """The lower and upper bounds on the total of the whole hierarchy."""
         return int(self.lower[0][0]), int(self.upper[0][0])
 
     def with_exact(self, known: Sequence[Ints]) -> Limits:
-        """Return these bounds, with the bounds on the top levels replaced by exact totals.
+        """Return a copy in which the bounds on the top levels are replaced by exact totals.
 
         Args:
-            known: For each of the top levels, an array of shape (regions,) with the exact totals, which must satisfy
-                the bounds.
+            known: For each of the top levels, a (regions,) array with the exact totals, which must satisfy the bounds.
         """
         return Limits(
             tree=self.tree,
@@ -67,11 +67,11 @@ class Limits:
         )
 
     def find_violations(self, totals: Sequence[Ints]) -> list[tuple[str, int, str]]:
-        """Find the regions whose totals are out of bounds, and describe them for error messages.
+        """Describe the regions whose totals are out of bounds, for use in error messages.
 
         Args:
-            totals: For each level from the root down, an array of shape (regions,) with the totals. The lowest levels
-                may be missing.
+            totals: For each level from the root down, a (regions,) array with the totals. The lowest levels may be
+                missing.
 
         Returns:
             For each violation, a tuple of the region in words, its total, and the bounds in words.
@@ -85,8 +85,8 @@ class Limits:
         """List the regions whose totals are out of bounds, as tuples (level, name, total, lower bound, upper bound).
 
         Args:
-            totals: For each level from the root down, an array of shape (regions,) with the totals. The lowest levels
-                may be missing.
+            totals: For each level from the root down, a (regions,) array with the totals. The lowest levels may be
+                missing.
         """
         return [
             (level, self.tree.name_of(level, index), int(numbers[index]), int(lower[index]), int(upper[index]))
@@ -103,19 +103,19 @@ def read_limits(source: File | None, tree: Tree) -> Limits | None:
         tree: The region tree.
 
     Raises:
-        InputError: A region is unknown or occurs twice, or a cell is not a number.
-        InfeasibleError: The bounds on a region contradict the bounds on its children.
+        InputError: A region is unknown or listed twice, or a cell is not a number.
+        InfeasibleError: A region's bounds contradict those of its children.
     """
     if source is None:
         return None
-    # A region without stated bounds can have any total from 0 to UNBOUNDED.
+    # Regions without given bounds can have any total from 0 to UNBOUNDED.
     lower_bounds, upper_bounds = ([np.full(width, value) for width in tree.widths] for value in (0, UNBOUNDED))
     levels, places, region_lower, region_upper = _read_bounds(source, tree)
     for level in range(tree.depth):
         is_here = levels == level
         lower_bounds[level][places[is_here]] = region_lower[is_here]
         upper_bounds[level][places[is_here]] = region_upper[is_here]
-    # From the leaves up, the bounds on each region are tightened by the sums of its children's bounds.
+    # From the leaves up, each region's bounds are tightened to the sums of its children's bounds.
     for level, start in reversed(list(enumerate(tree.start))):
         child_lower, child_upper = (_sum_children(bound[level + 1], start) for bound in (lower_bounds, upper_bounds))
         clashing = np.flatnonzero((lower_bounds[level] > child_upper) | (child_lower > upper_bounds[level])).tolist()
@@ -137,21 +137,20 @@ def read_limits(source: File | None, tree: Tree) -> Limits | None:
 
 
 def _read_bounds(source: File, tree: Tree) -> tuple[Ints, Ints, Ints, Ints]:
-    """Read a table with columns ``region``, ``at_least`` and ``at_most``. An empty cell means that there is no bound.
+    """Read a table with the columns ``region``, ``at_least`` and ``at_most``, in which an empty cell means no bound.
 
     Args:
         source: The table of bounds.
         tree: The region tree.
 
     Returns:
-        Four arrays of shape (rows,): the level of each row's region, its position on this level, and its lower and
-        upper bound.
+        Four (rows,) arrays: the level of each row's region, its position on this level, and its lower and upper bounds.
 
     Raises:
-        InputError: A column is missing, a region is unknown or occurs twice, a cell is not a number, ``at_least``
+        InputError: A column is missing, a region is unknown or listed twice, a cell is not a number, ``at_least``
             exceeds ``at_most``, or there are no rows.
     """
-    # An empty cell is read as a bound that every total satisfies.
+    # Empty cells are read as bounds that every total satisfies.
     header, blanks = table_of(source).columns, {"at_least": 0, "at_most": UNBOUNDED}
     if not {"region"} < set(header) <= {"region", *blanks}:
         expectation = "columns region, and at_least or at_most or both (bounds on groups of all sizes together)"
@@ -165,7 +164,7 @@ def _read_bounds(source: File, tree: Tree) -> tuple[Ints, Ints, Ints, Ints]:
     levels, places = tree.find_regions(pl.Series(regions, dtype=pl.String))
     faults = region_faults(source.name, regions.tolist(), places >= 0)
     for row in np.flatnonzero(lows > highs).tolist():
-        # Row 1 is the header.
+        # Row 1 is the header, so the first row of data is row 2.
         faults.add(source.name, f"row {row + 2}, column at_most", "a smaller number", "at_least of that row or more")
     faults.check()
     return levels, places, lows, highs
@@ -177,40 +176,39 @@ def _sum_children(bounds: Ints, start: Ints) -> Ints:
     Sums are computed in doubles, because int64 could overflow.
 
     Args:
-        bounds: Array of shape (children,) with the bounds on the level below.
+        bounds: (children,) The bounds on the level below.
         start: The index of each region's first child, followed by the total number of children.
     """
     return np.minimum(np.add.reduceat(bounds.astype(np.float64), start[:-1], axis=0), UNBOUNDED + 1).astype(np.int64)
 
 
 def _in_words(lower: int, upper: int) -> str:
-    """Describe the bounds in words, omitting an upper bound of `UNBOUNDED` or more."""
+    """Describe bounds in words, leaving out an upper bound of `UNBOUNDED` or more."""
     return f"at least {lower}" + ("" if upper >= UNBOUNDED else f" and at most {upper}")
 
 
 def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str, published_levels: int = 0) -> None:
     """Check that totals satisfy the bounds.
 
-    Call this only for totals that are the same in all neighbouring inputs. For other totals, an error would itself
-    reveal something about an individual, so the release is made to satisfy the bounds instead.
+    This may only be called for totals that are the same in all neighbouring inputs. For other totals, an error would
+    itself reveal something about an individual, so the release is made to satisfy the bounds instead.
 
     Args:
         limits: The bounds.
-        totals: For each level from the root down, an array of shape (regions,) with the totals. The lowest levels may
-            be missing.
-        name: The name of the file from which the totals were read, for error messages.
+        totals: For each level from the root down, a (regions,) array with the totals. The lowest levels may be missing.
+        name: The name of the file that the totals were read from, which appears in error messages.
         noun: The plural noun for what is counted, such as ``groups``.
-        published_levels: The number of levels, from the root down, whose totals every release publishes. Only these
-            totals may be quoted in error messages.
+        published_levels: The number of levels, from the root down, whose totals every release publishes. Error messages
+            may quote only these totals.
 
     Raises:
-        InfeasibleError: Totals are out of bounds. The message names their regions and, on published levels, states by
-            how much they are out of bounds.
+        InfeasibleError: Totals are out of bounds. The message names the regions and, on published levels, says how far
+            out of bounds they are.
     """
     lines = []
     for level, region, number, lower, upper in limits.list_violations(totals):
         expectation = f"expected {_in_words(lower, upper)}, as hierarchy.bounds has it"
-        # Totals on levels that are not published are not quoted, because they may be secret.
+        # Totals on other levels may be secret, so they are not quoted.
         actual = f"got another number of {noun}"
         if level < published_levels:
             actual = f"got exactly {number} {noun}, which is off by {max(lower - number, number - upper)}"
@@ -223,24 +221,24 @@ def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str, p
 
 
 def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
-    """Return consistent totals that are close to the given totals and satisfy the bounds.
+    """Return consistent totals that are close to the given ones and satisfy the bounds.
 
-    The root's total is clipped to its bounds. Then, from the root down, a common shift is added to the totals of each
-    region's children, and the sums are clipped to the bounds. The shift is chosen so that the new totals add up to the
-    region's new total. Remaining units go to the first children that can take one. This yields the nearest integers in
-    squared distance.
+    The root's total is clipped to its bounds. Then, from the root down, the totals of each region's children are
+    shifted by a common amount and clipped to their bounds, so that they add up to the region's new total. Units that
+    remain after rounding go to the first children that can take one. For each set of siblings, this yields the nearest
+    integers in squared distance.
 
     Args:
-        totals: For each level, an array of shape (regions,) with the totals.
+        totals: For each level, a (regions,) array with the totals.
         limits: The bounds on the totals.
 
     Returns:
-        For each level, an array of shape (regions,) with the new totals.
+        For each level, a (regions,) array with the new totals.
     """
     fitted = [np.clip(totals[0], limits.lower[0], limits.upper[0])]
     for level, start in enumerate(limits.tree.start, start=1):
         children, lower, upper = totals[level].copy(), limits.lower[level], limits.upper[level]
-        # Children that already satisfy their bounds and add up to their parent are left unchanged.
+        # Children that satisfy their bounds and add up to their parent are left unchanged.
         is_consistent = np.add.reduceat(children, start[:-1]) == fitted[-1]
         is_consistent &= np.logical_and.reduceat((children >= lower) & (children <= upper), start[:-1])
         for parent, (begin, end) in enumerate(pairwise(start.tolist())):
@@ -254,25 +252,26 @@ def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
 
 
 def _shift_into_bounds(given: Ints, lower: Ints, upper: Ints, total: int) -> Ints:
-    """Return the integers that lie within bounds, add up to ``total``, and are nearest to the given ones.
+    """Return the integers nearest to the given ones that lie within bounds and add up to ``total``.
 
-    A bisection finds the shift that is added to all given integers before clipping.
+    The common shift that is added to all given integers before they are clipped is found by bisection.
 
     Args:
-        given: Array of shape (children,) with the given integers.
-        lower: Array of shape (children,) with the lower bounds.
-        upper: Array of shape (children,) with the upper bounds.
-        total: The required sum, which lies between the sum of the lower bounds and that of the upper bounds.
+        given: (children,) The given integers.
+        lower: (children,) The lower bounds.
+        upper: (children,) The upper bounds.
+        total: The required sum, which must be at least the sum of the lower bounds and at most that of the upper
+            bounds.
     """
     min_shift, max_shift = int((lower - given).min()) - 1, int((upper - given).max()) + 1
-    # At max_shift the sum is at least the total. At min_shift it is less than the total, or all are at their lower
-    # bounds.
+    # The sum is at least the total at max_shift. At min_shift it is less than the total, or all integers are at their
+    # lower bounds.
     while max_shift - min_shift > 1:
         middle = (min_shift + max_shift) // 2
         reached = np.clip(given + middle, lower, upper).sum(dtype=np.float64)  # sums below 2^53 are exact
         min_shift, max_shift = (min_shift, middle) if reached >= total else (middle, max_shift)
     shifted, shifted_less = np.clip(given + max_shift, lower, upper), np.clip(given + min_shift, lower, upper)
-    # The last step of the shift can raise more children than needed. The last ones raised are then lowered again.
+    # Going from min_shift to max_shift may raise more children than needed, so the last ones raised are lowered again.
     is_rounded_up = shifted > shifted_less
     later_count = np.cumsum(is_rounded_up[::-1])[::-1]
     return np.asarray(shifted - (is_rounded_up & (later_count <= shifted.sum() - total)))

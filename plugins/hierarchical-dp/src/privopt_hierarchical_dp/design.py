@@ -1,6 +1,6 @@
-"""The base class for the design of a release: budgets, noise, measurement, fit, checks and expected errors.
+"""The base class for the design of a release, which covers budgets, noise, fitting, checks and expected errors.
 
-:mod:`.sizes` implements it for one table of groups by size, and :mod:`.tables.design` for several tables of
+It is implemented by :mod:`.sizes` for one table of groups by size, and by :mod:`.tables.design` for several tables of
 individuals.
 """
 
@@ -40,13 +40,13 @@ LARGEST_SCALE: Final = 1 << 40
 
 @frozen(kw_only=True, eq=False)
 class FitOptions:
-    """Options of a fit. A method ignores options that do not apply to it.
+    """Options of a fit. Methods ignore options that do not apply to them.
 
     Attributes:
         gap: The relative gap at which iterative fits stop.
         backend: The solver for integer programs.
         at_once: Whether to use the fastest method that yields a release of the same form.
-        report: Called with the name and number of each step of the fit, to report progress.
+        report: A callback for progress, called with the name and number of each step of the fit.
     """
 
     gap: float = 1e-3
@@ -60,7 +60,7 @@ DEFAULT: Final = FitOptions()
 
 
 CONTRADICTING_ERRORS: Final = 6.0
-"""An estimate contradicts a bound if it lies outside the bound by more than this many standard errors."""
+"""The number of standard errors by which an estimate must violate a bound to contradict it."""
 
 
 @frozen(kw_only=True)
@@ -69,7 +69,7 @@ class Contradiction:
 
     Attributes:
         region: The name of the region.
-        bound: The bound that the estimate violates.
+        bound: The bound that is violated.
         estimate: The total estimated from the noisy values, rounded.
         standard_error: The standard error of the estimate.
     """
@@ -86,20 +86,20 @@ class Design(ABC):
 
     Attributes:
         problem: The contents of the problem file.
-        file: The name of the problem file, for error messages.
+        file: The name of the problem file, which appears in error messages.
         method: The name of the method.
         tree: The region tree.
-        limits: Public bounds on the regions' totals, or None if the problem has no bounds.
-        split: The budget shares of the levels, and the budget shares of the tables. Both sum to 1.
-        delta: The sensitivity to which the noise is calibrated.
+        limits: The public bounds on the regions' totals, or None if the problem has none.
+        split: The budget shares of the levels and those of the tables. Both sum to 1.
+        delta: The sensitivity for which the noise is calibrated.
         exact: The number of levels, from the root down, whose totals are published exactly.
         hides: Whether the noise hides anything. It does not if all totals are exact and every region has a single cell.
         valid: Whether releases are always consistent.
         statement: A description of the privacy guarantee for readers of a release.
         claimed: Additional entries for the guarantee in ``result.json``.
-        in_words: Descriptions of the measured values and of the exact totals, for the methods paragraph of a report.
-        parts: Names of the parts for which errors are stated: each table on each level, with its number of regions or
-            cells.
+        in_words: Descriptions of the measured values and of the exact totals, for the section on methods in a report.
+        parts: The names of the parts for which errors are reported. There is one part per table and level, and its name
+            includes its number of regions or cells.
         is_split_searched: Whether the split was found by the search in :mod:`.plan`.
     """
 
@@ -120,11 +120,11 @@ class Design(ABC):
     is_split_searched: bool = False
 
     def with_method(self, method: str) -> Design:
-        """Return the design for another method on the same problem. By default, all methods share one design."""
+        """Return the design for another method on the same problem. By default, all methods share the same design."""
         return self
 
     def with_split(self, levels: Sequence[Fraction], tables: Sequence[Fraction]) -> Self:
-        """Return the design with the given budget shares, normalised to a sum of 1.
+        """Return a copy with the given budget shares, normalised to sum to 1.
 
         Args:
             levels: The shares of the levels, from the root down.
@@ -134,11 +134,11 @@ class Design(ABC):
 
     @property
     def searched_split(self) -> tuple[Split, Split] | None:
-        """The budget split if it was found by a search, otherwise None."""
+        """The budget split if it was found by a search, or None if it was not."""
         return self.split if self.is_split_searched else None
 
     def with_searched_split(self, split: tuple[Split, Split]) -> Self:
-        """Return the design with a budget split that was found by a search."""
+        """Return a copy with a budget split that was found by a search."""
         return evolve(self.with_split(*split), is_split_searched=True)
 
     @property
@@ -149,32 +149,32 @@ class Design(ABC):
 
     @cached_property
     def layout(self) -> Layout:
-        """The files of a release."""
+        """The files of a release, as determined by the problem."""
         layout: Layout = self.problem.layout
         return layout
 
     @cached_property
     def alike(self) -> AlikeRegions:
-        """A smaller tree for forecasts, in which one region represents all regions with equal errors."""
+        """A reduced tree for forecasts, in which one region represents all regions with equal errors."""
         return find_alike_regions(self.tree)
 
     @cached_property
     def budgets(self) -> tuple[tuple[Fraction, ...], ...]:
-        """The part of the budget for each table and level. The exact sum of the parts is at most the total budget."""
-        # split_budget rounds in favour of privacy. Its flat list is ordered by level, then by table.
+        """The part of the budget for each table and level. The exact sum of all parts is at most the total budget."""
+        # split_budget rounds in favour of privacy. Its list is ordered by level and then by table.
         parts, table_count = split_budget(self.problem.privacy.budget, self.budget_shares), len(self.split[1])
         # Every table_count-th entry belongs to the same table.
         return tuple(parts[number::table_count] for number in range(table_count))
 
     @property
     def budget_shares(self) -> list[Fraction]:
-        """The relative budget share of each table on each level, ordered by level and then by table."""
+        """The share of the budget for each table and level, ordered by level and then by table."""
         levels, tables = self.split
         return [level * table for level in levels for table in tables]
 
     @cached_property
     def scales(self) -> tuple[tuple[Scale, ...], ...]:
-        """The noise scale for each table and level, or None if the table is not measured on the level."""
+        """The noise scale for each table and level, or None where the table is not measured."""
         return tuple(
             tuple(self.law.scale(budget, self.delta) for budget in table_budgets) for table_budgets in self.budgets
         )
@@ -186,25 +186,26 @@ class Design(ABC):
     # --- measurement --------------------------------------------------------------------------------------
 
     def compute_queries(self, counts: Tables) -> Tables:
-        """Return the true values to which noise is added, by table and level. By default these are the counts."""
+        """Return the true values to which noise is added, by table and level. By default, these are the counts."""
         return counts
 
     def draw(self, counts: Tables, *, seed: int | None) -> tuple[Tables, list[list[NoiseRecord | None]]]:
         """Add noise to the true counts of each table and level.
 
         Args:
-            counts: For each table and level, an array of shape (regions, ...) with the true counts.
-            seed: A seed for experiments. With None, the noise is cryptographically secure.
+            counts: For each table and level, a (regions, ...) array with the true counts.
+            seed: A seed, for experiments only. If None, the noise is cryptographically secure.
 
         Returns:
-            The noisy values by table and level, and a record of each draw. If a table has no budget on a level, the
-            record is None and :meth:`fill_unmeasured` determines the values.
+            The noisy values and a record of each draw, both by table and level. Where a table has no budget, the record
+            is None and the values are set by :meth:`fill_unmeasured`.
         """
         noisy: Tables = []
         records: list[list[NoiseRecord | None]] = []
         for table, (levels, budgets) in enumerate(zip(self.compute_queries(counts), self.budgets, strict=True)):
             measurements = [
-                # Each measurement has a separate random stream. With a common seed, levels would get the same noise.
+                # Each measurement has its own random stream. If all used the same seed, levels would get identical
+                # noise.
                 self.law.measure(values, budget, self.delta, seed=None if seed is None else (seed, level, table))
                 for level, (values, budget) in enumerate(zip(levels, budgets, strict=True))
             ]
@@ -213,27 +214,27 @@ class Design(ABC):
         return self.fill_unmeasured(noisy, self.budgets, numbers_of(counts)[: self.exact]), records
 
     def fill_unmeasured(self, noisy: Tables, measured: Sequence[Sequence[object]], totals: Sequence[Ints]) -> Tables:
-        """Replace unmeasured values with values derived from public totals and noisy values.
+        """Replace unmeasured values by values derived from public totals and noisy values.
 
-        If no table is measured on a level above the leaves, its values become the sums over the level below. All other
-        unmeasured values become 0. Totals that are published exactly replace measurements. A value without noise
-        therefore never contains a secret count.
+        If no table is measured on a level above the leaves, its values become sums over the level below. All other
+        unmeasured values become 0. Totals that are published exactly take the place of measurements. In this way, a
+        value without noise never contains a secret count.
 
         Args:
-            noisy: For each table and level, an array of shape (regions, ...) with the noisy values.
+            noisy: For each table and level, a (regions, ...) array with the noisy values.
             measured: For each table and level, the part of the budget or the noise scale. A false value (0 or None)
                 means that the table was not measured on the level.
-            totals: For each level with exact totals, from the root down, an array of shape (regions,) with the totals.
+            totals: For each level with exact totals, from the root down, a (regions,) array with the totals.
 
         Returns:
-            The values by table and level, in arrays of the same shapes as in ``noisy``.
+            The values by table and level, as arrays of the same shapes as in ``noisy``.
         """
         filled = [
             [values if part else np.zeros_like(values) for values, part in zip(levels, parts, strict=True)]
             for levels, parts in zip(noisy, measured, strict=True)
         ]
         is_measured = [any(level) for level in zip(*measured, strict=True)]
-        # Go from the leaves up, because a level that is not measured may lie above another such level.
+        # Proceed from the leaves up, because several adjacent levels can be unmeasured.
         for level, start in reversed(list(enumerate(self.tree.start))):
             for levels in filled if not is_measured[level] else ():
                 levels[level] = np.add.reduceat(levels[level + 1], start[:-1], axis=0)
@@ -248,7 +249,7 @@ class Design(ABC):
 
         Args:
             form: The table.
-            level: The index of the level; the root has 0.
+            level: The index of the level, which is 0 for the root.
         """
         return False
 
@@ -265,29 +266,30 @@ class Design(ABC):
 
         Args:
             noisy: The noisy values by table and level.
-            totals: For each level whose totals are published exactly, from the root down, an array of shape (regions,)
-                with these totals.
+            totals: For each level whose totals are published exactly, from the root down, a (regions,) array with these
+                totals.
             how: The options of the fit.
         """
 
     @abstractmethod
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
-        """Fit a release's noisy values again, and return the lower bound that the fit proves for the loss.
+        """Fit a release's noisy values again, and return the lower bound on the loss that the fit proves.
 
         Returns:
-            The bound, or None if the method proves no bound; and whether the release is proved to attain the bound.
+            The bound, or None if the method does not prove any, and whether the release is proved to attain it.
         """
 
     @abstractmethod
     def weight(self, table: int, level: int) -> Fraction:
         """Return the weight of a table on a level in the loss.
 
-        The weight multiplies the squared distance between the table and its noisy values. The largest weight is 1.
+        The squared distance between the table and its noisy values is multiplied by this weight. The largest weight is
+        1.
         """
 
     @abstractmethod
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
-        """Return the intervals for all counts by table and level, or None if the method has no intervals."""
+        """Return the intervals of all counts by table and level, or None if the method does not provide intervals."""
 
     @property
     def has_intervals(self) -> bool:
@@ -296,13 +298,13 @@ class Design(ABC):
 
     @abstractmethod
     def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
-        """Return least-squares estimates of the totals for each level, with shape (regions, 1). Bounds are ignored."""
+        """Return least-squares estimates of each level's totals, with shape (regions, 1). Bounds are ignored."""
 
     def find_contradictions(self, release: HierarchyRelease) -> list[Contradiction]:
-        """Return the bounds on totals that the noisy values contradict, in decreasing order of the violation.
+        """Return the bounds on totals that the noisy values contradict, those with the largest violation first.
 
-        A bound is contradicted if the estimated total lies outside it by more than `CONTRADICTING_ERRORS` standard
-        errors. Only noisy values and public totals are used, so the result may be published.
+        A bound is contradicted if the estimated total violates it by more than `CONTRADICTING_ERRORS` standard errors.
+        Only noisy values and public totals are used, so the result may be published.
         """
         if self.limits is None or self.exact == self.tree.depth:
             return []
@@ -311,7 +313,7 @@ class Design(ABC):
             numbers, errors = estimate.mean[:, 0], np.sqrt(estimate.variance[:, 0])
             lower, upper = self.limits.lower[level], self.limits.upper[level]
             excess = np.maximum(lower - numbers, numbers - upper)
-            # A leaf that is repeated on the levels below is listed once. Half a unit is allowed for rounding.
+            # A leaf that appears again on the levels below is listed only once. Half a unit is allowed for rounding.
             is_new = self.tree.first_here(level)
             for region in np.flatnonzero((excess > CONTRADICTING_ERRORS * errors + 0.5) & is_new).tolist():
                 bound = int(lower[region] if numbers[region] < lower[region] else upper[region])
@@ -335,28 +337,30 @@ class Design(ABC):
         """Check before any draw that the method can solve the problem and that noisy values fit into 64 bits.
 
         Raises:
-            InputError: A key of the problem file has a value that the method cannot use, or the noise is too wide.
+            InputError: The method cannot use the value of some key in the problem file, or the noise is too wide.
             UsageError: The problem is too large for an integer program.
         """
-        # Only the first fault is reported, because others often follow from it.
+        # Only the first fault is reported, because others are often consequences of it.
         Faults([Fault(self.file, *fault) for fault in self.faults()][:1]).check()
         self.check_noise()
 
     def check_noise(self, max_scale: int = LARGEST_SCALE, method: str = "") -> None:
-        """Check that no part of the budget needs noise wider than double geometric noise with scale ``max_scale``.
+        """Check that no part of the budget needs noise that spreads further than the limit allows.
 
         Args:
-            max_scale: The limit. For Gaussian noise it is converted to a variance.
-            method: The name of the method that imposes the limit, for the error message. Empty if all methods do.
+            max_scale: The limit, given as a scale of double geometric noise. For Gaussian noise it is converted to a
+                variance.
+            method: The name of the method that imposes the limit, which appears in the error message. Empty if all
+                methods do.
 
         Raises:
-            InputError: The noise is too wide. The message states the part of the budget, its table and level, and its
+            InputError: The noise is too wide. The message names the part of the budget, its table and level, and its
                 noise.
         """
         key, widest = KINDS[self.problem.privacy.kind][1][0], self.law.max_drawable_scale(max_scale)
         for level in range(self.tree.depth):
             for form, table_budgets in zip(self.layout.forms, self.budgets, strict=True):
-                # A table with a budget of 0 is not measured, so it needs no noise.
+                # A table without budget is not measured, so it needs no noise.
                 scale = self.law.ideal_scale(table_budgets[level], self.delta) if table_budgets[level] else Fraction(0)
                 if scale > widest:
                     where, word = form.part(level + 1), self.law.word
@@ -368,7 +372,7 @@ class Design(ABC):
 
     @abstractmethod
     def faults(self) -> list[tuple[str, str, str]]:
-        """Return the key, actual value and expected value of every setting that the method cannot use."""
+        """Return the key, actual value and expected value of each setting that the method cannot use."""
 
     def shape_faults(self, release: HierarchyRelease) -> list[str]:
         """Return a message for each part of a release that has more or fewer values than the method measures."""
@@ -378,7 +382,7 @@ class Design(ABC):
 
     @abstractmethod
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:
-        """Return a message for each released total that differs from the estimate recomputed from the noisy values."""
+        """Return a message for each released total that differs from the estimate recomputed from noisy values."""
 
     # --- forecast -----------------------------------------------------------------------------------------
 
@@ -388,10 +392,10 @@ class Design(ABC):
 
     @abstractmethod
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Return the expected sum of absolute errors of the linear fit for each table on each level.
+        """Return the expected sum of the linear fit's absolute errors for each table on each level.
 
         Args:
-            noise: For each table and level, the moments of the noise on one value.
+            noise: The moments of the noise on one value, for each table and level.
             tables: The budget shares of the tables.
 
         Returns:
@@ -402,11 +406,11 @@ class Design(ABC):
         """Return the expected errors of the linear fit for several splits of the budget.
 
         Args:
-            levels: Array of shape (splits, levels) with the budget shares of the levels.
-            tables: Array of shape (splits, tables) with the budget shares of the tables.
+            levels: (splits, levels) The budget shares of the levels.
+            tables: (splits, tables) The budget shares of the tables.
 
         Returns:
-            Array of shape (splits, parts). A part is a table on a level, ordered as in :meth:`forecast`.
+            A (splits, parts) array. Each part is a table on a level, ordered as in :meth:`forecast`.
         """
         total, errors = self.problem.privacy.budget, []
         for level_shares, table_shares in zip(levels, tables, strict=True):
@@ -420,9 +424,9 @@ class Design(ABC):
 
     @abstractmethod
     def leaves_only(self) -> Floats:
-        """Return the expected errors, in the order of :meth:`forecast`, if the leaves get the whole budget."""
+        """Return the expected errors if the leaves get the whole budget, in the order of :meth:`forecast`."""
 
 
 def _format_short(value: Fraction) -> str:
-    """Format a rational with three significant digits, even if it is outside the range of doubles."""
+    """Format a rational number with three significant digits, even if it is outside the range of doubles."""
     return f"{Decimal(value.numerator) / Decimal(value.denominator):.3g}"

@@ -1,7 +1,7 @@
 """The key ``[hierarchy] exact``, which names the levels whose totals are published exactly, without noise.
 
-Totals are additive, so if those on one level are exact, those on all levels above are exact too. The key therefore
-selects all levels from the root down to the deepest level that it names.
+Totals are additive, so if those on a level are exact, so are those on all levels above. The key therefore selects all
+levels from the root down to the deepest one that it names.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ EXACT_HELP: Final = (
     'as ["level_1"]: levels on which every region\'s number of {} is published exactly, without noise, and so on all '
     "levels above; inputs are neighbours only if these numbers agree; default: what the relation and the method say"
 )
-"""The help text of the key. The placeholder stands for the plural noun for what is counted."""
+"""The help text of the key. The placeholder is replaced by the plural noun for what is counted."""
 
 
 def check_level_names(value: Sequence[str]) -> str | None:
-    """Return None if ``value`` is a valid list of level names, otherwise a description of valid lists."""
+    """Return None if ``value`` is a valid list of level names, or otherwise a description of valid lists."""
     is_valid = value and len(set(value)) == len(value) and all(LEVEL_NAME.fullmatch(name) for name in value)
     return None if is_valid else "level_1, ..., level_L, each at most once"
 
 
 def count_exact_levels(names: Sequence[str] | None) -> int:
-    """Return the number of exact levels, from the root down to the deepest named level.
+    """Return the number of exact levels, from the root down to the deepest level that is named.
 
     >>> count_exact_levels(["level_2"]), count_exact_levels(None)
     (2, 0)
@@ -43,12 +43,12 @@ def list_exact_levels(count: int) -> list[str]:
 
 
 def require_levels(names: Sequence[str] | None, depth: int, file: str) -> None:
-    """Check that the hierarchy has the named levels.
+    """Check that the hierarchy has all of the named levels.
 
     Args:
         names: The value of the key ``exact``, or None if it is missing.
-        depth: The number of levels of the hierarchy.
-        file: The name of the problem file, for error messages.
+        depth: The number of levels in the hierarchy.
+        file: The name of the problem file, which appears in error messages.
 
     Raises:
         InputError: The key names a level that does not exist.

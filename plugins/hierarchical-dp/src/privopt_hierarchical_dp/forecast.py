@@ -1,8 +1,8 @@
-"""Expected errors of linear fits, computed before anything is drawn.
+"""Expected errors of linear fits, which can be computed before anything is drawn.
 
 A fit that minimises a weighted sum of squares is linear as long as no value is clipped at 0. The variances and fourth
-cumulants of its errors therefore follow exactly from those of the noise, for any weights. Applying
-:func:`.least_squares` to values that are all 0 yields these moments.
+cumulants of its errors then follow exactly from those of the noise, for any weights. They are obtained by applying
+:func:`.least_squares` to values that are all 0.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ EXACT: Final = Noise(variance=0.0)
 EXACT_WEIGHT: Final = 1e100
 """The weight of a level whose values are known exactly. All other weights are negligible in comparison."""
 WIDE_PART: Final = 0.8
-"""The standard deviation of a subtracted number T at or above which an integer X is treated as continuous.
+"""The standard deviation of a subtracted number T from which on an integer X is treated as continuous.
 
-Let T have standard deviation s. Subtracting T adds P(X = 0) E|T| = 0.8 s P(X = 0) to the mean absolute value of an
-integer X. For a continuous X with the same density at 0, it adds about s^2 P(X = 0). The two are equal at s = 0.8.
+Let T have the standard deviation s. Subtracting T adds P(X = 0) E|T| = 0.8 s P(X = 0) to the mean absolute value of an
+integer X. For a continuous X with the same density at 0, it adds about s^2 P(X = 0). Both are equal at s = 0.8.
 """
 
 
@@ -55,14 +55,14 @@ def moments_of(
 ) -> list[Estimate]:
     """Return the error moments of least-squares estimates, by level.
 
-    The moments do not depend on the values, so they are computed for values that are all 0.
+    The moments do not depend on the values, so all values are taken to be 0.
 
     Args:
         regions: The reduced tree from :func:`.find_alike_regions`.
         noise: The noise on one value, for each level.
-        weights: The weight of each level. The default is 1 / variance.
+        weights: The weight of each level, by default 1 / variance.
         columns: The number of values per region.
-        down: Whether each level is fitted to the level above it, which stays unchanged.
+        down: Whether each level is fitted to the level above it, which remains unchanged.
         known_levels: The number of levels, from the root down, whose values are known exactly.
 
     Returns:
@@ -72,7 +72,7 @@ def moments_of(
     values = [np.zeros((width, columns)) for width in tree.widths]
     root = values[0][0] if known_levels else None
     if known_levels > 1:
-        # Known levels are weighted as exact, regardless of the weights of the other levels.
+        # Known levels get the weight of exact values, whatever the weights of the other levels.
         noise = [EXACT] * known_levels + list(noise[known_levels:])
         if weights is not None:
             weights = [EXACT_WEIGHT] * known_levels + list(weights[known_levels:])
@@ -88,23 +88,24 @@ def errors_of_counts(
     known_levels: int = 0,
     down: bool = False,
 ) -> Floats:
-    """Return the mean absolute errors of one count per region, summed over the regions on each level.
+    """Return the mean absolute errors of one count per region, summed over the regions of each level.
 
     Args:
         regions: The reduced tree from :func:`.find_alike_regions`.
         noise: The noise on one value, for each level.
-        weights: The weight of each level. The default is 1 / variance.
-        part: The share of a count's error variance that is common to all counts in the region: 1 / N for N counts, or 0
-            to ignore totals.
+        weights: The weight of each level, by default 1 / variance.
+        part: The share of a count's error variance that is common to all counts in the region, which is 1 / N for N
+            counts, or 0 to ignore totals.
         known_levels: The number of levels, from the root down, with public totals. The common part is subtracted there.
-            Without such levels, the root's total is estimated by least squares, regardless of the weights.
-        down: Whether each level is fitted to the level above it, which stays unchanged.
+            If there are none, the root's total is estimated by least squares, whatever the weights.
+        down: Whether each level is fitted to the level above it, which remains unchanged.
 
     Returns:
-        Array of shape (levels,) with the sums.
+        A (levels,) array with the sums.
     """
     moments = moments_of(regions, noise, weights, down=down)
-    # The share of the common part's variance that remains on each level: 0 if all totals are known, 1 if none is known.
+    # The share of the common part's variance that remains on each level. It is 0 if all totals are known, and 1 if none
+    # is.
     common_shares: list[Floats | float] = [float(not known_levels)] * len(noise)
     if 0 < known_levels < len(noise):
         known_root_moments = moments_of(regions, noise, weights, down=down, known_levels=known_levels)
@@ -113,10 +114,10 @@ def errors_of_counts(
             for estimate, all_moments in zip(known_root_moments, moments, strict=True)
         ]
     elif not known_levels and (down or weights is not None):
-        # The root's total has the variance of least squares, not that of the given weights.
+        # The root's total has the variance of least squares rather than that of the given weights.
         common_shares[0] = moments_of(regions, noise)[0].variance / np.maximum(moments[0].variance, 1e-300)
-    # A count minus the mean of N counts has weight 1 - 1/N on its own error and 1/N on N - 1 others. Fourth cumulants
-    # are added with the fourth powers of the weights.
+    # In a count minus the mean of N counts, its own error has weight 1 - 1/N and the N - 1 other errors have weight
+    # 1/N. Fourth cumulants are added up with the fourth powers of the weights.
     separate_share = (1.0 - part) ** 4 + (1.0 / part - 1.0) * part**4 if part else 1.0
     sums = []
     for estimate, common, counts in zip(moments, common_shares, regions.counts, strict=True):
@@ -133,29 +134,29 @@ def errors_of_counts(
 def _mean_absolute_of_whole(estimate: Estimate, reduced: Estimate, taken_off: Floats | float) -> Floats:
     """Return the mean absolute errors of a region's counts after a common part is subtracted.
 
-    Let X be the error of a count, and let v be its variance. A share q of v is due to the part of the error that is
-    common to all counts in the region. The remaining error is (1 - q) X - T. Here T is independent of X and nearly
-    normal, with variance q (1 - q) v.
+    Let X be the error of a count, and v its variance. A share q of v comes from the part of the error that is common to
+    all counts in the region. The remaining error is (1 - q) X - T, where T is independent of X and nearly normal, with
+    variance q (1 - q) v.
 
     If X is an integer that is usually 0 and T is far below 1, the mean absolute value is (1 - q) E|X| + P(X = 0) E|T|.
-    The second term is due to counts with X = 0, whose remaining error is T alone. Normal and Laplace errors are never
+    The second term comes from counts with X = 0, whose remaining error is T alone. Normal and Laplace errors are never
     exactly 0, so they need no such term.
 
     Args:
         estimate: The moments of the errors X.
         reduced: The moments of the remaining errors.
-        taken_off: The share q of the variance of each count.
+        taken_off: The share q of each count's variance.
     """
     ratio = estimate.fourth / np.maximum(3.0 * estimate.variance**2, 1e-300)
-    # Rounding errors may put the share slightly outside the range from 0 to 1.
+    # Because of rounding errors, the share may be slightly outside the range from 0 to 1.
     taken_off = np.clip(taken_off, 0.0, 1.0)
     part_deviation = np.sqrt(taken_off * (1.0 - taken_off) * estimate.variance)
-    # As in `mean_absolute`, an error with a ratio above 1 is a multiple of a double geometric variate with variance 1 /
-    # (3 ratio - 3), which is 0 with probability 1 / sqrt(1 + 2 variance).
+    # As in `mean_absolute`, an error with a ratio above 1 is a multiple of a double geometric variate. Its variance is
+    # 1 / (3 ratio - 3), and it is 0 with probability 1 / sqrt(1 + 2 variance).
     excess = np.maximum(3.0 * ratio - 3.0, 1e-9)
     chance_of_none = np.sqrt(excess / (excess + 2.0))
     error = mean_absolute(estimate)
-    # T is a mean over the errors of all counts, so E|T| is at most E|X|, even if non-zero noise is rare.
+    # T is a mean of the errors of all counts, so E|T| is at most E|X|, even if non-zero noise is rare.
     part_error = np.minimum(np.sqrt(2.0 / np.pi) * part_deviation, error)
     stepped = (1.0 - taken_off) * error + chance_of_none * part_error
     is_whole = (ratio > 1.0 + 1e-9) & (part_deviation < WIDE_PART)
@@ -176,14 +177,14 @@ def errors_of_cumulative(
         regions: The reduced tree from :func:`.find_alike_regions`.
         noise: The noise on one value, for each level.
         size: The number of sizes.
-        weights: The weight of each level. The default is 1 / variance.
-        known_levels: The number of levels, from the root down, with public totals. Without such levels, the totals are
-            estimated by least squares, regardless of the weights.
+        weights: The weight of each level, by default 1 / variance.
+        known_levels: The number of levels, from the root down, with public totals. If there are none, totals are
+            estimated by least squares, whatever the weights.
 
     Returns:
-        Array of shape (levels,) with the sums over all regions and sizes.
+        A (levels,) array with the sums over all regions and sizes.
     """
-    # Three columns represent all sizes: the first, the last, and one for those in between, which have equal errors.
+    # Three columns represent all sizes: the first, the last, and one for all others, which have equal errors.
     columns = min(size, 3)
     multiplicities = np.ones(columns)
     multiplicities[columns // 2] += size - columns

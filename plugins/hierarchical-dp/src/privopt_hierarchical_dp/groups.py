@@ -1,4 +1,4 @@
-"""Read the secret files of hierarchical-dp: counts of groups by size, or unit records, and totals to check these."""
+"""The secret files of hierarchical-dp: counts of groups by size or unit records, and totals to check them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["Groups", "check_totals", "read_counts", "read_units"]
 
 @frozen(kw_only=True, eq=False)
 class Groups:
-    """The numbers of groups by leaf region and size, read from a file of counts or units.
+    """The number of groups for each leaf region and size, read from a file of counts or units.
 
     Attributes:
         regions: The region tree, and the paths by which the file identifies its leaves.
-        leaves: Array of shape (leaf regions, sizes) with the number of groups of each size. Column 0 is the smallest
-            size class (0 or 1), and the last column is "N or more".
-        empty: For unit records without a size class 0, the number of groups whose quantities add up to 0. It is 0 for
+        leaves: (leaf regions, sizes) The number of groups of each size. Column 0 is the smallest size class (0 or 1),
+            and the last column is "N or more".
+        empty: The number of groups whose quantities add up to 0, for unit records without a size class 0. It is 0 for
             all other files.
     """
 
@@ -41,17 +41,18 @@ class Groups:
 def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | None = None) -> Groups:
     """Read counts of groups, with one row per leaf region and size.
 
-    The columns are ``level_1``, ..., ``level_L``, ``size`` and ``groups``. A count without a row is 0.
+    The columns are ``level_1``, ..., ``level_L``, ``size`` and ``groups``. Counts without a row are 0.
 
     Args:
-        source: The file, as CSV or Parquet.
+        source: The file, in CSV or Parquet format.
         sizes: The largest size N.
         first: The smallest size, 0 or 1.
-        listed: The regions in a public table. If None, the regions are those in the file.
+        listed: The regions of a public table, or None if the regions are those in the file.
 
     Raises:
-        InputError: A column is missing, a count is negative or fractional, a size is outside ``first`` to N, a region
-            and size occur twice, the regions do not form a tree, or a region is not listed.
+        InputError: A column is missing, a count is negative or fractional, a size is outside ``first`` to N, there are
+            2**50 groups or more, a region and size occur twice, the regions do not form a tree, or a region is not
+            listed.
     """
     table = LevelTable.read(source, "size", "groups")
     size, groups = table.read_columns(
@@ -59,7 +60,7 @@ def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | N
         Column(name="groups", kind="count", least=0, most=GROUPS_LIMIT - 1),
     )
     regions, leaf = table.place_rows(listed)
-    # The sum is computed in doubles, because 64-bit integers could overflow.
+    # Summed in doubles, because 64-bit integers could overflow.
     if float(groups.cast(pl.Float64).sum()) >= GROUPS_LIMIT:
         raise InputError([Fault(source.name, "column groups", "more groups in all", "fewer than 2^50")])
     tree, classes, faults = regions.tree, sizes + 1 - first, Faults()
@@ -74,32 +75,32 @@ def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | N
 
 
 def _cell_indices(leaf: pl.Series, size: pl.Series, classes: int, first: int) -> Ints:
-    """Return, for each row, the index of its cell in a flattened array of shape (leaf regions, sizes).
+    """Return the index of each row's cell in a flattened array of shape (leaf regions, sizes).
 
     Args:
         leaf: The index of each row's leaf region.
         size: The size in each row.
         classes: The number of size classes.
-        first: The smallest size, which has column 0.
+        first: The smallest size, which belongs to column 0.
     """
     cells: Ints = leaf.to_numpy() * classes
-    # The array is modified in place, because there may be many millions of rows.
+    # Modified in place, because there can be many millions of rows.
     cells += size.to_numpy()
     cells -= first
     return cells
 
 
 def _fill_counts(tree: Tree, cells: Ints, groups: pl.Series, classes: int) -> Ints:
-    """Return the number of groups in each leaf region and size class, with 0 for absent cells.
+    """Return the number of groups in each leaf region and size class, which is 0 for cells that are not listed.
 
     Args:
         tree: The region tree.
-        cells: Array of shape (rows,) with distinct cell indices from `_cell_indices`.
+        cells: (rows,) The distinct cell indices from `_cell_indices`.
         groups: The number of groups in each of these cells.
         classes: The number of size classes.
 
     Returns:
-        Array of shape (leaf regions, classes).
+        A (leaf regions, classes) array.
     """
     leaves = np.zeros(tree.widths[-1] * classes, np.int64)
     leaves[cells] = groups.to_numpy()
@@ -115,12 +116,12 @@ def read_units(
     the same unit and leaf region. Its size is the sum of their quantities.
 
     Args:
-        source: The file, as CSV or Parquet.
-        sizes: The largest size N. Larger groups count as N.
-        max_quantity: The largest quantity Q of one individual.
+        source: The file, in CSV or Parquet format.
+        sizes: The largest size N. Larger groups are counted as N.
+        max_quantity: The largest quantity Q of an individual.
         first: The smallest size. If it is 0, units whose quantities add up to 0 (vacant units with one row of quantity
             0) form a size class.
-        listed: The regions in a public table. If None, the regions are those in the file.
+        listed: The regions of a public table, or None if the regions are those in the file.
 
     Raises:
         InputError: A column is missing, a quantity is negative, fractional or above ``max_quantity``, a unit has no
@@ -134,11 +135,11 @@ def read_units(
     )
     regions, leaf = table.place_rows(listed)
     records = pl.DataFrame({"leaf": leaf, "unit": unit, "quantity": quantity})
-    # A unit is identified by its name and region, so the same name in another region is a different unit.
+    # A unit is identified by its name and region, so units of the same name in different regions are different.
     groups = records.group_by("leaf", "unit").agg(pl.col("quantity").sum().clip(0, sizes).alias("size"))
     # The number of groups of each size in each leaf region.
     counted = groups.group_by("leaf", "size").agg(pl.len().cast(pl.Int64).alias("groups"))
-    # If size 0 is not a class, units whose quantities add up to 0 are counted for the owner only.
+    # If size 0 is not a class, units whose quantities add up to 0 are counted only for the owner's information.
     counted_groups, empty_groups = counted.filter(pl.col("size") >= first), counted.filter(pl.col("size") < first)
     classes = sizes + 1 - first
     leaves = _fill_counts(
@@ -155,25 +156,25 @@ def check_totals(source: File, groups: Groups) -> None:
 
     Args:
         source: The file, with the columns ``region`` and ``total``.
-        groups: The groups that were read from the counts or units.
+        groups: The groups read from the counts or units.
 
     Raises:
-        InputError: A region is unknown or occurs twice, or a total is not an integer or differs from the sum. The
+        InputError: A region is unknown or listed twice, or a total is not an integer or differs from the sum. The
             message gives the sign of a difference but not its size.
     """
     columns = [Column(name="region", kind="id"), Column(name="total", kind="count", least=0.0, unit="groups")]
     regions, totals = read_table(source, columns).values()
     levels, places = groups.tree.find_regions(pl.Series(regions, dtype=pl.String))
     faults = region_faults(source.name, regions.tolist(), places >= 0, is_secret=source.secret)
-    # Unknown regions are already faults, so their totals are treated as equal.
+    # Unknown regions have already been reported, so their totals are treated as correct.
     surplus = np.zeros(len(regions))
     for level, sums in enumerate(add_up(groups.tree, groups.leaves.sum(axis=1))):
         is_here = (levels == level) & (places >= 0)
         surplus[is_here] = totals[is_here] - sums[places[is_here]]
     for row in np.flatnonzero(surplus).tolist():
-        # Only the sign is stated, because the size of the difference would reveal a secret count.
+        # Only the sign is given, because the size of the difference would reveal a secret count.
         difference = "a greater number" if surplus[row] > 0 else "a smaller number"
-        # Row 1 is the header.
+        # Row 1 is the header, so the first row of data is row 2.
         where = f"row {row + 2}, region {str(regions[row])!r}"
         faults.add(source.name, where, difference, "the sum over its leaves")
     faults.check()

@@ -1,4 +1,4 @@
-"""Read the files of a problem: the public regions, and the secret counts in these regions."""
+"""Problems with their input files, which contain public regions and secret counts for these regions."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = ["Instance", "Truth", "read_groups", "read_tables"]
 
 @frozen(kw_only=True, eq=False)
 class Truth:
-    """The true counts in the secret files, and notes on what was not read.
+    """The true counts from the secret files, and notes on what was not read.
 
     Attributes:
-        leaves: For each table, an array of shape (leaf regions, ...) with the true counts.
-        empty: The number of groups that were omitted because their quantities add up to 0.
+        leaves: For each table, a (leaf regions, ...) array with the true counts.
+        empty: The number of groups that were left out because their quantities add up to 0.
         unread: Messages about parts of the files that were not read. Only the owner may see them.
     """
 
@@ -45,8 +45,8 @@ class Instance:
     """A problem with its public inputs and its secrets.
 
     Attributes:
-        public: The design of a release by one of the mechanism's methods. It contains all public inputs.
-        truth: The contents of the secret files, or None in a published copy.
+        public: The design of a release by one of the mechanism's methods, which contains all public inputs.
+        truth: The contents of the secret files, or None for a published copy.
     """
 
     public: Design
@@ -58,31 +58,31 @@ class Instance:
         return self.public.problem
 
     def design(self, method: str) -> Design:
-        """Return the design of a release for the given method."""
+        """Return the design of a release by the given method."""
         return self.public.with_method(method)
 
 
 def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Instance:
-    """Read the files of a problem for hierarchical-dp: the public regions, and the secret counts or units.
+    """Read the files of a problem for hierarchical-dp, i.e. the public regions and the secret counts or units.
 
     Args:
         declared: The contents of the problem file.
-        file: The name of the problem file, for error messages.
+        file: The name of the problem file, which appears in error messages.
 
     Raises:
         InfeasibleError: The bounds contradict one another or the exact totals.
-        InputError: The files have faults, which are all listed; neither or both of counts and units are given; or the
-            length of a list differs from the number of levels.
+        InputError: The files have faults, which are all listed. The error is also raised if the problem file names both
+            counts and units or neither of them, or if the length of a list differs from the number of levels.
     """
     declared.check_keys(file)
     table, settings = declared.hierarchy, declared.settings
-    # Counts and units are two forms of the same secret. If both were given, it would be unclear which one is right.
+    # Counts and units are two forms of the same secret. With both, it would be unclear which of them is right.
     sources = [source for source in (table.counts, table.units) if source is not None]
     if len(sources) != 1:
         actual = "both counts and units" if sources else "neither counts nor units"
         raise InputError([Fault(file, "hierarchy", actual, "one of counts and units")])
     listed = None if table.regions is None else read_regions(table.regions)
-    # The columns of `like` are recorded as read, so that `solve` publishes the columns that `plan` reads.
+    # The columns of `like` are marked as read, so that `solve` publishes the columns that `plan` needs.
     if table.like is not None:
         like = LevelTable.read(table.like, "size", "groups")
         like.note("size", "groups", *like.levels)
@@ -95,10 +95,10 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
     if table.totals != KEEP:
         check_totals_among_regions(groups.regions.paths, (table.regions or sources[0]).name)
     public = SizesDesign.of(declared, DEFAULT_METHOD, groups.tree, file)
-    # Exact totals are the same in all neighbouring inputs, so refusing them reveals nothing about an individual.
+    # Exact totals are the same in all neighbouring inputs, so rejecting them reveals nothing about an individual.
     if public.limits is not None and declared.relation.exact:
         numbers = add_up(groups.tree, groups.leaves.sum(axis=1))
-        # With every method, a release contains the root's total and those that the problem file makes exact.
+        # Every method publishes the root's total and those that the problem file makes exact.
         published_levels = declared.relation.exact_levels or 1
         check_limits(public.limits, numbers, sources[0].name, "groups", published_levels)
     elif public.limits is not None and public.exact:
@@ -110,11 +110,11 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
 
 
 def read_tables(declared: TablesProblem, file: str) -> Instance:
-    """Read the files of a problem for hierarchical-tables: the public regions, and the secret individuals.
+    """Read the files of a problem for hierarchical-tables, i.e. the public regions and the secret individuals.
 
     Args:
         declared: The contents of the problem file.
-        file: The name of the problem file, for error messages.
+        file: The name of the problem file, which appears in error messages.
 
     Raises:
         InfeasibleError: The bounds contradict one another or the exact totals.
@@ -124,9 +124,9 @@ def read_tables(declared: TablesProblem, file: str) -> Instance:
     declared.check_totals(file)
     if declared.hierarchy.totals != KEEP:
         check_totals_among_regions(public.regions.paths, declared.hierarchy.regions.name)
-    # The public files are checked before the secret one is read.
+    # Public files are checked before the secret one is read.
     leaves, unread = read_individuals(declared, public.regions, file)
-    # Only exact totals are checked, because refusing others would reveal secrets (see check_limits).
+    # Only exact totals are checked, because rejecting others would reveal secrets (see check_limits).
     if public.limits is not None:
         numbers = add_up(public.tree, leaves[0].reshape(len(leaves[0]), -1).sum(axis=1))
         check_limits(public.limits, numbers[: public.exact], file, "individuals", public.exact)

@@ -1,4 +1,4 @@
-"""Profiles of both mechanisms for the conformance kit: generated problems, neighbours, measurements and checks."""
+"""Conformance profiles of both mechanisms, with generated problems, neighbours, measurements and checks."""
 
 from __future__ import annotations
 
@@ -49,15 +49,16 @@ SHAPES: Final = (
     (("a", "b"), ("b", "c")),
     (("a", "b"), ("b", "c"), ("a", "c")),
 )
-"""The attributes by which each table in a generated problem counts, one entry per kind of problem.
+"""The attributes that each table of a generated problem counts by, with one entry per kind of problem.
 
-The kinds are one table; a table of totals and a table by one attribute; a table contained in another; two tables that
-share an attribute; and three tables of which any two share an attribute.
+The kinds are a single table, a table of totals with a table by one attribute, a table that is contained in another, two
+tables that share an attribute, and three tables of which any two share an attribute.
 """
 LEVELS: Final = ("level_1", "level_2", "level_3")
 PLANTED: Final = 10**6
-"""The smallest planted count. Seven-digit numbers rarely occur by chance in published files, so the kit can search for
-them.
+"""The smallest planted count.
+
+Seven-digit numbers rarely occur by chance in published files, so the kit can search for them.
 """
 _MAX_GROUPS: Final = 40
 """The maximum number of groups for which the optimum is computed from cost tables."""
@@ -70,7 +71,7 @@ BUDGETS: Final[dict[str, tuple[dict[str, float], ...]]] = {
         {"epsilon": 0.1, "delta": 1e-9},
     ),
 }
-"""The possible budgets of generated problems, by privacy notion."""
+"""The budgets of generated problems, for each privacy notion."""
 
 
 @st.composite
@@ -91,8 +92,8 @@ def problems(
         kind: The privacy notion.
         relation: The neighbouring relation.
         first: The smallest group size, 0 or 1.
-        listed: Whether a public table lists the regions. If so, rows with a count of 0 are omitted.
-        exact: The number of levels, from the root down, whose totals are exact. It is limited to the number of levels.
+        listed: Whether a public table lists the regions. If so, rows with a count of 0 are left out.
+        exact: The number of levels, from the root down, whose totals are exact, limited to the number of levels.
 
     Returns:
         The problem. Its ``secrets`` are the planted counts that must not occur in published files.
@@ -106,9 +107,9 @@ def problems(
             for path, number in zip(paths, children, strict=True)
             for child in range(number)
         ]
-    # A short branch is only generated if no leaf has siblings. The parent of the first leaf then becomes the leaf.
+    # A branch can be shortened only if no leaf has siblings. The parent of the first leaf then becomes a leaf itself.
     has_only_children = len({path[:-1] for path in paths}) == len(paths) > 1
-    if has_only_children and draw_from(st.booleans()):  # a short branch
+    if has_only_children and draw_from(st.booleans()):  # shorten the first branch
         paths[0] = (*paths[0][:-1], "")
     sizes = draw_from(st.integers(2, 4))
     planted = draw_from(st.booleans())
@@ -117,7 +118,7 @@ def problems(
     for path in paths:
         # One count per size, from the smallest size to N.
         groups = draw_from(st.lists(st.integers(0, 4), min_size=sizes + 1 - first, max_size=sizes + 1 - first))
-        # Two counts are planted, so that neither of them equals the total of the region, which may be public.
+        # With two planted counts, neither of them equals the total of the region, which may be public.
         if planted:
             groups[:2] = [draw_from(st.integers(PLANTED, 9_999_999)) for _ in range(2)]
             secrets += [str(number).encode() for number in groups[:2]]
@@ -133,10 +134,10 @@ def problems(
         tables["privacy"]["max_household"] = draw_from(st.integers(1, sizes))
     if draw_from(st.booleans()):
         tables["hierarchical-dp"] = {"budget": draw_from(st.lists(st.integers(1, 3), min_size=depth, max_size=depth))}
-    # Under "replaced", individuals are persons, who count as 1.
+    # Under "replaced", individuals are persons, whose quantity is 1.
     if relation != "replaced" and draw_from(st.booleans()):
         tables.setdefault("hierarchical-dp", {})["max_quantity"] = draw_from(st.integers(1, 3))
-    # A planted count that equals the total of a region may be published, so it is not secret.
+    # A planted count that happens to equal a region's total may be published, so it is not secret.
     totals = [sum(int(row[-1]) for row in rows if tuple(row[:depth]) == path) for path in paths]
     hidden_secrets: Any = tuple(secret for secret in secrets if int(secret) not in totals)
     files = {COUNTS: csv_bytes(header, rows)}
@@ -157,7 +158,7 @@ def _change_counts(
         file: The name of the file to change.
         header: The header of the file.
         rows: The rows of the file, with the count in the last column.
-        changes: Pairs of a row index and the amount to add to the count in this row.
+        changes: Pairs of a row index and the amount to add to that row's count.
     """
     table = [list(row) for row in rows]
     for index, by in changes:
@@ -173,18 +174,18 @@ def _change_counts(
 def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
     """Yield all neighbours of a problem for hierarchical-dp.
 
-    The implementation follows the definitions of the neighbouring relations and does not use the code under test.
+    This follows the definitions of the neighbouring relations and does not use the code under test.
     """
     tables = tomllib.loads(problem.toml)
     relation = tables["privacy"].get("relation", "sizes")
     max_quantity = tables.get("hierarchical-dp", {}).get("max_quantity", 1)
     header, *rows = problem.rows(COUNTS)
-    if REGIONS in problem.files:  # cells without a row have the count 0
+    if REGIONS in problem.files:  # cells without a row have a count of 0
         stored_cells = {tuple(row[:-1]) for row in rows}
         first, last = tables["hierarchy"]["first_size"], tables["hierarchy"]["sizes"]
         cells = [[*path, str(size)] for path in problem.rows(REGIONS)[1:] for size in range(first, last + 1)]
         rows += [[*cell, "0"] for cell in cells if tuple(cell) not in stored_cells]
-    # The row index for each leaf region and size.
+    # The index of the row for each leaf region and size.
     where = {(tuple(row[:-2]), int(row[-2])): index for index, row in enumerate(rows)}
 
     changed = partial(_change_counts, problem, COUNTS, header, rows)
@@ -221,9 +222,9 @@ def queries_of(problem: Instance, method: str) -> Sequence[Query]:
 
     Args:
         problem: The problem, with its secrets.
-        method: The method of the mechanism.
+        method: The name of the method.
     """
-    assert problem.truth is not None  # the problem has secrets
+    assert problem.truth is not None  # generated problems include their secrets
     design = problem.design(method)
     with watch_noise(answer_truthfully) as calls:
         design.draw([add_up(design.tree, leaves) for leaves in problem.truth.leaves], seed=None)
@@ -234,26 +235,26 @@ def queries_of(problem: Instance, method: str) -> Sequence[Query]:
         for level, budget in enumerate(budgets)
         if budget
     ]
-    # The noise functions do not receive the sensitivity of a query. The design states it, and the kit searches for a
+    # Noise functions are not told the sensitivity of a query. It is taken from the design, and the kit searches for a
     # larger one.
     return [evolve(call, name=name, sensitivity=design.delta) for call, name in zip(calls, parts, strict=True)]
 
 
 def draws_of(problem: Instance, method: str, count: int) -> NDArray[Any]:
-    """Draw ``count`` independent samples of all the noisy values from which a release is computed.
+    """Draw ``count`` independent samples of all the noisy values that a release is computed from.
 
     Args:
         problem: The problem.
-        method: The method of the mechanism.
+        method: The name of the method.
         count: The number of samples.
 
     Returns:
-        Array of shape (count, values), with one column per cell of each region, table and level.
+        A (count, values) array, with one column per cell of each region, table and level.
     """
     law = problem.declared.privacy.law
     return np.concatenate(
         [
-            # With sensitivity 1, this budget gives exactly the scale of the query.
+            # With sensitivity 1, this budget leads to exactly the query's scale.
             law.draw(np.tile(query.values, (count, 1)), law.spend_of(query.scale, 1), 1, seed=None)[0]
             for query in queries_of(problem, method)
         ],
@@ -262,23 +263,23 @@ def draws_of(problem: Instance, method: str, count: int) -> NDArray[Any]:
 
 
 def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
-    """Return the minimum of the objective of Model 1, computed from cost tables as in the paper's M_dp^OP.
+    """Return the minimum of Model 1's objective, computed from cost tables as in the paper's M_dp^OP.
 
-    Model 1 finds the consistent non-negative integers that are nearest to the noisy counts.
+    Model 1 finds the consistent non-negative integers nearest to the noisy counts.
 
     Args:
         tree: The region tree.
-        noisy: For each level, an array of shape (regions, sizes) with the noisy counts.
-        total: The exact number of all groups.
+        noisy: For each level, a (regions, sizes) array with the noisy counts.
+        total: The exact total number of groups.
     """
-    # A cost table contains, for each count v of a region, the smallest squared distance in the region's subtree.
+    # For each count v of a region, a cost table contains the smallest squared distance within the region's subtree.
     values = np.arange(total + 1)
 
     def merge_costs(left: Ints, right: Ints) -> Ints:
-        """Return, for each v, the least cost of splitting v groups between two subtrees (a min-plus convolution)."""
+        """Return the lowest cost of splitting v groups between two subtrees, for each v (a min-plus convolution)."""
         return np.array([(left[: v + 1] + right[v::-1]).min() for v in values])
 
-    # Sizes are independent except for the total, so the trees of all sizes are merged at the end.
+    # Sizes are independent except for the total, so the trees of all sizes are merged last.
     roots = []
     for s in range(noisy[0].shape[1]):
         costs = [(values - value) ** 2 for value in noisy[-1][:, s]]
@@ -290,13 +291,13 @@ def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
 
 def _check_optimum(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
-    """Yield a message for each inconsistency in a release, and one if its objective exceeds the minimum."""
+    """Yield a message for each inconsistency in a release, and another one if its objective exceeds the minimum."""
     method = result.method
-    # Releases of other methods need not be consistent, so no optimum is claimed for them.
+    # Other methods may publish inconsistent counts, and no optimum is claimed for them.
     if not METHODS[method].valid:
         return
     yield from release.complaints()
-    assert problem.truth is not None  # the problem was solved
+    assert problem.truth is not None  # the problem was solved, so it has secrets
     total, true_total = int(release.counts[0][0].sum()), int(problem.truth.leaves[0].sum())
     design = problem.design(method)
     if design.exact and total != true_total:
@@ -305,11 +306,11 @@ def _check_optimum(problem: Instance, release: HierarchyRelease, result: Result)
     for level, numbers in enumerate(true_levels[: design.exact]):
         if (release.counts[0][level].sum(axis=1) != numbers).any():
             yield f"level {level + 1}: a number that is exact is not the input's"
-    # The cost of merging tables grows with the square of the total, so they are only computed for few groups.
+    # Merging cost tables takes time quadratic in the total, so it is only done for few groups.
     if (
         method in ("hierarchical-dp", "hierarchical")
         and total <= _MAX_GROUPS
-        and design.exact < 2  # the cost tables only support an exact total at the root
+        and design.exact < 2  # cost tables support an exact total only at the root
     ):
         (counts,), (noisy,) = release.counts, release.noisy
         value, optimum = objective(counts, noisy), least_objective(release.tree, noisy, total)
@@ -341,14 +342,14 @@ def make_profile(
         listed: Whether a public table lists the regions.
         exact: The number of levels, from the root down, whose totals are exact.
     """
-    # The paper claims that the printed chain is private only under pure DP and the relation "sizes".
+    # The paper claims that the chain as printed is private, but only under pure DP and the relation "sizes".
     claims = PROFILE.claims if relation == "sizes" and kind == "pure-dp" else {}
     strategy = problems(kind, relation, first, listed, exact)
     return evolve(PROFILE, problems=strategy, notion="" if kind == "pure-dp" else kind, claims=claims)
 
 
 PROFILES: Final = {kind: make_profile("sizes", kind=kind) for kind in BUDGETS}
-"""The profiles of hierarchical-dp under the relation ``sizes``, by privacy notion."""
+"""The profiles of hierarchical-dp with the relation ``sizes``, for each privacy notion."""
 
 
 @st.composite
@@ -365,7 +366,7 @@ def tables_problems(
         relation: The neighbouring relation.
         exact: The number of levels, from the root down, whose totals are published exactly.
     """
-    # The attributes by which each table counts.
+    # The attributes that each table counts by.
     shape: tuple[tuple[str, ...], ...] = draw_from(st.sampled_from(SHAPES))
     paths: list[tuple[str, ...]] = draw_from(
         st.sampled_from([[("all", "x"), ("all", "y")], [("all", "x", "u"), ("all", "x", "v"), ("all", "z", "")]])
@@ -374,7 +375,7 @@ def tables_problems(
     values = {attribute: [f"{attribute}1", f"{attribute}2"] for attribute in attributes}
     cells = [(*path, *cell_values) for path in paths for cell_values in product(*values.values())]
     counts: list[int] = draw_from(st.lists(st.integers(0, 2), min_size=len(cells), max_size=len(cells)))
-    # Sometimes there is a single individual, which is the smallest non-empty input.
+    # Sometimes there is only one individual, which is the smallest non-empty input.
     if draw_from(st.integers(0, 3)) == 3:
         counts = [1, *[0] * (len(cells) - 1)]
     secrets: Any = []
@@ -393,7 +394,7 @@ def tables_problems(
     }
     if exact:
         tables["hierarchy"]["exact"] = [f"level_{exact}"]
-    # With 8 cells, households have one person, because larger ones would have thousands of neighbours.
+    # With 8 cells, households have a single person, because larger ones would have thousands of neighbours.
     if relation == "replaced":
         tables["privacy"]["max_household"] = draw_from(st.integers(1, 2 if len(attributes) < 3 else 1))
     if draw_from(st.booleans()):
@@ -401,7 +402,7 @@ def tables_problems(
     if draw_from(st.booleans()):
         tables["hierarchy"]["tables"]["t0"]["share"] = draw_from(st.integers(1, 3))
     files: dict[str, bytes] = {}
-    # With exact totals, inputs that contradict the bounds are refused and cannot be compared.
+    # With exact totals, inputs that contradict the bounds are rejected and could not be compared.
     if draw_from(st.booleans()) and relation == "individuals" and not exact:
         tables["hierarchy"]["bounds"] = BOUNDS
         files[BOUNDS] = csv_bytes(["region", "at_most"], [["all", draw_from(st.integers(0, 3))]])
@@ -420,7 +421,7 @@ def tables_problems(
 def tables_neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
     """Yield all neighbours of a problem for hierarchical-tables.
 
-    The implementation follows the definitions of the neighbouring relations and does not use the code under test.
+    This follows the definitions of the neighbouring relations and does not use the code under test.
     """
     tables = tomllib.loads(problem.toml)
     relation = tables["privacy"]["relation"]
@@ -433,18 +434,18 @@ def tables_neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
         for path in dict.fromkeys(tuple(row[:depth]) for row in rows):
             cells = [index for index, row in enumerate(rows) if tuple(row[:depth]) == path]
             persons = range(1, tables["privacy"]["max_household"] + 1)
-            # A household is a multiset of cells, with one cell per person.
+            # A household is a multiset of cells, one for each person.
             homes = [household for size in persons for household in combinations_with_replacement(cells, size)]
             for gone, come in product(homes, repeat=2):
-                # With exact totals, a household is replaced by one with the same number of persons.
+                # With exact totals, a household is replaced by one of the same size.
                 if exact and len(gone) != len(come):
                     continue
-                # The change in each cell if one household is replaced by the other.
+                # The change in each cell when the first household is replaced by the second.
                 net = {cell: come.count(cell) - gone.count(cell) for cell in {*gone, *come}}
                 if any(net.values()):
                     yield from changed(*net.items())
         return
-    # The number of levels on which an individual stays in its region.
+    # The number of levels on which an individual stays in the same region.
     fixed_levels = {"moves": max(exact, 1), "attributes": depth}.get(relation, exact)
     for source, row in enumerate(rows):
         if not fixed_levels:
@@ -458,19 +459,20 @@ def tables_neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 def _check_margins(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
     """Yield a message for each region whose counts do not match its children, another table or an exact total.
 
-    As an independent implementation, the check uses dictionaries instead of the mechanism's arrays.
+    To be independent of the mechanism, this check uses dictionaries instead of arrays.
     """
     attributes = list(problem.declared.hierarchy.attributes)
-    assert problem.truth is not None  # a problem that was solved
+    assert problem.truth is not None  # the problem was solved, so it has secrets
     truth, tree = problem.truth, release.tree
     for level, counts in enumerate(zip(*release.counts, strict=True)):
-        # The count for each region and each part of a cell, for example (region 3, sex = 1), from the tables so far.
+        # The count for each region and each part of a cell, such as (region 3, sex = 1), according to the tables so
+        # far.
         known_sums: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
         for values, margin in zip(counts, problem.declared.domain.tables, strict=True):
             table_sums: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
             for (region, *cell), count in np.ndenumerate(values):
                 pairs = [(attributes[a], k) for a, k in zip(margin, cell, strict=True)]
-                # Every table determines the counts of all its margins, as sums over the other attributes.
+                # Every table determines the counts in all its margins, as sums over the other attributes.
                 for selection in product((False, True), repeat=len(pairs)):
                     part = tuple(pair for pair, is_selected in zip(pairs, selection, strict=True) if is_selected)
                     table_sums[region, part] = table_sums.get((region, part), 0) + int(count)

@@ -1,11 +1,11 @@
-"""Generalised least squares over the region tree: unbiased estimates from noisy values alone, and intervals for counts.
+"""Generalised least squares over the region tree, which yields unbiased estimates and confidence intervals for counts.
 
 The method was designed for the noisy measurement files of the 2020 census (Cumings-Menon et al., "Full-information
 estimation for hierarchical data", 2024). A region's own value, the values of its descendants and those of the rest of
 the tree have independent errors. One pass up and one pass down combine them, weighted by inverse variance. The only
 constraint is that children add up to their parent, so estimates are unbiased, and the variances and fourth cumulants of
-their errors are exact. Intervals use the quantiles of the difference of two gamma variates, chosen to match the
-kurtosis of the error. These are Laplace quantiles for one measurement, and nearly normal quantiles if many are pooled.
+their errors are exact. Intervals use quantiles of the difference of two gamma variates, chosen to match the kurtosis of
+the error. They are Laplace quantiles for one measurement, and nearly normal if many are pooled.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 
 Weights: TypeAlias = Sequence[float] | Sequence[Floats]
-"""The weight of each level: one number for all values of a region, or an array with one weight per value."""
+"""The weight of each level, as one number for all values of a region or as an array with one weight per value."""
 
 
 @frozen(kw_only=True)
@@ -49,8 +49,8 @@ class Noise:
     """The moments of the noise on one value.
 
     Attributes:
-        variance: The variance, which is positive.
-        fourth: The fourth cumulant (3 variance^2 for Laplace noise, 0 for Gaussian noise).
+        variance: The variance, which is positive or, for exact values, 0.
+        fourth: The fourth cumulant, which is 3 variance^2 for Laplace noise and 0 for Gaussian noise.
     """
 
     variance: float | Floats
@@ -66,10 +66,10 @@ class Estimate:
     """Unbiased estimates of the values on one level, with the moments of their errors.
 
     Attributes:
-        mean: Array of shape (regions, values) with the estimates.
+        mean: (regions, values) The estimates.
         variance: The error variances, shaped like ``mean``, or (regions, 1) if they are the same within each region.
         fourth: The fourth cumulants of the errors, shaped like ``variance``.
-        weighed: The inverse weight of each estimate. The default is ``variance``, as in least squares.
+        weighed: The inverse weight of each estimate. By default it is ``variance``, as in least squares.
     """
 
     mean: Floats
@@ -103,11 +103,11 @@ class Estimate:
         )
 
     def sum_children(self, start: Ints, times: Floats | None = None) -> Estimate:
-        """Return an estimate for each parent: the sum of its children's estimates. Their errors must be independent.
+        """Return an estimate of the sum of each parent's children, whose errors must be independent.
 
         Args:
             start: The index of each parent's first child, followed by the total number of children.
-            times: Array of shape (children, 1): how many identical siblings each child represents. None means 1.
+            times: (children, 1) The number of identical siblings that each child represents. If None, it is 1.
         """
         return self.map_moments(
             lambda moments: np.add.reduceat(moments if times is None else times * moments, start[:-1], axis=0)
@@ -118,9 +118,9 @@ def _to_estimate(values: Ints | Floats, noise: Noise, weight: float | Floats | N
     """Return noisy values as estimates whose errors have the moments of the noise.
 
     Args:
-        values: Array of shape (regions, values) with the noisy values.
+        values: (regions, values) The noisy values.
         noise: The noise on one value.
-        weight: The weight of all values, or an array with one weight per value. None means inverse variance.
+        weight: The weight of all values, or an array with one weight per value. If None, it is the inverse variance.
     """
     # All values of a region have the same moments, so the moments have the shape (regions, 1).
     column = np.ones((len(values), 1))
@@ -128,7 +128,7 @@ def _to_estimate(values: Ints | Floats, noise: Noise, weight: float | Floats | N
         mean=np.asarray(values, dtype=np.float64),
         variance=noise.variance * column,
         fourth=noise.fourth * column,
-        # A weight of 0 gives a very large number instead of infinity, so that sums remain finite.
+        # A weight of 0 leads to a very large number instead of infinity, so that sums remain finite.
         weighed=(noise.variance if weight is None else 1.0 / np.maximum(weight, 1e-100)) * column,
     )
 
@@ -138,7 +138,7 @@ def pool_upwards(tree: Tree, noisy: Sequence[Ints] | Sequence[Floats], noise: Se
 
     Args:
         tree: The region tree.
-        noisy: For each level, an array of shape (regions, values) with the noisy values.
+        noisy: For each level, a (regions, values) array with the noisy values.
         noise: For each level, the moments of the noise on one value.
 
     Returns:
@@ -157,9 +157,9 @@ def _pool_levels(
 
     Args:
         tree: The region tree.
-        levels: The estimates for each level from that level's own values.
-        is_isolated: Whether each level ignores the levels below it. None if no level does.
-        times: For each level, an array of shape (regions, 1): how many identical siblings a region represents.
+        levels: The estimates for each level based on its own values.
+        is_isolated: Whether each level ignores the levels below it. If None, no level does.
+        times: For each level, a (regions, 1) array with the number of identical siblings that each region represents.
     """
     # A region's own value and the sum of its children's estimates have independent errors.
     pooled = [levels[-1]]
@@ -188,12 +188,12 @@ def least_squares(
 
     Args:
         tree: The region tree.
-        noisy: For each level, an array of shape (regions, values) with the noisy values.
+        noisy: For each level, a (regions, values) array with the noisy values.
         noise: For each level, the moments of the noise on one value.
-        root: Array of shape (values,) with the root's exact values. None if they are not known.
-        weights: The weight of each level in the objective, a scalar or one per value. The default is 1 / variance.
-        down: Whether each level is fitted to the level above it, which stays unchanged (``top-down``).
-        times: For each level, an array of shape (regions, 1): how many identical siblings a region represents.
+        root: (values,) The root's exact values, or None if they are not known.
+        weights: The weight of each level in the objective, as a scalar or one per value. By default 1 / variance.
+        down: Whether each level is fitted to the level above it, which remains unchanged (``top-down``).
+        times: For each level, a (regions, 1) array with the number of identical siblings that each region represents.
 
     Returns:
         The estimates for each level, which add up over the tree.
@@ -204,7 +204,7 @@ def least_squares(
     # Top-down fits a measured level without the levels below it. An unmeasured level is estimated from these alone.
     is_isolated = [down and level is not UNMEASURED for level in noise]
     pooled = _pool_levels(tree, own_estimates, is_isolated, times)
-    # `outer` contains each region's estimate from all values except those of its descendants.
+    # `outer` is each region's estimate from all values except those of its descendants.
     estimates, outer = [pooled[0]], own_estimates[0]
     if root is not None:
         outer = _to_estimate(root[None, :], Noise(variance=0.0))
@@ -212,11 +212,11 @@ def least_squares(
     for level, start in enumerate(tree.start):
         inner, parent = pooled[level + 1], tree.parents(level + 1)
         if is_isolated[level]:
-            # Weights as for exact values keep the level above unchanged, whatever the values of the children are.
+            # Weights as for exact values keep the level above unchanged, whatever the values of its children.
             outer = evolve(estimates[-1], weighed=0.0 * estimates[-1].weighed)
         total = inner.sum_children(start, None if times is None else times[level + 1])
-        # A child is its parent less its siblings. `total` includes the child itself, so the child's mean is added
-        # again, and its variance, which is independent of those of its siblings, is subtracted.
+        # A child is its parent minus its siblings. `total` includes the child itself, so its mean is added again, and
+        # its variance, which is independent of those of its siblings, is subtracted.
         outer_estimate = Estimate(
             mean=(outer.mean - total.mean)[parent] + inner.mean,
             variance=np.maximum((outer.variance + total.variance)[parent] - inner.variance, 0.0),
@@ -224,7 +224,7 @@ def least_squares(
             weighed=np.maximum((outer.weighed + total.weighed)[parent] - inner.weighed, 0.0),
         )
         estimates.append(inner.combine_with(outer_estimate))
-        # The next level's outer estimates: its own values and everything outside its subtree.
+        # The next level's outer estimates combine its own values with everything outside its subtree.
         outer = own_estimates[level + 1].combine_with(outer_estimate)
     return estimates
 
@@ -233,13 +233,13 @@ def least_squares(
 class NearestSums:
     """The projection by weighted least squares onto consistent values, which add up over the tree.
 
-    It computes the means of `least_squares` without their error moments, because joint projections call it hundreds of
+    It computes the means of `least_squares` but not their error moments, because joint projections call it hundreds of
     times. All arrays below have the shape (regions, 1) or (regions, values).
 
     Attributes:
         tree: The region tree.
-        own_weights: For each level except the leaves, the weight of a region's own value in its average with the sum
-            of its children.
+        own_weights: For each level except the leaves, the weight of a region's own value when it is averaged with the
+            sum of its children.
         child_shares: For each level except the root, each region's share of its parent's correction.
     """
 
@@ -253,7 +253,7 @@ class NearestSums:
 
         Args:
             tree: The region tree.
-            weights: The weight of each level, a scalar or one weight per value. A level of weight 0 has no influence.
+            weights: The weight of each level, as a scalar or one per value. A level with weight 0 has no influence.
         """
         level_own_weights: list[Floats] = []
         level_child_shares: list[Floats] = []
@@ -268,8 +268,8 @@ class NearestSums:
         return cls(tree=tree, own_weights=tuple(level_own_weights), child_shares=tuple(level_child_shares))
 
     def __call__(self, values: Sequence[Floats]) -> list[Floats]:
-        """Return the consistent values nearest to ``values``, an array of shape (regions, values) for each level."""
-        # On the way up, a region becomes the weighted mean of its own value and its children's sum.
+        """Return the consistent values nearest to ``values``, which are a (regions, values) array for each level."""
+        # On the way up, each region becomes the weighted mean of its own value and the sum of its children.
         sums: list[Floats] = []
         fitted = [values[-1]]
         for start, own_weight, noisy in zip(
@@ -284,7 +284,7 @@ class NearestSums:
 
 
 def exactly(totals: Ints) -> Estimate:
-    """Return an array of exact totals as estimates of shape (regions, 1) without error."""
+    """Return exact totals as estimates of shape (regions, 1) without error."""
     # `combine_with` leaves estimates with variance 0 unchanged.
     return _to_estimate(totals[:, None], Noise(variance=0.0))
 
@@ -293,8 +293,8 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
     """Return estimates of counts as differences of cumulative counts.
 
     Args:
-        courses: Independent estimates of shape (regions, sizes - 1): cumulative counts of all sizes but the last.
-        end: Estimates of shape (regions, 1): the last cumulative counts, which are the regions' totals.
+        courses: (regions, sizes - 1) Independent estimates of the cumulative counts of all sizes except the last.
+        end: (regions, 1) Estimates of the last cumulative counts, which are the regions' totals.
 
     Returns:
         Estimates of shape (regions, sizes).
@@ -306,7 +306,7 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
         moments = np.concatenate([zeros, np.broadcast_to(inner, (len(zeros), size)), last], axis=1)
         return np.asarray(moments[:, 1:] + moments[:, :-1])
 
-    # A count is a difference of two independent estimates, so variances and fourth cumulants add up. The cumulative
+    # A count is the difference of two independent estimates, so variances and fourth cumulants add up. The cumulative
     # count before the first size is exactly 0.
     return Estimate(
         mean=np.diff(np.concatenate([courses.mean, end.mean], axis=1), axis=1, prepend=0.0),
@@ -317,7 +317,7 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
 
 @lru_cache(maxsize=8)
 def _quantile_table(confidence: float) -> tuple[Floats, Floats]:
-    """Return a table of two-sided quantiles of errors, in standard deviations, by kurtosis.
+    """Return a table of two-sided quantiles of errors, in standard deviations, as a function of kurtosis.
 
     An error is modelled as normal with a gamma-distributed variance. Its kurtosis is determined by the inverse of the
     gamma distribution's shape, which is 0 for a normal error and 1 for a Laplace error.
@@ -328,7 +328,7 @@ def _quantile_table(confidence: float) -> tuple[Floats, Floats]:
     from scipy.optimize import brentq
     from scipy.special import gammaincinv, ndtr, ndtri
 
-    # The gamma distribution of the variance is approximated by 4,000 points with equal probabilities.
+    # The gamma distribution of the variance is approximated by 4,000 equally likely points.
     points = (np.arange(4000) + 0.5) / 4000
     grid = np.linspace(0.0, 1.0, 41)
     quantiles = [float(-ndtri((1.0 - confidence) / 2.0))]
@@ -352,10 +352,10 @@ def quantile(variance: Floats, fourth: Floats, confidence: float) -> Floats:
 
     Args:
         variance: The variances.
-        fourth: The fourth cumulants, with the shape of ``variance``.
-        confidence: The probability that an error lies within the half-width.
+        fourth: The fourth cumulants, shaped like ``variance``.
+        confidence: The probability with which an error lies within the half-width.
     """
-    # 1 / shape of the gamma variance: the ratio of the fourth cumulant to that of a Laplace error.
+    # 1 / shape of the gamma variance, which is the ratio of the fourth cumulant to that of a Laplace error.
     inverse_shape = np.clip(fourth / np.maximum(3.0 * variance**2, 1e-300), 0.0, 1.0)
     return np.asarray(np.interp(inverse_shape, *_quantile_table(confidence)) * np.sqrt(variance))
 
@@ -363,30 +363,30 @@ def quantile(variance: Floats, fourth: Floats, confidence: float) -> Floats:
 def mean_absolute(error: Estimate) -> Floats:
     """Return the mean absolute errors of estimates, computed from their variances and fourth cumulants.
 
-    An error is modelled as normal with a gamma-distributed variance of shape k. Its mean absolute value is sqrt(2 / pi)
-    Gamma(k + 1/2) / (Gamma(k) sqrt(k)) times its standard deviation: 0.707 for a Laplace error, and 0.798 if many
-    errors are pooled.
+    An error is modelled as normal with a gamma-distributed variance of shape k. Its mean absolute value is its standard
+    deviation times sqrt(2 / pi) Gamma(k + 1/2) / (Gamma(k) sqrt(k)), which is 0.707 for a Laplace error and 0.798 if
+    many errors are pooled.
 
-    An error that is more peaked than a Laplace error is taken to be a multiple of a discrete (double geometric)
-    variate with variance v = 1 / (cosh(1 / scale) - 1). Let r be the fourth cumulant divided by 3 variance^2, which is
-    1 for a Laplace error and 1 + 1 / (3 v) for this variate. The mean absolute value of the variate,
-    1 / sinh(1 / scale), is then sqrt(v / (3 r - 1)).
+    An error that is more peaked than a Laplace error is modelled as a multiple of a discrete (double geometric) variate
+    with variance v = 1 / (cosh(1 / scale) - 1). Let r be the fourth cumulant divided by 3 variance^2, which is 1 for a
+    Laplace error and 1 + 1 / (3 v) for this variate. The mean absolute value of the variate, 1 / sinh(1 / scale), is
+    then sqrt(v / (3 r - 1)).
     """
     from scipy.special import gammaln
 
     ratio = error.fourth / np.maximum(3.0 * error.variance**2, 1e-300)
-    # The shape of the gamma distribution. If the ratio is near 0, the error is nearly normal.
+    # The shape of the gamma distribution. If the ratio is close to 0, the error is nearly normal.
     shape = 1.0 / np.clip(ratio, 1e-6, 1.0)
     gamma_factor = np.sqrt(2.0 / np.pi) * np.exp(gammaln(shape + 0.5) - gammaln(shape)) / np.sqrt(shape)
-    # If the ratio exceeds 1, as for Laplace, the error is modelled as discrete. The tolerance excludes Laplace errors.
+    # A ratio above 1, that of a Laplace error, means a discrete error. The tolerance excludes Laplace errors.
     factor = np.where(ratio > 1.0 + 1e-9, 1.0 / np.sqrt(np.maximum(3.0 * ratio - 1.0, 1.0)), gamma_factor)
     return np.asarray(np.sqrt(error.variance) * factor)
 
 
 UNBOUNDED: Final = 1 << 62
-"""The upper bound on counts if no total is known. It fits into 64 bits."""
+"""The upper bound on counts if no total is known, chosen to fit into 64 bits."""
 SLACK_GROUPS: Final = 1e-6
-"""The difference, in groups, up to which two interval ends count as equal, because machines round sums differently."""
+"""The difference, in groups, up to which interval ends count as equal, because machines round sums differently."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -394,12 +394,12 @@ class Ends:
     """The intervals for the true counts on one level, before their ends are rounded to integers.
 
     Attributes:
-        mean: Array of shape (regions, sizes) with the estimates.
-        reach: Array of shape (regions, 1) or (regions, sizes) with the half-widths for the required confidence level.
-        max_counts: Array of shape (regions, 1) with upper bounds on the counts: the total of the region or, if it is
-            unknown, of the nearest ancestor whose total is known. The array has shape (1, 1) if only the root's total
-            is known, or if no total is known (:data:`UNBOUNDED`).
-        released: Array of shape (regions, sizes) with the released counts. Intervals are widened to contain them.
+        mean: (regions, sizes) The estimates.
+        reach: (regions, 1) or (regions, sizes) The half-widths for the required confidence level.
+        max_counts: (regions, 1) Upper bounds on the counts, which are the region's total or, if it is unknown, that of
+            the nearest ancestor whose total is known. The shape is (1, 1) if only the root's total is known, or if no
+            total is known (:data:`UNBOUNDED`).
+        released: (regions, sizes) The released counts. Intervals are widened to contain them.
     """
 
     mean: Floats
@@ -410,8 +410,8 @@ class Ends:
     def round_outwards(self, slack: float = 0.0) -> tuple[Ints, Ints]:
         """Return integer lower and upper ends between 0 and the total, widened to contain the released counts.
 
-        Before rounding, ends are moved outwards by ``slack`` (inwards if it is negative). Above 1e7, where doubles are
-        coarser, the slack increases in proportion to the value.
+        Before rounding, ends are moved outwards by ``slack`` (or inwards if it is negative). Above 1e7, where doubles
+        are coarser, the slack increases in proportion to the value.
         """
         reach = self.reach + slack * np.maximum(1.0, (np.abs(self.mean) + self.reach) * 1e-7)
         lower = np.clip(np.floor(self.mean - reach).astype(np.int64), 0, self.max_counts)
@@ -436,15 +436,15 @@ def intervals(
         tree: The region tree.
         noisy: For each level, an array of noisy counts or cumulative counts with one row per region and one column per
             size. Cumulative counts have no column for the last size if all totals are known.
-        counts: The released counts of each level, shape (regions, sizes). Every interval contains its released count.
-        totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if unknown.
+        counts: For each level, a (regions, sizes) array with the released counts. Every interval contains its count.
+        totals: For each of the top levels, a (regions,) array with the exact totals. Empty if they are unknown.
         noise: For each level, the moments of the noise on one value.
-        cumulative: Whether the noisy values are cumulative counts instead of counts.
+        cumulative: Whether the noisy values are cumulative counts rather than counts.
         confidence: The confidence level of each single interval, between 0 and 1.
-        descending: Whether cumulative counts are numbers of groups of size s or more, instead of size s or less.
+        descending: Whether cumulative counts are numbers of groups of size s or more rather than size s or less.
 
     Returns:
-        The intervals for each level, with ends that are not yet rounded to integers.
+        The intervals for each level, whose ends are not rounded to integers yet.
     """
     size = counts[0].shape[1]
     steps = (
@@ -463,8 +463,8 @@ def ends_of(
     Args:
         tree: The region tree.
         estimates: The estimated counts for each level.
-        counts: The released counts of each level, shape (regions, sizes). Every interval contains its released count.
-        totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if unknown.
+        counts: For each level, a (regions, sizes) array with the released counts. Every interval contains its count.
+        totals: For each of the top levels, a (regions,) array with the exact totals. Empty if they are unknown.
         confidence: The confidence level of each single interval, between 0 and 1.
     """
     level_ends: list[Ends] = []
@@ -473,13 +473,13 @@ def ends_of(
         if level < len(totals):
             max_counts = totals[level][:, None]
         elif len(max_counts) > 1:
-            # The counts are bounded by the total of the nearest region above that has a known total.
+            # Counts are bounded by the total of the nearest region above whose total is known.
             max_counts = max_counts[tree.parents(level)]
         mean, reach = estimate.mean, quantile(estimate.variance, estimate.fourth, confidence)
         is_repeated = ~tree.first_here(level)
         if is_repeated.any():
-            # A repeated leaf is one region, which files list once with the interval from its first level. Its number
-            # may be exact there, although it is not on the levels below.
+            # A repeated leaf is a single region, which files list once with the interval from its first level. Its
+            # number may be exact there but not on the levels below.
             above = tree.parents(level)[is_repeated]
             mean, reach = mean.copy(), np.broadcast_to(reach, mean.shape).copy()
             mean[is_repeated] = level_ends[-1].mean[above]
@@ -493,19 +493,19 @@ def _estimate_counts(
 ) -> list[Estimate]:
     """Return counts estimated from noisy counts by least squares.
 
-    If a region's total is known, its estimates are all shifted by the same amount, so that they sum to this total.
+    If a region's total is known, all of its estimates are shifted by the same amount, so that they add up to it.
 
     Args:
         tree: The region tree.
-        noisy: For each level, an array of shape (regions, sizes) with the noisy counts.
-        totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if unknown.
+        noisy: For each level, a (regions, sizes) array with the noisy counts.
+        totals: For each of the top levels, a (regions,) array with the exact totals. Empty if they are unknown.
         noise: For each level, the moments of the noise on one value.
     """
     estimates = least_squares(tree, noisy, noise)
     size = noisy[0].shape[1]
     part = 1.0 / size
     # Subtracting the mean of N independent errors multiplies each variance by 1 - 1 / N. The fourth cumulants follow
-    # from the coefficients: 1 - 1 / N for a count's own error, and 1 / N for the N - 1 others.
+    # from the coefficients, which are 1 - 1 / N for a count's own error and 1 / N for the N - 1 others.
     for level, total in enumerate(totals):
         mean, variance, fourth = estimates[level].mean, estimates[level].variance, estimates[level].fourth
         estimates[level] = Estimate(
@@ -531,10 +531,10 @@ def _estimate_increments(
         tree: The region tree.
         noisy: For each level, an array of noisy cumulative counts with one row per region and one column per size.
             There is no column for the last size if all totals are known.
-        totals: For each of the top levels, an array of shape (regions,) with the exact totals. Empty if unknown.
+        totals: For each of the top levels, a (regions,) array with the exact totals. Empty if they are unknown.
         noise: For each level, the moments of the noise on one value.
         size: The number of sizes.
-        descending: Whether groups of size s or more are counted, instead of size s or less.
+        descending: Whether groups of size s or more are counted rather than groups of size s or less.
     """
     if descending:
         # The first column is the number of all groups. The others count groups of size 2 or more, 3 or more, and so on.
@@ -547,7 +547,7 @@ def _estimate_increments(
         ]
         return [level.map_moments(_reverse_columns) for level in ascending]
     inner = least_squares(tree, [level[:, : size - 1] for level in noisy], noise)
-    # The last cumulative count is measured, unless the totals of all regions are known.
+    # The last cumulative count is measured unless the totals of all regions are known.
     if noisy[0].shape[1] == size:
         last = least_squares_below(tree, [level[:, size - 1 :] for level in noisy], noise, totals)
     else:
@@ -571,10 +571,10 @@ def least_squares_below(
 
     Args:
         tree: The region tree.
-        noisy: For each level, an array of shape (regions, 1) with the noisy values.
+        noisy: For each level, a (regions, 1) array with the noisy values.
         noise: For each level, the moments of the noise on one value.
-        totals: For each of the top levels, an array of shape (regions,) with the exact values. Empty if unknown.
-        times: For each level, an array of shape (regions, 1): how many identical siblings a region represents.
+        totals: For each of the top levels, a (regions,) array with the exact values. Empty if they are unknown.
+        times: For each level, a (regions, 1) array with the number of identical siblings that each region represents.
     """
     known_count = len(totals)
     values = [*(total[:, None] for total in totals), *noisy[known_count:]]
@@ -582,7 +582,7 @@ def least_squares_below(
     estimates = least_squares(tree, values, levels, root=totals[0] if totals else None, times=times)
     if not totals:
         return estimates
-    # Remove rounding errors on the levels with exact values, and for only children, whose values equal their parent's.
+    # Remove rounding errors on levels with exact values, and for only children, whose values equal their parent's.
     estimates[:known_count] = map(exactly, totals)
     is_exact = np.ones(len(totals[-1]), dtype=bool)
     for level in range(known_count, tree.depth):

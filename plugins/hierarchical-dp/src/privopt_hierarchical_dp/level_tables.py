@@ -1,4 +1,4 @@
-"""Read tables whose columns ``level_1``, ..., ``level_L`` name the leaf region of each row.
+"""Tables whose columns ``level_1``, ..., ``level_L`` name the leaf region of each row.
 
 Columns stay in polars and never become Python objects. Error messages name the file, row and column, but do not quote
 cells from tables of individuals.
@@ -24,9 +24,9 @@ from privopt_hierarchical_dp.tree import Regions
 __all__ = ["GROUPS_LIMIT", "LevelTable", "match_columns", "read_regions", "region_faults"]
 
 _OUTER_BLANK: Final = r"^\s|\s$"
-"""A regular expression for leading or trailing whitespace, as removed by :meth:`polars.Expr.str.strip_chars`."""
+"""A regular expression for leading or trailing whitespace, i.e. what :meth:`polars.Expr.str.strip_chars` removes."""
 GROUPS_LIMIT: Final = 2**50
-"""A file must contain fewer groups or individuals than this, so that sums fit into 64 bits."""
+"""The number of groups or individuals that a file must not reach, so that sums fit into 64 bits."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -35,10 +35,10 @@ class LevelTable:
 
     Attributes:
         source: The file.
-        frame: The columns of the table, renamed to the names that were requested. Names are matched case-insensitively.
+        frame: The columns of the table, under the requested names, which are matched case-insensitively.
         levels: The names of the region columns, in order.
-        shows_cells: Whether error messages quote cells.
-        written: The name of each matched column in the file, which may differ from the requested name in case.
+        shows_cells: Whether error messages may quote cells.
+        written: The name in the file of each matched column, which may differ from the requested name in case.
     """
 
     source: File
@@ -53,15 +53,15 @@ class LevelTable:
 
         Args:
             source: The file.
-            values: Columns that the table must have in addition to ``level_1``, ..., ``level_L``.
-            optional: A column that the table may have. Empty if there is none.
-            shows_cells: Whether error messages quote cells.
+            values: The columns that the table must have in addition to ``level_1``, ..., ``level_L``.
+            optional: A column that the table may have, or an empty string if there is none.
+            shows_cells: Whether error messages may quote cells.
 
         Raises:
-            InputError: The table cannot be read, or a column is missing or occurs twice.
+            InputError: The table cannot be read, a required column is missing, or a column occurs twice.
         """
         frame = table_of(source)
-        # A table without levels lacks level_1, which is reported below.
+        # A table without any levels lacks level_1, which is reported below.
         count = max(1, sum(column.casefold().startswith("level_") for column in frame.columns))
         levels = tuple(f"level_{level + 1}" for level in range(count))
         expectation = ", ".join(
@@ -69,7 +69,7 @@ class LevelTable:
         )
         expected = [*levels, *values, *([optional] if optional else [])]
         written, faults = match_columns(frame.columns, expected, source.name)
-        # From here on, columns have the names used in this program.
+        # From here on, columns have the requested names.
         frame = frame.rename({written[name]: name for name in written if written[name] != name})
         missing = [column for column in (*levels, *values) if column not in written]
         faults += [Fault(source.name, "header", f"no column {column!r}", expectation) for column in missing]
@@ -79,31 +79,31 @@ class LevelTable:
         return cls(source=source, frame=frame, levels=levels, shows_cells=shows_cells, written=written)
 
     def note(self, *columns: str) -> None:
-        """Record which columns of a public file were read. ``solve`` publishes only these columns."""
+        """Mark columns of a public file as read. ``solve`` publishes only these columns."""
         self.source.seen.columns.update(self.written.get(column, column) for column in columns)
 
     def read_columns(self, *columns: Column) -> list[pl.Series]:
         """Check the cells of the given columns, and return each column as stripped strings or as integers.
 
         Raises:
-            InputError: Cells are invalid. There is one fault per invalid cell. Faults quote cells only if
+            InputError: Cells are invalid. There is one fault per invalid cell, which quotes the cell only if
                 ``shows_cells`` is set and the file is not secret.
         """
         faults, checked_columns = Faults(), []
         for column in columns:
             cells = self.frame[column.name]
-            # Cells are only stripped if necessary, because a copy of ten million strings takes 160 MB.
+            # Cells are stripped only if necessary, because a copy of ten million strings takes 160 MB.
             if cells.dtype == pl.String and cells.str.contains(_OUTER_BLANK).any():
                 cells = cells.str.strip_chars()
             checked_columns.append(check_column(self.source.name, cells, column, faults))
-        # A cell from a secret file must not appear in an error message, which may be logged.
+        # Cells of a secret file must not appear in an error message, which may be logged.
         if self.source.secret or not self.shows_cells:
             faults = Faults(conceal(faults.listed), faults.count)
         faults.check()
         return checked_columns
 
     def paths(self) -> pl.DataFrame:
-        """Return the path of each row: the names of the regions that contain it, from the root to the leaf."""
+        """Return the path of each row, which consists of the names of its regions from the root to the leaf."""
         names = self.read_columns(*(Column(name=level, kind="text") for level in self.levels))
         return pl.DataFrame(dict(zip(self.levels, names, strict=True)))
 
@@ -111,10 +111,10 @@ class LevelTable:
         """Find the leaf region of each row.
 
         Args:
-            listed: The public regions. If None, the regions are those in the table, which must then not be empty.
+            listed: The public regions, or None if the regions are those in the table, which must then not be empty.
 
         Returns:
-            The regions, and for each row the position of its leaf region among the leaves.
+            The regions, and the position among the leaves of each row's leaf region.
 
         Raises:
             InputError: The regions do not form a tree, a region is not listed, or there is no row.
@@ -122,14 +122,15 @@ class LevelTable:
         paths = self.paths()
         if paths.is_empty() and listed is None:
             raise InputError([Fault(self.source.name, "", "a header alone", "at least one row")])
-        # Rows of the same region are often adjacent. A search for each of 10,000,000 rows took 1.1 GB more memory than
-        # a search for each run of equal rows. A row starts a run if its path differs from that of the previous row.
+        # Rows of the same region are often adjacent, so only one row of each run of equal rows is looked up. Looking up
+        # each of 10,000,000 rows took 1.1 GB more memory. A run starts where the path differs from that of the previous
+        # row.
         is_run_start = reduce(or_, (names.ne_missing(names.shift()) for names in paths))
         has_runs = 2 * is_run_start.sum() < len(is_run_start)
         run_paths = paths.filter(is_run_start) if has_runs else paths
         regions = listed or Regions.of(run_paths, file=self.source.name)
         if listed is None and regions.paths.height == run_paths.height:
-            # Every run has a different leaf, so the regions are in the order of the runs.
+            # Every run has a different leaf, so the regions are in the same order as the runs.
             of_runs = pl.Series("leaf", regions.leaves)
         else:
             of_runs = regions.find_leaves(run_paths)
@@ -147,10 +148,10 @@ def match_columns(header: Sequence[str], names: Sequence[str], file: str) -> tup
     Args:
         header: The columns of a file.
         names: The columns to find.
-        file: The name of the file, for error messages.
+        file: The name of the file, which appears in error messages.
 
     Returns:
-        A mapping from each name with exactly one match to the matching column, and a fault for each name with several
+        The matching column of each name with exactly one match, keyed by name, and a fault for each name with several
         matches.
     """
     columns_by_name: dict[str, list[str]] = {}
@@ -169,14 +170,14 @@ def match_columns(header: Sequence[str], names: Sequence[str], file: str) -> tup
 
 
 def region_faults(name: str, regions: Sequence[str], is_known: Bools, *, is_secret: bool = False) -> Faults:
-    """Return a fault for each row whose region is unknown or repeated.
+    """Return a fault for each row whose region is unknown or listed before.
 
-    Messages about a secret file only quote known regions, because any other cell in the column may be a secret.
+    For a secret file, messages quote only known regions, because any other cell in the column may be a secret.
 
     Args:
-        name: The name of the file, for error messages.
+        name: The name of the file, which appears in error messages.
         regions: The region of each row.
-        is_known: Mask of the rows whose region is in the hierarchy, shape (rows,).
+        is_known: (rows,) Whether the region of each row is in the hierarchy.
         is_secret: Whether the file is secret.
     """
     faults, listed_regions = Faults(), set[str]()
@@ -203,12 +204,12 @@ def read_regions(source: File, *, once: bool = False) -> Regions:
             tree.
     """
     table = LevelTable.read(source)
-    # Record the columns as read, so that `solve` publishes them.
+    # Mark the columns as read, so that `solve` publishes them.
     table.note(*table.levels)
     paths = table.paths()
     repeated_paths = paths.filter(paths.is_duplicated())
     if once and repeated_paths.height:
         where = f"region {' / '.join(filter(None, repeated_paths.row(0)))}"
         raise InputError([Fault(source.name, where, "two rows", "one row a leaf region")])
-    # Placing the rows builds the tree of their regions.
+    # Placing the rows also builds the tree of their regions.
     return table.place_rows(None)[0]

@@ -1,4 +1,4 @@
-"""The utility loss: the squared distance between a release and the noisy values to which it was fitted."""
+"""The utility loss, which is the squared distance between a release and the noisy values that it was fitted to."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["PostProcessing"]
 
 @frozen(kw_only=True)
 class PostProcessing(UtilityLoss[HierarchyRelease]):
-    """The post-processing objective: the weighted squared distance between a release and its noisy values.
+    """The post-processing objective, i.e. the weighted squared distance between a release and its noisy values.
 
-    The loss is the sum of w |x - noisy|^2 over tables and levels. Here, x are the measured values (counts, cumulative
+    The loss is the sum of w |x - noisy|^2 over tables and levels, where x are the measured values (counts, cumulative
     counts or the published chain) computed from the released counts, and w is the weight of the table on the level. The
-    largest weight is 1. The loss measures how far the fit moved the noisy values, not the error relative to the true
-    counts. For that error, see ``private/truth.json``.
+    largest weight is 1. The loss measures how far the fit moved the noisy values. It is not the error relative to the
+    true counts, which is in ``private/truth.json``.
 
     Attributes:
         design: The design of the method that minimises this objective.
-        unit: The unit of the loss, groups squared or individuals squared.
+        unit: The unit of the loss, which is groups squared or individuals squared.
     """
 
     design: Design

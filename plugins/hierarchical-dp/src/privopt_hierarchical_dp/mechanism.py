@@ -1,8 +1,8 @@
-"""The two mechanisms, hierarchical-dp and hierarchical-tables, which publish counts fitted to noisy tables.
+"""The mechanisms hierarchical-dp and hierarchical-tables, which publish counts fitted to noisy tables.
 
-Both are subclasses of :class:`CountsMechanism` that differ in their problem files and :mod:`designs <.design>`. True
-counts are read in two places only: by a design's ``draw`` method, which adds the noise, and by ``errors``, whose result
-is only for the owner. Everything after the noise is post-processing and costs no privacy budget.
+Both are subclasses of :class:`CountsMechanism` and differ in their problem files and :mod:`designs <.design>`. True
+counts are read in only two places: by a design's ``draw`` method, which adds the noise, and by ``errors``, whose result
+is for the owner only. Everything after the noise is post-processing and costs no privacy budget.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ from privopt_hierarchical_dp.tree import add_up
 __all__ = ["CountsMechanism", "HierarchicalDP", "HierarchicalTables"]
 
 SMALLEST_GAP: Final = 1e-4
-"""The smallest relative gap requested from a fit. Smaller gaps given by the user are increased to this value."""
+"""The smallest relative gap requested from a fit. If the user asks for a smaller one, it is increased to this value."""
 BYTES_PER_COUNT: Final = 500.0
-"""The peak memory in bytes per region and size, including noise, fit, files and proof."""
+"""The peak memory, in bytes, per region and size, including noise, fit, files and proof."""
 BYTES_PER_CELL: Final = 600.0
-"""The peak memory in bytes per region and cell of each of several tables."""
+"""The peak memory, in bytes, per region and cell of each of several tables."""
 BOUND_TOLERANCE: Final = Fraction(1, 10**9)
-"""The relative amount by which the stated lower bound is below the bound proved by a fit.
+"""The relative amount by which a fit's lower bound is reduced before it is published.
 
-Another machine may round sums of doubles differently, but must still reach the stated bound.
+Another machine may round sums of doubles differently, but must still reach the published bound.
 """
 
 
 SHOWN_CONTRADICTIONS: Final = 3
-"""The maximum number of contradicted bounds for which a warning each is shown."""
+"""The maximum number of contradicted bounds that get their own warning."""
 
 
 class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
@@ -82,7 +82,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
     """A description of the secret input that the problem file must name."""
 
     def privacy(self, problem: Instance, method: str) -> PrivacyConstraint[HierarchyRelease]:
-        """Return the constraint that certifies a method's noise on every table and level."""
+        """Return the constraint that certifies the method's noise on every table and level."""
         return MeasuredNoise(design=problem.design(method))
 
     def notion(self, problem: Instance, method: str) -> str | None:
@@ -91,12 +91,12 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return kind
 
     def utility(self, problem: Instance, method: str) -> PostProcessing:
-        """Return the utility loss: the weighted squared distance between a release and its noisy values."""
+        """Return the utility loss, i.e. the weighted squared distance between a release and its noisy values."""
         design = problem.design(method)
         return PostProcessing(design=design, unit=f"{design.layout.noun} squared")
 
     def check_problem(self, problem: Instance, method: str) -> None:
-        """Check that a method can solve a problem.
+        """Check that the method can solve the problem.
 
         Raises:
             InputError: The problem is a published copy without secret input, the method cannot solve it, or noisy
@@ -114,7 +114,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
 
     def solve(self, problem: Instance, context: SolveContext) -> Outcome[HierarchyRelease]:
         """Add noise to the true counts, fit consistent counts to the noisy values, and build the release."""
-        assert problem.truth is not None  # check_problem
+        assert problem.truth is not None  # check_problem has ensured this
         design = problem.design(context.method)
         with context.time_phase("build"):
             # The release depends on the true counts only through these noisy values and the exact public totals.
@@ -124,7 +124,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         how = FitOptions(gap=max(context.gap, SMALLEST_GAP), backend=context.solver, report=context.report)
         with context.time_phase("solve"):
             fitted, stopped = _fit_in_time(partial(design.fit, noisy, public), how, context)
-        # A fit, for example an integer program, may also report that a limit ended it early.
+        # A fit, such as an integer program, may also report that a limit ended it early.
         stopped |= bool(fitted.details.get("stopped"))
         release = HierarchyRelease(
             tree=design.tree,
@@ -132,8 +132,8 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             counts=fitted.counts,
             noisy=noisy,
             totals=public,
-            # The scales are those recorded by the sampler and not those of the design, because the certificate must
-            # hold for the noise that was drawn.
+            # The scales are those recorded by the sampler rather than those of the design, because the certificate must
+            # be valid for the noise that was drawn.
             scales=[[None if record is None else Fraction(record.scale) for record in levels] for levels in records],
             law=design.law,
             truth=counts,
@@ -161,7 +161,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             and (stopped or remaining_seconds < context.times["solve"])
         ):
             # The folder is verified before it is published, and verifying a bound repeats the fit. If there is no time
-            # for this, the bound is only reported among the details.
+            # for this, the bound is only stated among the details.
             details, bound = {"lower_bound": bound, **details}, None
         return Outcome(
             release=release,
@@ -174,7 +174,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         )
 
     def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> dict[str, Any]:
-        """Return the errors of a release compared with the true counts. The result is only for the owner.
+        """Return a release's errors compared with the true counts. The result is for the owner only.
 
         Args:
             problem: The problem.
@@ -182,7 +182,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             true: The true counts by table and level.
 
         Returns:
-            The L1 error and the fraction of intervals that contain the true count, for each table and level; and the
+            The L1 error and the fraction of intervals that contain the true count, for each table and level, and the
             number of regions whose true total violates the public bounds.
         """
         errors: dict[str, list[int]] = {}
@@ -190,12 +190,12 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         for number, (form, true_counts) in enumerate(zip(release.layout.forms, true, strict=True)):
             pairs = list(zip(release.counts[number], true_counts, strict=True))
             errors[form.title] = [int(np.abs(a - b).sum()) for a, b in pairs]
-            # The zip is not strict, because the list of intervals is empty for methods without intervals.
+            # The zip is not strict, because the list is empty for methods without intervals.
             hold_rates[form.title] = [
                 float(((lower <= b.reshape(lower.shape)) & (b.reshape(lower.shape) <= upper)).mean())
                 for (_, b), (lower, upper) in zip(pairs, release.bounds[number] if release.bounds else (), strict=False)
             ]
-        # Public bounds may be wrong. The release satisfies them regardless of the true totals.
+        # Public bounds may be wrong. The release satisfies them whatever the true totals.
         limits = problem.public.limits
         return {
             release.layout.noun: int(true[0][0].sum()),
@@ -207,7 +207,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
     def details(
         self, problem: Instance, release: HierarchyRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return details for ``result.json``: budgets, noise scales, weights and interval widths by table and level.
+        """Return details for ``result.json``, such as budgets, noise scales and interval widths by table and level.
 
         Args:
             problem: The problem.
@@ -246,9 +246,9 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         """
         design = problem.design(result.method)
         if overflows := release.past_sums():
-            return overflows  # the sums below would overflow
+            return overflows  # otherwise the sums below would overflow
         complaints = release.complaints()
-        # Methods that round each count separately may be inconsistent. Negative counts are never allowed.
+        # Methods that round each count separately may be inconsistent, but negative counts are never allowed.
         if not design.valid and not any("negative" in line for line in complaints):
             complaints = []
         shapes = design.shape_faults(release)
@@ -263,8 +263,8 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return complaints + [f"{release.layout.forms[0].file}: {line}" for line in lines]
 
     def proved_bound(self, problem: Instance, release: HierarchyRelease, result: Result, folder: Path) -> float | None:
-        """Return a lower bound on the loss, proved from the released noisy values, or None if none can be proved."""
-        # `verify` reports overflowing sums and wrong shapes. No bound can be computed from such a release.
+        """Return a lower bound on the loss that the released noisy values prove, or None if they do not prove any."""
+        # `verify` reports overflowing sums and wrong shapes. Such a release does not allow any bound to be computed.
         design, application = problem.design(result.method), result.asked
         if release.past_sums() or design.shape_faults(release):
             return None
@@ -302,8 +302,8 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
     def audit(self, problem: Instance, release: HierarchyRelease, result: Result) -> Mapping[str, Any]:
         """Return the claimed epsilon, and the largest privacy loss between neighbours at the release's noise scales.
 
-        The claimed epsilon is None if the release claims no epsilon. The privacy loss is None for Gaussian noise, where
-        it is unbounded.
+        The claimed epsilon is None if the release does not claim any. The privacy loss is None for Gaussian noise, for
+        which it is unbounded.
         """
         epsilon = None if self.notion(problem, result.method) is None else problem.declared.privacy.epsilon
         claimed, achieved = None if epsilon is None else float(epsilon), None
@@ -313,7 +313,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
 
 
 class HierarchicalDP(CountsMechanism):
-    """A mechanism that publishes one table: counts of groups by size over a hierarchy of regions."""
+    """A mechanism that publishes a single table, which counts groups by size over a hierarchy of regions."""
 
     problem_class: ClassVar[type] = HierarchyProblem
     secret = "counts or units"
@@ -330,8 +330,8 @@ class HierarchicalDP(CountsMechanism):
 
         Args:
             declared: The contents of the published problem file.
-            file: The name of the problem file, for error messages.
-            folder: The release folder. If no public table lists the regions, they are read from the released counts.
+            file: The name of the problem file, which appears in error messages.
+            folder: The release folder. If no public table lists the regions, they are taken from the released counts.
         """
         declared.check_keys(file)
         regions = declared.hierarchy.regions
@@ -340,7 +340,7 @@ class HierarchicalDP(CountsMechanism):
         return Instance(public=SizesDesign.of(declared, DEFAULT_METHOD, release.tree, file)), release
 
     def privacy(self, problem: Instance, method: str) -> PrivacyConstraint[HierarchyRelease]:
-        """Return the privacy constraint for a method. For the published chain, the constraint guarantees nothing."""
+        """Return the privacy constraint of a method. For the published chain, it guarantees nothing."""
         is_chain = METHODS[method].query == "chain"
         return PublishedChain(design=problem.design(method)) if is_chain else super().privacy(problem, method)
 
@@ -349,14 +349,14 @@ class HierarchicalDP(CountsMechanism):
         return None if METHODS[method].query == "chain" else super().notion(problem, method)
 
     def bytes_needed(self, problem: Instance, method: str) -> float:
-        """Return the estimated peak memory in bytes, based on measurements per count (tests/run/test_memory.py)."""
+        """Estimate the peak memory in bytes, based on measurements per count (tests/run/test_memory.py)."""
         return BYTES_PER_COUNT * problem.public.tree.regions * float(problem.declared.hierarchy.sizes)
 
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Return the base class's warnings, and warnings about wasteful choices in the problem file.
+        """Return the base class's warnings, and further ones about wasteful choices in the problem file.
 
-        The owner is warned if the expected errors with the file's split are much larger than with the method's own
-        split. There is also a warning if the method measures cumulative counts although counts would need less noise.
+        The owner is warned if the file's budget split leads to much larger expected errors than the method's own split.
+        There is also a warning if the method measures cumulative counts although counts would need less noise.
         """
         from privopt_hierarchical_dp.plan import describe_waste
 
@@ -366,7 +366,7 @@ class HierarchicalDP(CountsMechanism):
         if problem.truth is not None and problem.declared.settings.budget and METHODS[result.method].query != "chain":
             lines = [*lines, *describe_waste(design)]
         relation, max_quantity = problem.declared.relation, problem.declared.settings.max_quantity
-        # The sensitivity of this method's queries, and the sensitivity for methods that measure counts.
+        # The sensitivity of this method's queries, and that of methods that measure counts.
         delta, counts_delta = design.delta, relation.sensitivity("counts", max_quantity)
         if METHODS[result.method].query != "cumulative" or delta <= counts_delta:
             return lines
@@ -378,18 +378,18 @@ class HierarchicalDP(CountsMechanism):
         ]
 
     def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> dict[str, Any]:
-        """Return the errors from the base class, with further errors by level. The result is only for the owner.
+        """Return the errors from the base class, with further errors by level. The result is for the owner only.
 
         Args:
             problem: The problem, with its secrets.
             release: The release.
-            true: For each level of the single table, an array of shape (regions, sizes) with the true counts.
+            true: For the single table and each level, a (regions, sizes) array with the true counts.
 
         Returns:
-            The errors, and the number of groups of size 0 that were omitted from the counts.
+            The errors, and the number of groups of size 0 that were left out of the counts.
         """
         assert problem.truth is not None  # solve
-        # The largest error in the total of any region, by level.
+        # The largest error in any region's total, by level.
         totals = [int(np.abs(a - b).max()) for a, b in zip(release.numbers, numbers_of(true), strict=True)]
         first_size = problem.declared.hierarchy.first_size
         errors_by_level = [errors_of(a, b, first_size) for a, b in zip(release.counts[0], true[0], strict=True)]
@@ -413,7 +413,7 @@ class HierarchicalTables(CountsMechanism):
     reporting: ClassVar[str] = "privopt_hierarchical_dp.report:CountsReport"
 
     def load(self, declared: TablesProblem, file: str) -> Instance:
-        """Read the public files and individuals of a problem, and search for a budget split if the file gives none."""
+        """Read a problem's public files and individuals, and search for a budget split if the file gives none."""
         from privopt_hierarchical_dp.plan import choose_split
 
         problem = read_tables(declared, file)
@@ -435,18 +435,18 @@ class HierarchicalTables(CountsMechanism):
 
         Args:
             declared: The contents of the published problem file.
-            file: The name of the problem file, for error messages.
+            file: The name of the problem file, which appears in error messages.
             folder: The release folder.
         """
         public = TablesDesign.of(declared, file)
         release = HierarchyRelease.read(folder, (declared, public.tree))
-        # If the file gives no split, `solve` searched for one, which is published with the noisy values.
+        # If the file gives no split, `solve` searched for one and published it with the noisy values.
         if release.split is not None and not declared.has_split:
             public = public.with_searched_split(release.split)
         return Instance(public=public), release
 
     def bytes_needed(self, problem: Instance, method: str) -> float:
-        """Return the estimated peak memory in bytes, based on measurements per cell (tests/run/test_memory.py)."""
+        """Estimate the peak memory in bytes, based on measurements per cell (tests/run/test_memory.py)."""
         design = problem.design(method)
         return BYTES_PER_CELL * design.tree.regions * sum(float(np.prod(form.shape)) for form in design.layout.forms)
 
@@ -461,9 +461,9 @@ class HierarchicalTables(CountsMechanism):
         totals: Sequence[str] = (),
         keep_totals: bool = False,
     ) -> Sequence[str]:
-        """Write a problem file for a table of individuals, and return sentences that state what was guessed.
+        """Write a problem file for a table of individuals, and return sentences that say what was guessed.
 
-        The options are those of ``privopt init``, as documented in :func:`.tables.draft.init`.
+        The options are those of ``privopt init``, which are documented in :func:`.tables.draft.init`.
         """
         from privopt_hierarchical_dp.tables.draft import init
 
@@ -474,9 +474,9 @@ def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: Sol
     """Fit the noisy values within the time limit, falling back to the fastest method after a timeout or an interrupt.
 
     Args:
-        fit: Function that fits the noisy values with given options.
+        fit: The function that fits the noisy values with given options.
         how: The options of the fit.
-        context: The context of the run, which states the remaining time.
+        context: The context of the run, which knows the remaining time.
 
     Returns:
         The fit, and whether it ended early.
@@ -484,13 +484,13 @@ def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: Sol
     Raises:
         StoppedError: Even the fastest method failed, for example because the import of a library was interrupted.
     """
-    # The context managers suppress an interrupt and the end of the time limit. After either of them, control continues
+    # The context managers suppress an interrupt and the expiry of the time limit. In either case, control continues
     # with the fast fit below.
     with suppress(KeyboardInterrupt), limit(context.remaining):
         fitted = fit(how)
         return fitted, clock().left == 0.0
     try:
-        with limit(0.0):  # the projections in fast methods stop at their first check of the clock
+        with limit(0.0):  # projections in fast methods stop at their first check of the clock
             return fit(evolve(how, at_once=True)), True
     except Exception as error:
         raise StoppedError("stopped before anything could be fitted; nothing written") from error
@@ -524,11 +524,11 @@ def _certified_bound(
 ) -> float | None:
     """Return a proved lower bound on the loss of all valid releases from the same noisy values, or None.
 
-    The result is None if the fit proves no bound. If no total is public, the bound holds for releases with the same
-    estimated totals. If the fit is proved to be optimal (up to rounding errors), the bound is the loss itself.
+    The result is None if the fit does not prove any bound. If no total is public, the bound is valid for releases with
+    the same estimated totals. If the fit is proved to be optimal (up to rounding errors), the bound is the loss itself.
 
     Args:
-        loss: The utility loss for this problem.
+        loss: The utility loss of this problem.
         release: The release.
         fitted: The bound that the fit computed in doubles, and whether the fit is proved to be optimal.
         tolerance: The relative amount by which the bound is lowered.
@@ -537,16 +537,16 @@ def _certified_bound(
     if fitted_bound is None:
         return None
     value = loss.exactly(release)
-    # The fit's bound is a sum of doubles, so it is lowered by 1e-12 to cover rounding errors.
+    # The fit's bound is a sum of doubles, so it is lowered by 1e-12 to allow for rounding errors.
     bound = max(Fraction(0), Fraction(fitted_bound) * (1 - Fraction(1, 10**12)) * (1 - tolerance))
-    # The optimum in doubles and the exact loss differ by rounding errors only, unless the claim of optimality is wrong.
+    # The optimum in doubles and the exact loss differ only by rounding errors, unless the claim of optimality is wrong.
     is_reached = is_optimal and fitted_bound > value * (1 - Fraction(1, 10**9))
     # A valid bound cannot exceed the loss of a valid release, so rounding errors must not raise it above the loss.
     return float_down(value if is_reached else min(bound, value))
 
 
 def _check_unmeasured_levels(design: Design, release: HierarchyRelease) -> list[str]:
-    """Check that the values of unmeasured tables and levels equal those derived by :meth:`.Design.fill_unmeasured`.
+    """Check that values of unmeasured tables and levels equal those derived by :meth:`.Design.fill_unmeasured`.
 
     Returns:
         A message for each table and level where they differ.
@@ -565,7 +565,7 @@ def _check_publication(design: Design, release: HierarchyRelease) -> list[str]:
     """Check the tables in ``publish/`` against tables recomputed from the released counts and the noise scales.
 
     Returns:
-        For each table with wrong lines, a message about the first wrong line.
+        A message about the first wrong line of each table that has any.
     """
     rules, table_ends = design.problem.publish, design.compute_ends(release)
     if rules.coefficient_of_variation is None or table_ends is None or release.bounds is None:
@@ -576,8 +576,8 @@ def _check_publication(design: Design, release: HierarchyRelease) -> list[str]:
 def _check_intervals(design: Design, release: HierarchyRelease) -> list[str]:
     """Check the published intervals against intervals recomputed from the noisy values.
 
-    If an end is within `SLACK_GROUPS` of an integer before rounding, both rounded values are accepted, because machines
-    round sums of doubles differently.
+    If an end is within `SLACK_GROUPS` of an integer before rounding, both ways of rounding it are accepted, because
+    machines round sums of doubles differently.
 
     Returns:
         For each table and level, messages about the first wrong lower end and the first wrong upper end.
@@ -589,7 +589,7 @@ def _check_intervals(design: Design, release: HierarchyRelease) -> list[str]:
         return [f"{form.intervals}: the method has no intervals" for form in release.layout.forms]
     for form, bounds, level_ends in zip(release.layout.forms, release.bounds, recomputed, strict=True):
         for level, (stated_edges, ends) in enumerate(zip(bounds, level_ends, strict=True)):
-            # A stated end must lie between the rounded ends with the tolerance added and with it subtracted.
+            # A published end must lie between the rounded ends with the tolerance added and with it subtracted.
             widest, narrowest = (ends.round_outwards(by) for by in (SLACK_GROUPS, -SLACK_GROUPS))
             for edge, values, *allowed in zip(("low", "high"), stated_edges, widest, narrowest, strict=True):
                 differences = np.argwhere((values < np.minimum(*allowed)) | (values > np.maximum(*allowed)))

@@ -1,4 +1,4 @@
-"""The guarantees of the methods, certified by the exact sum of the budgets that their noise spends."""
+"""The privacy guarantees of the methods, certified by the exact sum of the budgets that their noise spends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee under the problem's notion. Its statement describes the neighbouring relation."""
+        """The guarantee under the problem's notion, with a statement that describes the neighbouring relation."""
         problem = self.design.problem
         privacy, relation = problem.privacy, problem.relation
         return Guarantee(
@@ -42,8 +42,8 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
     def measure(self, release: HierarchyRelease) -> Certificate:
         """Certify that the noise spends at most the total budget, and at most the share of each table on each level.
 
-        The budgets spent are computed exactly from the noise scales stated with the noisy values. A single release
-        cannot prove that the noise was drawn with these scales.
+        What is spent is computed exactly from the noise scales stated with the noisy values. A single release cannot
+        prove that the noise was drawn with these scales.
 
         Args:
             release: The release, with its noise scales.
@@ -55,7 +55,8 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
         calls, checked = [], 0
         for level in range(design.tree.depth):
             for table, (form, scales) in enumerate(zip(release.layout.forms, release.scales, strict=True)):
-                # Values without noise are derived from others and spend nothing. The mechanism's `verify` checks this.
+                # Values without noise are derived from others and spend nothing, which is checked by the mechanism's
+                # `verify`.
                 if (scale := scales[level]) is None:
                     continue
                 budget_share, name = design.budgets[table][level], form.part(level + 1)
@@ -69,9 +70,9 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
 
 @frozen(kw_only=True)
 class PublishedChain(PrivacyConstraint[HierarchyRelease]):
-    """The constraint for the published chain (section 9.2 of the paper). It guarantees nothing.
+    """The constraint for the chain of section 9.2 of the paper, which guarantees nothing.
 
-    The chain, implemented as printed, does not satisfy its epsilon.
+    Implemented as printed, the chain does not satisfy its epsilon.
 
     Attributes:
         design: The design of the method.
@@ -92,6 +93,6 @@ class PublishedChain(PrivacyConstraint[HierarchyRelease]):
         )
 
     def measure(self, release: HierarchyRelease) -> Certificate:
-        """Return a certificate that claims nothing. A note states the real privacy loss of one individual."""
+        """Return a certificate that claims nothing, with a note on the actual privacy loss of one individual."""
         real = float(self.design.real_loss(release))
         return evolve(NoGuarantee(reason="").measure(release), notes={"real_epsilon": real})

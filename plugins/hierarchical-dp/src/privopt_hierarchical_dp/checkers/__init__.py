@@ -1,1 +1,1 @@
-"""The checker for releases of counts, which shares no code with the mechanisms. Start reading at ``counts``."""
+"""The checker for releases of counts, which shares no code with the mechanisms. Its entry point is ``counts``."""

@@ -1,4 +1,4 @@
-"""Noise scales as exact rationals, and the delta implied by Gaussian noise."""
+"""Noise scales as exact rationals, and the delta that Gaussian noise implies."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from privopt.checker.exact import CONTEXT, TINY, log_down, need
 __all__ = ["delta_above", "ratio"]
 
 LEAST_POWER = Fraction(-100_000)
-"""The smallest logarithm of a bound on delta. Smaller ones are raised to it: exp(-100000) is below 1e-43000."""
+"""The smallest logarithm of a bound on delta, to which smaller ones are raised. exp(-100000) is below 1e-43000."""
 
 
 def delta_above(rho: Fraction, epsilon: Fraction) -> Fraction:
-    """Return an upper bound on the delta for which rho-zCDP implies (epsilon, delta)-DP.
+    """Return an upper bound on the delta with which rho-zCDP implies (epsilon, delta)-DP.
 
     For every a > 1, delta is at most exp((a - 1) (a rho - epsilon)) (1 - 1/a)^a / (a - 1) (Canonne, Kamath and Steinke
-    2020, proposition 12). Every a gives a valid bound, so the search for a good one can use doubles.
+    2020, proposition 12). Since every a gives a valid bound, a good one can be searched in doubles.
 
     Args:
         rho: The positive budget that is spent.
@@ -35,10 +35,10 @@ def delta_above(rho: Fraction, epsilon: Fraction) -> Fraction:
         low, high = (low, right) if exponent(left) <= exponent(right) else (left, high)
     order = Fraction(1 + math.exp(low)).limit_denominator(10**12)
     order = max(order, 1 + Fraction(1, 10**9))
-    # ln(bound) = (a - 1) (a rho - epsilon) - a ln(a / (a - 1)) - ln(a - 1). Both logarithms are rounded down, so the
-    # power is not below the exact one.
+    # ln(bound) = (a - 1) (a rho - epsilon) - a ln(a / (a - 1)) - ln(a - 1). Rounding both logarithms down ensures that
+    # the power is at least the exact one.
     power = (order - 1) * (order * rho - epsilon) - order * _log_down(order / (order - 1)) - _log_down(order - 1)
-    # Below this, the exponential could underflow to 0. No delta that a problem can state is as small.
+    # A smaller power could make the exponential underflow to 0. No problem can state a delta as small as this.
     power = max(power, LEAST_POWER)
     exponential: Fraction = Fraction(CONTEXT.exp(CONTEXT.divide(power.numerator, power.denominator)))
     return exponential * (1 + TINY) ** 2
@@ -48,12 +48,13 @@ def _log_down(x: Fraction) -> Fraction:
     """Return a lower bound on ln(x) for x > 0, with an error of at most 1e-109 |ln(x)| + 1e-118."""
     if x >= 1:
         return log_down(x)
-    # ln(x) = -ln(1 / x), whose upper bound undoes what log_down can be too low: a relative 2e-110 plus 1e-119.
+    # ln(x) = -ln(1 / x). log_down may be too low by a relative 2e-110 plus 1e-119, which is added to get an upper
+    # bound.
     return -(log_down(1 / x) + Fraction(1, 10**119)) * (1 + 4 * TINY)
 
 
 def ratio(text: str) -> Fraction:
-    """Parse a positive noise scale, written as an integer or a fraction.
+    """Parse a positive noise scale, which is written as an integer or a fraction.
 
     Raises:
         RefusedError: The string is not a positive integer or fraction.

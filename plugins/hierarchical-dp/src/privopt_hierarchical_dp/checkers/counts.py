@@ -1,7 +1,7 @@
-"""Check a release of counts over a hierarchy: sums, bounds, exact totals, noise scales, and claims in result.json.
+"""Checks of a release of counts over a hierarchy: sums, bounds, exact totals, noise scales and claims in result.json.
 
-The formulas are documented in docs/reference/proof.md, "Counts in a hierarchy". The finding for each claim states what
-this checker does not check. A release folder cannot show that the noise was drawn with the stated scales. Only
+The formulas are documented in docs/reference/proof.md, "Counts in a hierarchy". What this checker cannot check is said
+in the finding for each claim. A release folder cannot show that the noise was drawn with the stated scales, and only
 ``privopt verify`` recomputes the widths of intervals and the lower bound on the loss.
 """
 
@@ -27,17 +27,17 @@ from privopt_hierarchical_dp.checkers.tables import Table, measure, project
 __all__ = ["Counts"]
 
 MOST_CELLS = 10**7
-"""The maximum number of cells that a table can have per region. Larger tables are refused, as by ``solve``."""
+"""The maximum number of cells per region of a table. Larger tables are rejected, as they are by ``solve``."""
 
 DRAWN = "that the noise was drawn, freshly and at those"
-"""The assumption behind every certificate of noise, which a single release cannot prove.
+"""The assumption that every certificate of noise rests on, which a single release cannot prove.
 
-The last word, "scales" or "variances", is appended.
+It is completed by the word "scales" or "variances".
 """
 
 
 class Counts:
-    """The claims made by a release of ``hierarchical-dp`` or ``hierarchical-tables``, and the checks of these claims.
+    """The claims of a release of ``hierarchical-dp`` or ``hierarchical-tables``, and their checks.
 
     Attributes:
         folder: The release folder.
@@ -50,10 +50,11 @@ class Counts:
         tables: The published tables, with their noisy values.
         regions: The region hierarchy.
         promise: The properties of the guarantee that follow from the problem file and the method.
-        exact_numbers: For each exact level, the exact totals in noisy.npz.
-        scales: The noise scales of all measurements, by level and then by table. Set by :meth:`privacy`.
-        spent: The budget spent by noise with these scales. Set by :meth:`privacy`.
-        allowed: The largest allowed epsilon, rho or delta. Set by :meth:`privacy`.
+        exact_numbers: The exact totals in noisy.npz, as one list per exact level.
+        scales: The noise scales of all measurements, ordered by level and then by table. They are set by
+            :meth:`privacy`.
+        spent: The budget spent by noise with these scales. It is set by :meth:`privacy`.
+        allowed: The largest allowed epsilon, rho or delta. It is set by :meth:`privacy`.
     """
 
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
@@ -77,7 +78,7 @@ class Counts:
             else promise_of_tables(problem.tables, self.kind, depth)
         )
         self._read_noisy()
-        # No claim depends on the public counts that `plan` uses in place of the secret ones. They only have to be
+        # The public counts that `plan` uses in place of the secret ones do not affect any claim. They only have to be
         # readable.
         if "like" in self.hierarchy:
             problem.read(self.hierarchy["like"])
@@ -98,7 +99,7 @@ class Counts:
                 tables.append(Table(f"{name}.", f"tables/{name}.csv", by, [*product(*values)]))
         parents: dict[str, str] = {}
         for table in tables:
-            # The intervals for groups by size are in a separate file.
+            # For groups by size, the intervals are in a separate file.
             names = ["size"] if self.is_of_sizes else [[*attributes][n] for n in table.attributes]
             columns = ["groups"] if self.is_of_sizes else ["count", "low", "high"]
             header = ["region", "parent", *names, *columns]
@@ -119,7 +120,7 @@ class Counts:
         """Read the noisy values, their scales and the exact totals from noisy.npz."""
         levels, name = self.regions.levels, self.scale_name
         numbered = range(1, len(levels) + 1)
-        # read_npz expects the name, type and number of dimensions of each array.
+        # read_npz takes the name, the type and the number of dimensions of each array.
         noisy_arrays = " ".join(
             f"{table.prefix}level_{level}:i8:{2 if self.is_of_sizes else 1 + len(table.attributes)}"
             for table in self.tables
@@ -127,8 +128,8 @@ class Counts:
         )
         scales = " ".join(f"{table.prefix}{name}:U:1" for table in self.tables)
         exact = " ".join(f"totals_{level}:i8:1" for level in range(1, self.promise.exact + 1))
-        # The size of the largest possible arrays for these tables, with their headers. A file that would unpack to more
-        # bytes is refused before it is unpacked.
+        # The size of the largest arrays that these tables can have, including headers. A file that would unpack to more
+        # bytes is rejected before it is unpacked.
         values = sum(len(level) for level in levels) * (1 + max(len(table.cells) for table in self.tables))
         max_bytes = 8 * values * len(self.tables) + 4096 * (2 + len(levels)) * (1 + len(self.tables))
         arrays = read_npz(
@@ -140,7 +141,7 @@ class Counts:
         for table in self.tables:
             for level in levels:
                 array = arrays.pop(0)
-                # There is one column per cell, but cumulative counts with a known total lack the last one.
+                # There is one column per cell, except that cumulative counts with a known total lack the last one.
                 width = len(array.flat) // len(level)
                 need(array.shape[0] == len(level), f"noisy.npz: {table.prefix}level: expected {len(level)} rows")
                 missing = self.is_of_sizes and self.order == "inner"
@@ -154,23 +155,24 @@ class Counts:
 
     @property
     def scale_name(self) -> str:
-        """The name of the noise parameters: ``scales`` for Laplace noise (pure DP), else ``variances`` (Gaussian)."""
+        """The name of the noise parameters: ``scales`` (Laplace noise, pure DP) or ``variances`` (Gaussian noise)."""
         return "scales" if self.kind == "pure-dp" else "variances"
 
     @property
     def drawn(self) -> str:
-        """The assumption on which the certificate rests, in words."""
+        """The assumption that the certificate rests on, in words."""
         return f"{DRAWN} {self.scale_name}"
 
     @property
     def order(self) -> str:
-        """The meaning of the columns measured by a method of hierarchical-dp.
+        """The meaning of the columns that a method of hierarchical-dp measures.
 
-        The columns are ``counts`` or cumulative counts:
+        The columns are either ``counts`` or cumulative counts:
 
         * ``less``: the numbers of groups of size s or less.
         * ``inner``: the same, without the last number, which is the exact total.
-        * ``more``: the numbers of groups of size s or more, if neighbours can have different numbers of groups.
+        * ``more``: the numbers of groups of size s or more, which are used if neighbours can have different numbers of
+          groups.
         """
         if METHODS[self.result["method"]][0] == "counts":
             return "counts"
@@ -179,9 +181,9 @@ class Counts:
         return "less" if self.privacy_table.get("relation", "sizes") in ("sizes", "replaced") else "more"
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return a mapping from each claim to the function that checks it, in the order in which to call them.
+        """Return the function that checks each claim, keyed by the claim and in the order in which to call them.
 
-        Each function returns a string that describes its findings, or raises RefusedError.
+        Each function returns a description of its findings, or raises RefusedError.
         """
         return {
             "regions": self.public_regions,
@@ -196,7 +198,7 @@ class Counts:
         }
 
     def public_regions(self) -> str:
-        """Check that the regions are those in the problem's public table, if there is one.
+        """Check that the regions are those of the problem's public table, if it has one.
 
         Raises:
             RefusedError: Regions or their parents differ from the table.
@@ -228,7 +230,7 @@ class Counts:
         return f"{counts} counts of at least 0; children add up to parents"
 
     def exact(self) -> str:
-        """Check that released totals on exact levels equal those in noisy.npz, and that result.json names these levels.
+        """Check that totals on exact levels equal those in noisy.npz, and that result.json names these levels.
 
         Raises:
             RefusedError: A total or a level differs.
@@ -265,14 +267,14 @@ class Counts:
         return f"{len(columns['region'])} regions within them"
 
     def privacy(self) -> str:
-        """Check, in exact rationals, that noise with the stated scales spends at most the budget.
+        """Check in exact rationals that noise with the stated scales spends at most the budget.
 
         Double geometric noise with scale b spends epsilon = sensitivity / b, and discrete Gaussian noise with variance
-        V spends rho = sensitivity / (2 V). Both add up over tables and levels. If the problem states shares, a table
-        must not spend more than its share of the budget on any level.
+        V spends rho = sensitivity / (2 V). Both add up over tables and levels. If the problem states shares of the
+        budget, no table may exceed its share on any level.
 
         Raises:
-            RefusedError: The noise spends more than the budget or more than a share of it, or nothing was measured.
+            RefusedError: The noise spends more than the budget or a share of it, or nothing was measured.
         """
         times = 1 if self.kind == "pure-dp" else 2
         measured = [scale for level in zip(*(table.scales for table in self.tables), strict=True) for scale in level]
@@ -281,7 +283,7 @@ class Counts:
         self.spent = sum((self.promise.sensitivity / (times * scale) for scale in self.scales), Fraction(0))
         self.budget = {name: number(self.privacy_table[name]) for name in BUDGETS[self.kind]}
         need(min(self.budget.values()) > 0, "problem: privacy: expected a budget above 0", 2)
-        # The last amount is the one to compare with: epsilon, rho, or the delta at epsilon.
+        # The last entry is the amount to compare with, which is epsilon, rho, or the delta at epsilon.
         self.allowed = self.budget[BUDGETS[self.kind][-1]]
         need(self.kind != "approx-dp" or self.allowed < 1, "problem: privacy.delta: expected less than 1", 2)
         self._need_within_budget(self.spent)
@@ -291,7 +293,7 @@ class Counts:
         return f"{spent} is spent; it rests on what no folder shows: {self.drawn}"
 
     def _need_within_budget(self, spent: Fraction, where: str = "") -> None:
-        """Check that an amount of epsilon or rho does not exceed the budget.
+        """Check that an amount of epsilon or rho is within the budget.
 
         Args:
             spent: The positive amount of epsilon or rho.
@@ -311,7 +313,7 @@ class Counts:
         """Check that each table spends at most its stated share of the budget on each level.
 
         Args:
-            times: The factor t in budget = sensitivity / (t scale): 1, or 2 for Gaussian noise.
+            times: The factor t in budget = sensitivity / (t scale), which is 2 for Gaussian noise and 1 otherwise.
 
         Raises:
             RefusedError: A table spends more than its share on a level.
@@ -326,15 +328,15 @@ class Counts:
                 where = f"noisy.npz: {table.prefix}level_{level}: "
                 need(part or not scale, f"{where}noise where the problem gives no share of the budget")
                 if scale:
-                    # Dividing the amount by its part of the budget makes it comparable with the total budget.
+                    # Divided by its share of the budget, the amount can be compared with the total budget.
                     spent = self.promise.sensitivity / (times * scale * part)
                     self._need_within_budget(spent, f"{where}divided by its share of the budget, ")
 
     def unmeasured(self) -> str:
         """Check that values without noise are exact totals, sums over the level below, or 0.
 
-        Values other than exact totals must be 0 if another table is measured on the level. If no table is measured
-        there, they must be sums over the level below. Anything else could be a secret count.
+        Apart from exact totals, they must be 0 if another table is measured on the same level, and sums over the level
+        below if none is. Anything else could be a secret count.
 
         Raises:
             RefusedError: A table has other values without noise.
@@ -353,8 +355,8 @@ class Counts:
                 derived = [[0] * len(row) for row in table.noisy[depth]]
                 if not is_measured[depth]:
                     below = dict(zip(levels[depth + 1], table.noisy[depth + 1], strict=True))
-                    # A leaf above the last level has no children but is repeated on the level below, so its values
-                    # there replace the sum.
+                    # A leaf above the last level has no children but appears again on the level below. Its values there
+                    # take the place of the sum.
                     derived = [
                         [sum(v) for v in zip(*(below[c] for c in self.regions.children.get(name, [name])), strict=True)]
                         for name in names
@@ -366,11 +368,11 @@ class Counts:
         return f"{count} levels of a table without noise are zeros, or sums of those below"
 
     def _shows_exact_numbers(self, table: Table, level: int) -> bool:
-        """Return whether a table of individuals contains only exact totals on a level (the root has level 0)."""
+        """Return whether a table of individuals contains only exact totals on a level (0 for the root)."""
         return not self.is_of_sizes and len(table.cells) == 1 and level < self.promise.exact
 
     def intervals(self) -> str:
-        """Check that each interval contains its count, and that the interval of an exact total has width 0.
+        """Check that each interval contains its count, and that intervals of exact totals have width 0.
 
         Raises:
             RefusedError: A count is outside its interval, or an exact total has an interval of positive width.
@@ -385,13 +387,13 @@ class Counts:
         return "each contains its count; how wide they must be is computed by privopt verify alone"
 
     def objective(self) -> str:
-        """Check the loss stated in result.json, its lower bound, the optimality gap and the solver status.
+        """Check the loss, its lower bound, the optimality gap and the solver status in result.json.
 
         The loss is the squared distance between the release and its noisy values. It is recomputed only for groups by
         size.
 
         Raises:
-            RefusedError: An entry differs from the recomputed one, or the stated bound exceeds the loss.
+            RefusedError: An entry differs from the recomputed one, or the lower bound exceeds the loss.
         """
         stated = self.result["objective"]
         value, bound = number(stated["value"]), stated["lower_bound"]
@@ -414,10 +416,10 @@ class Counts:
         return f"{float(loss):g} {unit}{rest}"
 
     def _loss(self) -> Fraction:
-        """Return the loss, the sum over levels of w |x - noisy|^2.
+        """Return the loss, which is the sum of w |x - noisy|^2 over all levels.
 
-        Here w is the weight of the level, and x are the released values that correspond to the noisy ones. Weights are
-        scaled to a maximum of 1. Unmeasured levels have weight 0.
+        Here w is the level's weight, and x are the released values that correspond to the noisy ones. Weights are
+        scaled so that the largest is 1. Levels that were not measured have weight 0.
         """
         table, levels = self.tables[0], self.regions.levels
         weights = [number(w) for w in self.problem.tables.get("hierarchical-dp", {}).get("level_weights", [])]
@@ -464,10 +466,10 @@ class Counts:
         return f"{self.promise.scope}; {self.result['status']}"
 
     def _check_guarantee(self) -> None:
-        """Check the guarantee in result.json, except for its sentences.
+        """Check all of the guarantee in result.json except its sentences.
 
         Raises:
-            RefusedError: An entry differs, is missing, or is unknown for releases of counts.
+            RefusedError: An entry differs or is missing, or does not occur in releases of counts.
         """
         guarantee, privacy = self.result["guarantee"], self.privacy_table
         expected: dict[str, object] = {
@@ -488,7 +490,7 @@ class Counts:
         differing = sorted(guarantee.keys() ^ keys)
         need(not differing, f"guarantee: {differing}: keys that are missing, or that no release of counts has")
         for key, value in expected.items():
-            # Types are compared as well, because 1 equals True in Python.
+            # Types are compared too, because 1 equals True in Python.
             is_equal = type(guarantee[key]) is type(value) and guarantee[key] == value
             need(is_equal, f"guarantee.{key}: {guarantee[key]!r} is claimed, {value!r} found")
         for name in ("epsilon", "rho", "delta"):

@@ -1,4 +1,4 @@
-"""The keys allowed in problem files for counts. Like ``verify``, the checker refuses any other key."""
+"""The keys allowed in problem files for counts. Like ``verify``, the checker rejects any other key."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from privopt.checker.files import Problem
 __all__ = ["BUDGETS", "check_keys"]
 
 SIZES_KEYS = "counts units regions totals like bounds exact sizes first_size"
-"""The keys in ``[hierarchy]`` for groups by size."""
+"""The keys of ``[hierarchy]`` for groups by size."""
 
 TABLES_KEYS = "regions records count persons totals attributes tables bounds exact budget confidence"
-"""The keys in ``[hierarchy]`` for several tables of individuals."""
+"""The keys of ``[hierarchy]`` for several tables of individuals."""
 
 TABLE_KEYS = "by share"
-"""The keys in ``[hierarchy.tables.NAME]``, which declares the table NAME of individuals."""
+"""The keys of ``[hierarchy.tables.NAME]``, which declares the table NAME of individuals."""
 
 PRIVACY_KEYS = "kind epsilon rho delta relation max_household"
-"""The keys in ``[privacy]``. Each notion and relation allows only some of them."""
+"""The keys of ``[privacy]``. Each notion and relation allows only some of them."""
 
 OPTIONAL_TABLES = {
     "hierarchical-dp": "budget level_weights region_totals confidence max_quantity",
     "plan": "errors",
     "publish": "coefficient_of_variation too_noisy",
 }
-"""The keys in each of the tables that a problem file may omit."""
+"""The keys of each table that a problem file may omit."""
 
 BUDGETS = {"pure-dp": ("epsilon",), "zcdp": ("rho",), "approx-dp": ("epsilon", "delta")}
-"""The keys in ``[privacy]`` that state the budget, by notion."""
+"""The keys of ``[privacy]`` that state the budget, for each notion."""
 
 
 def check_keys(problem: Problem, *, is_of_sizes: bool) -> None:
-    """Refuse tables, keys and attribute names that a problem file for counts cannot have.
+    """Check that a problem file for counts has only known tables, keys and attribute names.
 
     Args:
         problem: The problem file.
@@ -47,7 +47,8 @@ def check_keys(problem: Problem, *, is_of_sizes: bool) -> None:
     hierarchy = problem.table("hierarchy", SIZES_KEYS if is_of_sizes else TABLES_KEYS)
     privacy = problem.table("privacy", PRIVACY_KEYS)
     for name, keys in OPTIONAL_TABLES.items():
-        # In a problem with several tables, [hierarchical-dp] is for another mechanism, and no claim depends on it.
+        # In a problem with several tables, [hierarchical-dp] is meant for the other mechanism, and no claim depends on
+        # it.
         if name in problem.tables and (is_of_sizes or name != "hierarchical-dp"):
             problem.table(name, keys)
     kind = privacy.get("kind", "pure-dp")

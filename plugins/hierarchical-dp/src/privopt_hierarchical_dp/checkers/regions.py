@@ -1,4 +1,4 @@
-"""Read the regions from published tables, and derive them from a public table of regions."""
+"""Functions that read the regions from published tables, or from a public table of regions."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Regions:
 
     Attributes:
         parents: The parent of each region, which is "" for the root.
-        levels: The names of the regions on each level, sorted by code points. A leaf above the last level is repeated
+        levels: The names of the regions on each level, sorted by code points. A leaf above the last level appears again
             on every level below it, because it is measured there again.
         children: The children of each region that has any.
     """
 
     def __init__(self, parents: dict[str, str], file: str) -> None:
-        """Check that the parents form one tree, and list its levels.
+        """Check that the parents form a single tree, and list its levels.
 
         Args:
             parents: The parent of each region, which is "" for the root.
-            file: The name of the file, for error messages.
+            file: The name of the file, which appears in error messages.
 
         Raises:
             RefusedError: There is not exactly one root, a parent is not a region, or regions form a cycle.
@@ -44,7 +44,7 @@ class Regions:
         self.levels = [roots]
         while any(name in self.children for name in self.levels[-1]):
             self.levels.append(sorted(below for name in self.levels[-1] for below in self.children.get(name, [name])))
-        # Regions whose parents form a cycle are not below the root.
+        # Regions whose parents form a cycle are never reached from the root.
         reached = {name for level in self.levels for name in level}
         need(reached == parents.keys(), f"{file}: regions outside the tree")
 
@@ -58,7 +58,7 @@ def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tu
         cells: The values that identify each cell, in order. Every region has one row per cell.
 
     Returns:
-        Two mappings from region: one to the parent of the region, and one to a list of integers for each cell.
+        The parent of each region, and a list of integers for each cell of each region, both keyed by region.
 
     Raises:
         RefusedError: The header differs, or the rows do not list the cells of each region in order.
@@ -74,7 +74,7 @@ def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tu
             region, parent, *rest = row
             if place % len(cells) == 0:
                 need(region not in parents, f"{name}: region {region!r} twice")
-                # Names must be sorted, because any other order could reveal something.
+                # Regions must be sorted by name, because any other order could reveal something.
                 need(not parents or next(reversed(parents)) < region, f"{name}: region {region!r} out of order")
                 parents[region], numbers[region] = parent, []
             is_cell = parents.get(region) == parent and tuple(rest[: len(rest) - width]) == cells[place % len(cells)]
@@ -87,7 +87,7 @@ def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tu
 
 
 def written_regions(problem: Problem, file: object) -> dict[str, str]:
-    """Return the parent of each region in a public table, using the names that regions have in releases.
+    """Return the parent of each region in a public table, with regions named as they are in releases.
 
     If several regions share a name, each is named by its path below the root, joined by ``/``. A path that starts with
     the root's own name also includes the root.
@@ -115,8 +115,8 @@ def written_regions(problem: Problem, file: object) -> dict[str, str]:
 
 
 def normalize(name: str) -> str:
-    """Return a region's name in Unicode normal form C, for comparison with other names.
+    """Return a region's name in Unicode normal form C, so that it can be compared with other names.
 
-    Surrounding whitespace needs no treatment, because :meth:`.Problem.columns` strips cells as ``solve`` does.
+    Surrounding whitespace has already been removed by :meth:`.Problem.columns`, which strips cells as ``solve`` does.
     """
     return unicodedata.normalize("NFC", name)

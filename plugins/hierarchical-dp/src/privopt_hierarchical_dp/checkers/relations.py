@@ -1,4 +1,4 @@
-"""Derive the sensitivity and the wording of a guarantee from the problem file.
+"""The sensitivity and the wording of a guarantee, derived from the problem file.
 
 The sensitivities are derived in docs/papers/hierarchical-dp.md and in the docstring of
 ``privopt_hierarchical_dp.relations``. They are repeated here because the checker shares no code with the mechanisms.
@@ -23,10 +23,10 @@ METHODS = {
     "hierarchical": ("counts", "option"),
     "top-down": ("counts", "never"),
 }
-"""For each method of hierarchical-dp, what it measures, and whether it publishes every region's number of groups.
+"""What each method of hierarchical-dp measures, and whether it publishes the number of groups in every region.
 
-The latter is "always", "option" (if the ``region_totals`` key is set), or "never". Methods whose releases can be
-inconsistent are omitted.
+The second entry is "always", "option" (if the key ``region_totals`` is set) or "never". Methods whose releases can be
+inconsistent are not listed.
 """
 
 
@@ -34,13 +34,13 @@ class Promise:
     """The properties of a guarantee that follow from the problem file and the name of the method.
 
     Attributes:
-        sensitivity: The largest L1 distance between the values of one table on one level for two neighbouring inputs.
-            For Gaussian notions, the largest squared L2 distance.
+        sensitivity: The largest L1 distance between the values of a table on a level for two neighbouring inputs or,
+            for Gaussian notions, the largest squared L2 distance.
         exact: The number of levels, from the root down, whose totals are published exactly.
         scope: The difference between neighbouring inputs, in words.
         unit: The unit of the budget.
-        has_totals: Whether every region's number of groups is published exactly. If so, the last cumulative count is
-            not measured, because it equals this number.
+        has_totals: Whether the number of groups in every region is published exactly. In this case the last cumulative
+            count is not measured, because it equals this number.
     """
 
     def __init__(self, sensitivity: int, exact: int, scope: str, unit: str, *, has_totals: bool = False) -> None:
@@ -52,7 +52,7 @@ def count_exact_levels(names: object) -> int:
     """Return the number of exact levels, from the root down to the deepest level named in ``hierarchy.exact``.
 
     Args:
-        names: The value of ``hierarchy.exact``. If it is None, no levels are exact.
+        names: The value of ``hierarchy.exact``, or None if it is missing, so that no level is exact.
 
     Raises:
         RefusedError: The value is not a list of names ``level_1``, ``level_2``, ...
@@ -66,13 +66,13 @@ def count_exact_levels(names: object) -> int:
 
 
 def read_household(privacy: Mapping[str, Any]) -> int:
-    """Return the largest number of persons in a household under the relation ``replaced``.
+    """Return the largest number of persons in a household, which is needed for the relation ``replaced``.
 
     Args:
         privacy: The ``[privacy]`` table of the problem file.
 
     Raises:
-        RefusedError: The number is missing, or is not a positive integer.
+        RefusedError: The number is missing or is not a positive integer.
     """
     household = privacy.get("max_household")
     need(type(household) is int and household >= 1, f"problem: privacy.max_household: {household!r}", 2)
@@ -89,8 +89,8 @@ def promise_of_sizes(tables: Mapping[str, Any], method: str, depth: int) -> Prom
         depth: The number of levels.
 
     Raises:
-        RefusedError: The method or the relation is unknown to this checker, a number is out of range, or the relation
-            is not allowed with exact totals or size 0.
+        RefusedError: The checker does not know the method or the relation, a number is out of range, or the relation is
+            not allowed in combination with exact totals or size 0.
     """
     need(method in METHODS, f"method {method!r}: unknown here", 2)
     query, totals = METHODS[method]
@@ -100,7 +100,7 @@ def promise_of_sizes(tables: Mapping[str, Any], method: str, depth: int) -> Prom
     classes, steps = hierarchy["sizes"] + 1 - first_size, settings.get("max_quantity", 1)
     need(type(steps) is int, f"problem: max_quantity: {steps!r}: expected a whole number", 2)
     need(first_size in (0, 1) and classes >= 1 and steps >= 1 and levels <= depth, "problem: sizes or levels", 2)
-    # Under these two relations, neighbours have the same number of groups in every region.
+    # Under these relations, neighbours have the same number of groups in every region.
     keeps_numbers = relation in ("sizes", "replaced")
     are_all_exact = levels == depth
     if not levels:
@@ -120,7 +120,8 @@ def promise_of_sizes(tables: Mapping[str, Any], method: str, depth: int) -> Prom
             2 if query == "counts" else steps, exact, "one individual joins or leaves", unit, has_totals=are_all_exact
         )
     if relation == "groups" and levels:
-        # Removing the old group and adding the new one both change values. In the same region, common changes cancel.
+        # Both removing the old group and adding the new one change values. Within a region, changes that both have in
+        # common cancel.
         cumulative = max(1, classes - 1) if are_all_exact else 2 * classes
         scope = f"one group is replaced by another of any size in its region of level_{levels}"
         unit = f"per group of the public numbers of level_{levels}"
@@ -146,15 +147,15 @@ def promise_of_tables(tables: Mapping[str, Any], kind: str, depth: int) -> Promi
         depth: The number of levels.
 
     Raises:
-        RefusedError: The relation is unknown to this checker, or an exact level does not exist.
+        RefusedError: The checker does not know the relation, or an exact level does not exist.
     """
     privacy = tables["privacy"]
     relation, levels = privacy.get("relation", "individuals"), count_exact_levels(tables["hierarchy"].get("exact"))
     need(levels <= depth, "problem: hierarchy.exact: more levels than there are", 2)
     if relation == "replaced":
         most = read_household(privacy)
-        # All persons in a household can have the same values, so one cell can lose `most` persons and another gain as
-        # many.
+        # All persons in a household can have the same values, so one cell can lose `most` persons while another gains
+        # as many.
         change = 2 * most if kind == "pure-dp" else 2 * most**2
         new = "one of as many persons in" if levels else "another in"
         scope = f"one household of at most {most} persons is replaced by {new} its region"
@@ -166,7 +167,7 @@ def promise_of_tables(tables: Mapping[str, Any], kind: str, depth: int) -> Promi
     need(relation in ("individuals", "moves"), f"privacy.relation {relation!r}: unknown here", 2)
     if relation == "individuals" and not levels:
         return Promise(1, 0, "one individual joins or leaves", "per individual who joins or leaves")
-    # One cell loses an individual and another cell gains one, within a region on the deepest exact level.
+    # One cell loses an individual and another gains one, both in the same region on the deepest exact level.
     if levels <= 1:
         scope = "the values of one individual, its region among them, are replaced by others"
         return Promise(2, 1, scope, "per individual of a public number")

@@ -1,4 +1,4 @@
-"""The parts of the budget that a problem file assigns to each table and level."""
+"""The shares of the budget that a problem file gives to each table and level."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from privopt.checker.exact import need, number
 __all__ = ["stated_parts"]
 
 LEAF_PARTS = 127
-"""The weight of the leaf level for each level above it, if the problem file gives shares of tables but not of levels.
+"""The weight of the leaf level per level above it, if the problem file gives shares for tables but not for levels.
 
-Each level above the leaves has weight 1, so the leaves get 127/128 of the budget, and the other levels share the rest
-evenly.
+Each level above the leaves has weight 1. The leaves thus get 127/128 of the budget, and the other levels divide the
+rest evenly.
 """
 
 
 def stated_parts(
     tables: Mapping[str, Any], depth: int, are_exact: list[list[bool]], *, is_of_sizes: bool
 ) -> list[list[Fraction]] | None:
-    """Return the fractions of the budget that the problem file assigns to each table on each level. They sum to 1.
+    """Return the fraction of the budget that the problem file gives to each table on each level, with sum 1.
 
     Args:
         tables: The contents of the problem file.
         depth: The number of levels.
-        are_exact: By table and level, whether the table contains only exact totals there. Such a table gets no budget
-            there, and the other tables share the level's budget.
+        are_exact: For each table and level, whether the table contains only exact totals there. Such a table gets no
+            budget on that level, which is divided among the other tables.
         is_of_sizes: Whether the problem is about groups by size.
 
     Returns:
-        The fractions by table and level, or None if the file gives no shares.
+        One list of fractions per table, ordered by level, or None if the file does not give any shares.
 
     Raises:
         RefusedError: A share is negative, the share of the leaves or of all tables is 0, the number of shares differs

@@ -1,4 +1,4 @@
-"""A published table in a release, and the sums of its counts that several checks compare."""
+"""A published table of a release, and sums of its counts that several checks need."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ __all__ = ["Table", "measure", "project"]
 
 
 class Table:
-    """A published table in a release, with its counts, intervals and noisy values.
+    """A published table of a release, with its counts, intervals and noisy values.
 
     Attributes:
         prefix: The prefix of the names of the table's arrays in noisy.npz.
         file: The table's file, relative to the release folder.
         attributes: The indices of the attributes that the table counts by, in the order of the problem file. Empty for
             groups by size.
-        cells: For each cell, the attribute values or the size that identify it.
-        counts: For each region, the counts of its cells.
-        ends: For each region, the lower and upper ends of its cells' intervals. Empty if there are no intervals.
-        noisy: For each level, one list of noisy values per region, with the regions sorted by name.
+        cells: The attribute values or the size that identify each cell.
+        counts: The counts of the cells, keyed by region.
+        ends: The lower and upper ends of the cells' intervals, keyed by region. Empty if there are no intervals.
+        noisy: For each level, one list of noisy values per region, with regions sorted by name.
         scales: The noise scale on each level, which is 0 if the level was not measured.
     """
 
@@ -32,10 +32,10 @@ class Table:
 
 
 def measure(counts: list[int], order: str) -> list[int]:
-    """Return the values that a method measures in a region, computed from the region's counts by size.
+    """Return the values that a method measures in a region, given the region's counts by size.
 
     Args:
-        counts: The count for each size.
+        counts: The count of each size.
         order: The meaning of the measured values, as documented in :attr:`.counts.Counts.order`.
     """
     if order == "counts":
@@ -47,7 +47,7 @@ def measure(counts: list[int], order: str) -> list[int]:
 
 
 def project(table: Table, region: str, shared: set[int]) -> dict[tuple[str, ...], int]:
-    """Return a region's counts by the values of the shared attributes, summed over all other attributes.
+    """Return a region's counts, keyed by the values of the shared attributes and summed over all other attributes.
 
     Args:
         table: The table.

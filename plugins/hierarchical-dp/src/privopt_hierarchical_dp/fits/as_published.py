@@ -2,10 +2,10 @@
 
 Its cumulative counts run over *all regions of a level* for size 1, then over all of them for size 2, and so on. A
 person who joins a group of size s in region r moves this group to size s + 1. All entries from (s, r) up to the one
-before (s + 1, r) then decrease by one. On a level l with |R_l| regions, these are |R_l| entries, but the noise is
-calibrated for a change in one entry.
+before (s + 1, r) then decrease by one. On a level l with |R_l| regions, this affects |R_l| entries, but the noise is
+calibrated for a change in a single entry.
 
-For L levels and a budget of eps, the privacy loss is therefore (eps / L) sum_l |R_l|. It is 1.5 eps in the paper's
+With L levels and a budget of eps, the privacy loss is therefore (eps / L) sum_l |R_l|. It is 1.5 eps in the paper's
 running example (2 levels, 2 leaves), and 1066 eps for 52 states and 3144 counties. Post-processing cannot reduce it.
 """
 
@@ -23,12 +23,12 @@ __all__ = ["chain_counts", "chain_query", "fit_chain", "post_order"]
 
 
 def post_order(tree: Tree) -> tuple[Ints, Ints]:
-    """Return each region's level and its position on that level, in post-order (children before their parent)."""
+    """Return the level of each region and its position on that level, in post-order (children before their parent)."""
 
     def visit_subtree(level: int, position: int) -> Iterator[tuple[int, int]]:
         """Yield the level and position of each region in a subtree, with children before their parent."""
         if level < tree.depth - 1:
-            # The two offsets are the range of the region's children.
+            # The two offsets delimit the region's children.
             for child in range(*tree.start[level][position : position + 2].tolist()):
                 yield from visit_subtree(level + 1, child)
         yield level, position
@@ -38,29 +38,29 @@ def post_order(tree: Tree) -> tuple[Ints, Ints]:
 
 
 def chain_query(counts: Sequence[Ints]) -> list[Ints]:
-    """Return the paper's chain of cumulative counts: over all regions on a level for size 1, then for size 2, etc.
+    """Return the paper's chain of cumulative counts, which runs over all regions of a level, size by size.
 
     Args:
-        counts: For each level, an array of shape (regions, sizes) with the counts.
+        counts: For each level, a (regions, sizes) array with the counts.
 
     Returns:
-        For each level, an array of shape (regions, sizes) with the cumulative counts.
+        For each level, a (regions, sizes) array with the cumulative counts.
     """
     return [
-        # Transposed, because the vector runs over the regions first and then over the sizes.
+        # Transposed, because the chain runs over the regions first and then over the sizes.
         np.ascontiguousarray(np.cumsum(np.asarray(level).T.ravel()).reshape(level.shape[1], -1).T)
         for level in counts
     ]
 
 
 def chain_counts(chain: Sequence[Ints]) -> list[Ints]:
-    """Convert the chain of cumulative counts back to counts. This is the inverse of `chain_query`.
+    """Convert the chain of cumulative counts back to counts, which inverts `chain_query`.
 
     Args:
-        chain: For each level, an array of shape (regions, sizes) with the cumulative counts.
+        chain: For each level, a (regions, sizes) array with the cumulative counts.
 
     Returns:
-        For each level, an array of shape (regions, sizes) with the counts.
+        For each level, a (regions, sizes) array with the counts.
     """
     return [
         np.ascontiguousarray(np.diff(np.asarray(level).T.ravel(), prepend=0).reshape(level.shape[1], -1).T)
@@ -69,26 +69,26 @@ def chain_counts(chain: Sequence[Ints]) -> list[Ints]:
 
 
 def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
-    """Solve Model 3 of the paper exactly: find the non-decreasing integers within [0, G] nearest to the noisy chain.
+    """Solve Model 3 of the paper exactly: find the non-decreasing integers in [0, G] nearest to the noisy chain.
 
     The chain lists the regions in post-order for size 1, then for size 2, and so on. An element must equal the next one
-    if that belongs to a region on a higher level (the paper's constraint C9). In all other cases, it must not exceed
+    if that belongs to a region on a higher level (constraint C9 of the paper). In all other cases, it must not exceed
     the next one. Unlike C8 as printed, this includes the case that the next region is on a deeper level.
 
     Args:
         tree: The region tree.
-        noisy: For each level, an array of shape (regions, sizes) with the values of `chain_query` plus noise.
-        total: The number G of all groups.
+        noisy: For each level, a (regions, sizes) array with the values of `chain_query` plus noise.
+        total: The total number G of groups.
 
     Returns:
-        For each level, an array of shape (regions, sizes) with the fitted cumulative counts. `chain_counts` converts
-        them to counts.
+        For each level, a (regions, sizes) array with the fitted cumulative counts. `chain_counts` converts them to
+        counts.
     """
     levels, places = post_order(tree)
-    # Elements that must be equal (constraint C9) are pooled before the isotonic regression into one variable, whose
-    # weight is their number. An element is joined to the previous one if this belongs to a child.
+    # Elements that must be equal (constraint C9) are pooled into a single variable before the isotonic regression, with
+    # their number as its weight. An element belongs to the pool of the previous one if that belongs to a child.
     is_joined = np.concatenate([[False], levels[:-1] > levels[1:]])
-    # The index of the pool of each region's element, which is the same for every size.
+    # The index of the pool that each region's element belongs to, which is the same for every size.
     group = np.cumsum(~is_joined) - 1
     starts = np.flatnonzero(~is_joined)
     sizes = noisy[0].shape[1]
@@ -101,7 +101,7 @@ def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
     fitted = np.full_like(sums, total)  # the last pool contains the root at size N, which constraint C7 fixes to G
     fitted[:, :-1] = isotonic_means(np.ascontiguousarray(sums[:, :-1]), mass[:-1], high=np.array([total]))
     spread = fitted.reshape(sizes, -1)[:, group]
-    # Convert the values from post-order to one array per level.
+    # Convert values from post-order to one array per level.
     result = []
     for level, width in enumerate(tree.widths):
         columns = np.flatnonzero(levels == level)

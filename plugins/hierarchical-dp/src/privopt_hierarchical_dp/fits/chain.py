@@ -1,8 +1,9 @@
-"""Models 1 and 2 with known region totals: consistent integers near the noisy values, with a proved optimality gap.
+"""Models 1 and 2 with known region totals: consistent integers close to noisy values, with a proved optimality gap.
 
-Model 2 is the problem that the paper's chain mechanism is meant to solve. Here the noisy values are separate cumulative
-counts for each region, which have sensitivity 1, so their privacy loss is at most epsilon. The total of every region
-must be given. For small inputs, the method ``cumulative`` with ``region_totals`` solves Model 2 by an integer program.
+Model 2 is the problem that the paper's chain mechanism is meant to solve. Here, the noisy values are separate
+cumulative counts for each region, which have sensitivity 1, so that their privacy loss is at most epsilon. The total of
+every region must be given. For small inputs, the method ``cumulative`` with ``region_totals`` solves Model 2 by an
+integer program.
 
 docs/papers/hierarchical-dp.md explains under "Corrections, and what proves them" why the published chain does not
 satisfy its epsilon.
@@ -24,18 +25,18 @@ __all__ = ["fit_with_totals"]
 
 
 def _round_root(continuous: Floats, total: int) -> Ints:
-    """Round the root's cumulative counts to integers, and return the counts (their successive differences).
+    """Round the root's cumulative counts to integers, and return the counts, which are their successive differences.
 
     Args:
-        continuous: Array of shape (sizes,) with the continuous cumulative counts.
+        continuous: (sizes,) The continuous cumulative counts.
         total: The exact total, which replaces the last cumulative count.
 
     Returns:
-        Array of shape (sizes,) with non-negative counts.
+        A (sizes,) array of non-negative counts.
     """
-    # Because of rounding errors a cumulative count may be less than the previous one. The running maximum repairs this.
+    # Because of rounding errors, a cumulative count may be below the previous one, which the running maximum repairs.
     rounded = np.floor(np.clip(np.maximum.accumulate(continuous), 0, total) + 0.5).astype(np.int64)
-    # The last cumulative count is the total, which is exact, so all rounding errors are in the other counts.
+    # The last cumulative count is the total, which is exact. All rounding errors are in the other counts.
     rounded[-1] = total
     return np.diff(rounded, prepend=0)
 
@@ -56,20 +57,20 @@ def fit_with_totals(
 
     Args:
         tree: The region tree.
-        noisy: For each level, an array of noisy values: counts of shape (regions, sizes) in Model 1, or cumulative
-            counts of shape (regions, sizes - 1) in Model 2. The cumulative counts of the last size are the totals.
-        totals: For each level, an array of shape (regions,) with the exact totals.
+        noisy: For each level, an array of noisy values. In Model 1 these are counts of shape (regions, sizes). In Model
+            2 they are cumulative counts of shape (regions, sizes - 1), because those of the last size are the totals.
+        totals: For each level, a (regions,) array with the exact totals.
         weights: The non-negative weight of each level. The largest should be about 1, because tolerances are absolute.
-        cumulative: Whether to solve Model 2 instead of Model 1.
+        cumulative: Whether to solve Model 2 rather than Model 1.
         gap: The relative optimality gap at which the continuous projection stops.
 
     Returns:
-        For each level, an array of shape (regions, sizes) with the counts; and a lower bound on the objective.
-        Optimality is only proved in Model 2 with a single size, where the counts are the totals.
+        The fit, with a (regions, sizes) array of counts for each level and a lower bound on the objective. It is only
+        proved to be optimal in Model 2 with a single size, where the counts are the totals.
     """
     region_totals = [np.asarray(total, dtype=np.int64) for total in totals]
     size = noisy[0].shape[1]
-    # Cumulative counts of a single size have no column, because the counts are the totals.
+    # Cumulative counts of a single size have no columns, because the counts are the totals.
     if size == 0:
         return Fit(
             counts=[total[:, None] for total in region_totals],
@@ -78,10 +79,10 @@ def fit_with_totals(
             solver="none",
             proved=True,
         )
-    # The continuous solution gives the lower bound. Error diffusion then rounds its cumulative counts.
+    # The continuous solution provides the lower bound. Its cumulative counts are then rounded by error diffusion.
     rows = "monotone" if cumulative else "simplex"
     projection = project_jointly(tree, noisy, weights=weights, totals=region_totals, rows=rows, gap=gap)
-    # In Model 2 the values have no column for the last size, because its cumulative count is the total.
+    # In Model 2 there is no column for the last size, because its cumulative count is the total.
     if cumulative:
         cumulative_levels = add_up(
             tree, np.concatenate([projection.leaves, region_totals[-1][:, None].astype(np.float64)], axis=1)

@@ -1,7 +1,7 @@
-"""Functions that fit a release to noisy values, one for each kind of method.
+"""Functions that fit a release to noisy values, one per kind of method.
 
-All of this is post-processing. The inputs are noisy values, the public tree and totals that are published exactly, but
-never true counts. :mod:`..methods` assigns a function to each method by name.
+All of this is post-processing: the inputs are noisy values, the public tree and totals that are published exactly, but
+never true counts. Which method uses which function is defined in :mod:`..methods`.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from privopt_hierarchical_dp.tree import Tree, add_up
 __all__ = ["Fit", "FitInput", "fit", "fit_at_once"]
 
 _ROOT_PULL = 1e6
-"""The weight that keeps the root's total near G in the relaxed Model 2. All other weights are at most 1."""
+"""The weight that keeps the root's total close to G in the relaxed Model 2, where all other weights are at most 1."""
 
 
 @frozen(kw_only=True, eq=False)
 class FitInput:
-    """The input to every fit: noisy values, totals, weights and solver options.
+    """The input to a fit, i.e. noisy values, totals, weights and solver options.
 
     Attributes:
         method: The name of the method.
         tree: The region tree.
         noisy: For each level, an array of noisy values with one row per region. Its columns are counts or cumulative
             counts, one per size. If the totals are known, cumulative counts have no column for the last size.
-        total: The number G of all groups, public or estimated.
-        totals: For each level, an array of shape (regions,) with exact or estimated totals. None if the regions' totals
-            are neither known nor needed.
+        total: The total number G of groups, which is public or estimated.
+        totals: For each level, a (regions,) array with exact or estimated totals, or None if the regions' totals are
+            neither known nor needed.
         weights: The rational weight of each level in the objective, which is 0 for levels that were not measured.
         noise: The moments of the noise on one value, for each level.
         backend: The solver for integer programs.
@@ -65,33 +65,33 @@ class FitInput:
 
     @property
     def scaled_weights(self) -> list[float]:
-        """The level weights as doubles, scaled to a maximum of 1."""
+        """The level weights as doubles, scaled so that the largest is 1."""
         max_weight = max(self.weights)
         return [float(weight / max_weight) for weight in self.weights]
 
     @property
     def known_totals(self) -> list[Ints]:
-        """The totals of the regions, for methods that require them. They must not be None."""
-        assert self.totals is not None  # the method publishes them
+        """The totals of the regions, for methods that need them. They must not be None."""
+        assert self.totals is not None  # methods that need totals also publish them
         return self.totals
 
 
 def fit(fit_input: FitInput) -> Fit:
-    """Fit integers to the noisy values on every level by the method that the input names."""
+    """Fit integers to the noisy values on all levels, using the method named in the input."""
     return FITS[METHODS[fit_input.method].fit](fit_input)
 
 
 def fit_at_once(fit_input: FitInput) -> Fit:
-    """Fit a valid release within seconds, as the fallback if a method is interrupted before it has a result.
+    """Fit a valid release within seconds, as a fallback for a method that is interrupted before it has a result.
 
-    This applies a fast method to the same noisy values. Call it only when the time limit has been reached, so that
+    A fast method is applied to the same noisy values. This must only be called after the time limit, so that
     projections stop at their first check of the clock.
 
     Raises:
         StoppedError: The method has no faster fallback.
     """
     rule = METHODS[fit_input.method]
-    # Methods that may release inconsistent counts exist only for comparison with the paper and have no fallback.
+    # Methods whose counts may be inconsistent only exist for comparison with the paper and have no fallback.
     if not rule.valid:
         raise StoppedError(f"interrupted before {fit_input.method} fitted anything; nothing written")
     # None of these methods solves an integer program, and their projections stop at the first check of the clock.
@@ -103,7 +103,7 @@ def fit_at_once(fit_input: FitInput) -> Fit:
 
 
 def fit_smoothed(fit_input: FitInput) -> Fit:
-    """Fit cumulative counts level by level, using the fitted counts of each region as the prior for its children."""
+    """Fit cumulative counts level by level, where each region's fitted counts serve as the prior for its children."""
     counts = smooth_down(fit_input.tree, fit_input.noisy, noise=fit_input.noise, totals=fit_input.known_totals)
     return Fit(counts=counts, solver="Kalman smoother, ADMM and error diffusion")
 
@@ -114,7 +114,7 @@ def _fit_with_known_totals(fit_input: FitInput, noisy: list[Ints], *, cumulative
     Args:
         fit_input: The tree, totals, weights and options.
         noisy: For each level, an array with the noisy values, which replace those in ``fit_input``.
-        cumulative: Whether the noisy values are cumulative counts instead of counts.
+        cumulative: Whether the noisy values are cumulative counts rather than counts.
     """
     return fit_with_totals(
         fit_input.tree,
@@ -129,13 +129,12 @@ def _fit_with_known_totals(fit_input: FitInput, noisy: list[Ints], *, cumulative
 def _fit_model_1(fit_input: FitInput, noisy: list[Ints]) -> Fit:
     """Fit consistent counts to noisy counts (Model 1).
 
-    Without region totals, half-prices (:mod:`.half_prices`) give the exact solution. With region totals, a joint
-    projection (:mod:`.projection`) is rounded.
+    Without region totals, the exact solution is computed by half-prices (:mod:`.half_prices`). With region totals, a
+    joint projection (:mod:`.projection`) is rounded.
 
     Args:
         fit_input: The tree, totals, weights and options.
-        noisy: For each level, an array of shape (regions, sizes) with the noisy counts, which replace those in
-            ``fit_input``.
+        noisy: For each level, a (regions, sizes) array with the noisy counts, which replace those in ``fit_input``.
     """
     if fit_input.totals is not None:
         return _fit_with_known_totals(fit_input, noisy, cumulative=False)
@@ -152,41 +151,40 @@ def _fit_model_1(fit_input: FitInput, noisy: list[Ints]) -> Fit:
 
 
 def fit_isotonic(fit_input: FitInput) -> Fit:
-    """Fit by Algorithm 2 of the paper: isotonic regression in each region, then Model 1 for the resulting counts."""
+    """Fit by Algorithm 2 of the paper: isotonic regression in each region, then Model 1 on the resulting counts."""
     steps = []
     for level, noisy in enumerate(fit_input.noisy):
-        # If the total of a region is not known, its cumulative counts are bounded by the number of all groups.
+        # If a region's total is not known, its cumulative counts are bounded by the total number of groups.
         high = np.full(len(noisy), fit_input.total) if fit_input.totals is None else fit_input.totals[level]
         fitted = isotonic_integers(noisy, high=high)
         if fit_input.totals is not None:
             fitted = np.concatenate([fitted, high[:, None]], axis=1)
         steps.append(np.diff(fitted, axis=1, prepend=0))
-    # Estimated region totals only bound the isotonic step. Model 1 then enforces only the total of the root.
+    # Estimated region totals only bound the isotonic step. Model 1 then only enforces the total of the root.
     fitted_steps = _fit_model_1(evolve(fit_input, totals=None) if fit_input.estimated else fit_input, steps)
     return Fit(counts=fitted_steps.counts, iterations=fitted_steps.iterations, solver=f"PAVA and {fitted_steps.solver}")
 
 
 def fit_top_down(fit_input: FitInput) -> Fit:
-    """Fit the counts level by level from the root, so that the children of each region add up to its fitted counts."""
+    """Fit the counts level by level from the root down, so that each region's children add up to its fitted counts."""
     counts = top_down(fit_input.tree, fit_input.noisy, total=fit_input.total)
     return Fit(counts=counts, solver="level by level, controlled rounding")
 
 
 def fit_counts_relaxed(fit_input: FitInput) -> Fit:
-    """Fit real-valued counts (Model 1), and round them separately. The result may be inconsistent."""
+    """Fit real-valued counts (Model 1) and round each of them separately, so that the result may be inconsistent."""
     grid, relaxed = half_prices.relax_counts(
         fit_input.tree, fit_input.noisy, total=fit_input.total, weights=fit_input.weights
     )
-    # Each count is rounded separately, so a parent may differ from the sum of its children. `violations` counts these
-    # cases.
+    # Because of the rounding, a parent may differ from the sum of its children. `violations` counts these cases.
     counts = [np.floor(level + 0.5).astype(np.int64) for level in relaxed]
     return Fit(counts=counts, solver=f"half-prices on a grid of 1/{grid}, rounded")
 
 
 def fit_cumulative_relaxed(fit_input: FitInput) -> Fit:
-    """Fit real-valued cumulative counts (Model 2), and round them separately. The result may be inconsistent."""
+    """Fit real-valued cumulative counts (Model 2) and round each separately, so that the result may be inconsistent."""
     size = fit_input.noisy[0].shape[1]
-    if size == 0:  # there is only one size, whose counts are the totals
+    if size == 0:  # there is only one size, so the counts are the totals
         return Fit(counts=[total[:, None] for total in fit_input.known_totals], solver="none")
     weights = [np.full(size, weight) for weight in fit_input.scaled_weights]
     noisy = [level.astype(np.float64) for level in fit_input.noisy]
@@ -212,9 +210,9 @@ def fit_cumulative_relaxed(fit_input: FitInput) -> Fit:
 
 
 def fit_published_chain(fit_input: FitInput) -> Fit:
-    """Fit the chain of cumulative counts over all regions exactly as printed in section 9.2 of the paper."""
+    """Fit the chain of cumulative counts over all regions, exactly as printed in section 9.2 of the paper."""
     fitted = fit_chain(fit_input.tree, fit_input.noisy, total=fit_input.total)
-    # The fit is exact for equal weights, so the value of its objective is a lower bound.
+    # The fit is optimal for equal weights, so the value of its objective is a lower bound.
     value = float(half_prices.objective(fitted, fit_input.noisy))
     return Fit(counts=chain_counts(fitted), lower_bound=value, solver="PAVA", proved=True)
 
@@ -222,7 +220,7 @@ def fit_published_chain(fit_input: FitInput) -> Fit:
 def fit_program(fit_input: FitInput) -> Fit:
     """Fit counts (M_H) or cumulative counts (M_c) by an integer program that starts from the result of a fast method.
 
-    If the time runs out before the program has a solution, the result of the fast method is returned.
+    If time runs out before the program has a solution, the result of the fast method is returned.
     """
     cumulative = METHODS[fit_input.method].query == "cumulative"
     # The program's piecewise-linear costs are exact near this fit, which is also the fallback if time runs out.
@@ -251,12 +249,12 @@ def fit_program(fit_input: FitInput) -> Fit:
 
 
 def fit_counts(fit_input: FitInput) -> Fit:
-    """Fit the consistent non-negative counts that are nearest to the noisy counts (Model 1)."""
+    """Fit the consistent non-negative counts nearest to the noisy counts (Model 1)."""
     return _fit_model_1(fit_input, fit_input.noisy)
 
 
 def fit_jointly(fit_input: FitInput) -> Fit:
-    """Fit consistent cumulative counts to the noisy ones (Model 2), given the totals of all regions."""
+    """Fit consistent cumulative counts to noisy ones (Model 2), given the totals of all regions."""
     return _fit_with_known_totals(fit_input, fit_input.noisy, cumulative=True)
 
 

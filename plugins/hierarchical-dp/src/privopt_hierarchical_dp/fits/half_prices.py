@@ -1,19 +1,19 @@
-"""An exact solver for Model 1 that uses half-prices (docs/papers/hierarchical-dp.md, "Corrections").
+"""An exact solver for Model 1 based on half-prices (docs/papers/hierarchical-dp.md, "Corrections").
 
-Model 1 has one tree of regions for each group size. Each node gets a non-negative integer x, such that every parent is
-the sum of its children, and the roots of all trees add up to the number G of all groups. The integers minimise the sum
-of w (x - noisy)^2 over all nodes, where w is the weight of the node's level.
+In Model 1, there is one tree of regions for each group size. Each node gets a non-negative integer x, such that every
+parent is the sum of its children, and the roots of all trees add up to the total number G of groups. The integers
+minimise the sum of w (x - noisy)^2 over all nodes, where w is the weight of the node's level.
 
-Raising a node from v - 1 to v has a *marginal* cost. This is w (2 (v - noisy) - 1) for the node itself, plus the
-marginal cost of the child that is raised. Weights and noisy values are integers, so marginal costs are integers too.
-They increase with v, because the cost of each node is convex (Lemma 5 of the paper).
+Raising a node from v - 1 to v has a *marginal* cost. It is w (2 (v - noisy) - 1) for the node itself, plus the marginal
+cost of the child that is raised along with it. Weights and noisy values are integers, so marginal costs are integers as
+well. They increase with v, because the cost of each node is convex (Lemma 5 of the paper).
 
-A *price* p, which is a Lagrange multiplier, therefore determines the value of each node: the largest value whose
-marginal cost is at most p. The *half-price* is the price that a node passes on to its children: p minus the node's own
-part of the marginal cost. It is found by a search over integers or, for nodes directly above the leaves, in closed form
-from sorted break points. The price at the top is the smallest one at which the roots add up to at least G. Nodes whose
-marginal cost equals this price are tied. The units that would be missing at any lower price are divided evenly among
-them.
+A *price* p, i.e. a Lagrange multiplier, therefore determines the value of each node, which is the largest value whose
+marginal cost is at most p. The *half-price* is the price that a node passes on to its children, which is p minus the
+node's own part of the marginal cost. It is found by a search over integers or, for nodes directly above the leaves, in
+closed form from sorted break points. The price at the top is the smallest one at which the roots add up to at least G.
+Nodes whose marginal cost equals this price are tied. The units that would be missing at any lower price are divided
+evenly among them.
 
 For |R| regions and N sizes, the running time is O(|R| N) up to logarithmic factors, with a few searches per level
 between the root and the parents of the leaves.
@@ -47,9 +47,9 @@ def _sum_above_leaves(first: int, last: int, tick: int, ranked: Ints, prefix: In
     Args:
         first: The index of the first leaf.
         last: The index after the last leaf.
-        tick: The amount added to the noisy value of every leaf.
-        ranked: The noisy values by leaf index, sorted in decreasing order among these leaves.
-        prefix: The prefix sums of ``ranked``: entry i is the sum of the leaves before index i.
+        tick: The amount to add to each leaf's noisy value.
+        ranked: The noisy values by leaf index, sorted in descending order among these leaves.
+        prefix: The prefix sums of ``ranked``, where entry i is the sum of the leaves before index i.
     """
     low, high = first, last
     while low < high:
@@ -58,7 +58,7 @@ def _sum_above_leaves(first: int, last: int, tick: int, ranked: Ints, prefix: In
             low = middle + 1
         else:
             high = middle
-    # Only the leaves before `low` are positive. Each contributes its noisy value and one tick.
+    # Only the leaves before `low` are positive. Each contributes its noisy value plus the tick.
     return prefix[low] - prefix[first] + (low - first) * tick
 
 
@@ -66,19 +66,19 @@ def _sum_above_leaves(first: int, last: int, tick: int, ranked: Ints, prefix: In
 def _value_above_leaves(
     first: int, last: int, noisy: int, own_weight: int, leaf: int, price: int, ranked: Ints, prefix: Ints
 ) -> Any:
-    """Return the largest value with marginal cost at most ``price``, for a node directly above the leaves.
+    """Return the largest value with marginal cost at most ``price`` for a node directly above the leaves.
 
     Args:
         first: The index of the node's first leaf.
         last: The index after the node's last leaf.
-        noisy: The noisy value of the node.
+        noisy: The node's noisy value.
         own_weight: The weight of the node's level.
         leaf: The weight of the leaf level.
         price: The upper bound on the marginal cost.
-        ranked: The noisy values by leaf index, sorted in decreasing order among the node's leaves.
-        prefix: The prefix sums of ``ranked``: entry i is the sum of the leaves before index i.
+        ranked: The noisy values by leaf index, sorted in descending order among the node's leaves.
+        prefix: The prefix sums of ``ranked``, where entry i is the sum of the leaves before index i.
     """
-    # A node of weight 0 passes the whole price on to its children.
+    # A node with weight 0 passes on the whole price to its children.
     if own_weight == 0:
         return _sum_above_leaves(first, last, (price + leaf) // (2 * leaf), ranked, prefix)
     # A leaf with value y has the marginal cost leaf * (2 (y - noisy) - 1). At the price leaf * (2 tick - 1) its value
@@ -86,10 +86,10 @@ def _value_above_leaves(
     # leaves. The node can afford a tick if own_weight * (2 (T - noisy) - 1) + leaf * (2 tick - 1) <= price, which is
     # equivalent to 2 own_weight T + 2 leaf tick <= budget.
     budget = price + own_weight + leaf + 2 * own_weight * noisy
-    # In this case even the largest leaf is 0 at every tick that the budget can pay for.
+    # Here, even the largest leaf is 0 at every tick that the budget allows.
     if 2 * leaf * -ranked[first] > budget:
         return 0
-    # Leaf i starts to grow at the break point tick = -ranked[i]. Find the last break point within the budget.
+    # Leaf i becomes positive at the break point tick = -ranked[i]. Find the last break point within the budget.
     low, high = first, last - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -99,14 +99,14 @@ def _value_above_leaves(
             low = middle
         else:
             high = middle - 1
-    # Up to the next break point, T grows by one per active leaf and tick, so the last tick within the budget is a
-    # quotient, rounded down.
+    # Up to the next break point, T grows by one per positive leaf and tick, so the last tick within the budget is a
+    # quotient that is rounded down.
     active = low + 1 - first
     base = prefix[low + 1] - prefix[first]
     tick = (budget - 2 * own_weight * base) // (2 * own_weight * active + 2 * leaf)
     reached = base + active * tick
-    # Units between T(tick) and T(tick + 1) are tied at the leaves' price leaf * (2 tick + 1). The node takes as many of
-    # them as its own marginal cost allows at that price.
+    # The units between T(tick) and T(tick + 1) are tied at the leaves' price leaf * (2 tick + 1). The node takes as
+    # many of them as its own marginal cost allows at this price.
     bound = noisy + (price - leaf * (2 * tick + 1) + own_weight) // (2 * own_weight)
     return max(reached, bound)
 
@@ -115,17 +115,17 @@ def _value_above_leaves(
 def _low_value_at_price(
     node: int, price: int, noisy: Ints, child: Ints, level: Ints, weight: Ints, ranked: Ints, prefix: Ints
 ) -> Any:
-    """Return the largest value with marginal cost at most ``price``, for a leaf or a node directly above the leaves.
+    """Return the largest value with marginal cost at most ``price`` for a leaf or a node directly above the leaves.
 
     Args:
         node: The index of the node.
         price: The upper bound on the marginal cost.
         noisy: The noisy values by node index.
-        child: Array of shape (nodes, 2), the index range of each node's children. The range is empty for leaves.
+        child: (nodes, 2) The index range of each node's children, which is empty for leaves.
         level: The level of each node.
         weight: The weight of each level.
-        ranked: The noisy values by leaf index, sorted in decreasing order among the children of each parent.
-        prefix: The prefix sums of ``ranked``: entry i is the sum of the leaves before index i.
+        ranked: The noisy values by leaf index, sorted in descending order among each parent's children.
+        prefix: The prefix sums of ``ranked``, where entry i is the sum of the leaves before index i.
     """
     own_weight = weight[level[node]]
     first, last = child[node, 0], child[node, 1]
@@ -136,36 +136,37 @@ def _low_value_at_price(
 
 @jit()
 def _probe(low: int, high: int, has_low: bool, has_high: bool, step: int) -> Any:
-    """Return the next integer to try in a search that doubles its step until both bounds are known, and then bisects.
+    """Return the next integer to try in a search that doubles its step until both bounds are known and then bisects.
 
     Args:
-        low: The lower bound. It is ignored unless ``has_low``.
-        high: The upper bound. It is ignored unless ``has_high``.
-        has_low: Whether the lower bound is known. At least one of the two bounds must be known.
+        low: The lower bound, which is ignored unless ``has_low``.
+        high: The upper bound, which is ignored unless ``has_high``.
+        has_low: Whether the lower bound is known. At least one of the bounds must be known.
         has_high: Whether the upper bound is known.
-        step: The distance from the known bound to the next probe, if the other bound is not known.
+        step: The distance of the next probe from the known bound, if the other bound is not known.
     """
     if not has_high:
         return low + step
     return (low + high) // 2 if has_low else high - step
 
 
-# The columns of a frame, which holds the state of the half-price search at one node: the node and its price; the probed
-# half-price and the next step; the lower bound on the half-price, the children's sum at this bound, the upper bound,
-# and whether each bound is known; the next child to count, and the sum of the children counted so far at the probe.
+# The columns of a frame, which holds the state of the half-price search at one node. First come the node and its price,
+# then the probed half-price and the next step, then the lower bound on the half-price, the children's sum at this
+# bound, the upper bound, and whether each bound is known. The last two are the next child to count, and the sum of the
+# children counted so far at the probe.
 _NODE, _PRICE, _PROBE, _STEP, _LOW, _LOW_COUNT, _HIGH, _HAS_LOW, _HAS_HIGH, _NEXT, _COUNT = range(11)
 
 
 @jit()
 def _narrow_search(frame: Ints, own_weight: int, noisy: int) -> Any:
-    """Narrow a node's half-price search, given the children's sum at the probe, and return whether it is finished.
+    """Narrow a node's half-price search, given its children's sum at the probe, and return whether it is finished.
 
     Args:
         frame: The state of the search, which is modified in place.
         own_weight: The weight of the node's level.
-        noisy: The noisy value of the node.
+        noisy: The node's noisy value.
     """
-    # The half-price PROBE is affordable if the node's own marginal cost is at most the rest of the price.
+    # The half-price PROBE is affordable if the node's own marginal cost is at most what it leaves of the price.
     if 2 * own_weight * frame[_COUNT] + frame[_PROBE] <= frame[_PRICE] + own_weight + 2 * own_weight * noisy:
         frame[_LOW] = frame[_PROBE]
         frame[_LOW_COUNT] = frame[_COUNT]
@@ -182,21 +183,21 @@ def _narrow_search(frame: Ints, own_weight: int, noisy: int) -> Any:
 def _value_at_price(node: int, price: int, tables: Any) -> Any:
     """Return the largest value of ``node`` with marginal cost at most ``price``.
 
-    For a node whose children are not leaves, this searches for its half-price: the largest part q of the price that the
-    node can pass on to its children. Let count(q) be the sum of the children at the price q, and w the weight of the
-    node's level. Then q must satisfy 2 w (count(q) - noisy) + q <= price + w, whose left-hand side increases with q.
-    The search starts at the node's previous half-price.
+    For a node whose children are not leaves, this searches for the half-price, i.e. the largest part q of the price
+    that the node can pass on to its children. Let count(q) be the sum of the children at the price q, and w the weight
+    of the node's level. Then q must satisfy 2 w (count(q) - noisy) + q <= price + w, whose left-hand side increases
+    with q. The search starts at the node's previous half-price.
 
-    Nested searches are kept on an explicit stack with one frame per level, because compiled recursion cannot be cached.
+    Nested searches use an explicit stack with one frame per level, because compiled recursion cannot be cached.
 
     Args:
         node: The index of the node.
         price: The upper bound on the marginal cost.
-        tables: The arrays of the search: the noisy value, range of children and level of each node; the weight of each
-            level; the ranked leaves and their prefix sums; the last half-price of each node; and the stack.
+        tables: The arrays of the search. They are the noisy value, range of children and level of each node, the weight
+            of each level, the ranked leaves and their prefix sums, the last half-price of each node, and the stack.
     """
     noisy, child, level, weight, ranked, prefix, guess, stack = tables
-    # The height is 1 for leaves and 2 for nodes directly above them. Both have closed forms.
+    # The height is 1 for leaves and 2 for nodes directly above them, both of which have closed forms.
     height = len(weight) - level[node]
     if height <= 2:
         return _low_value_at_price(node, price, noisy, child, level, weight, ranked, prefix)
@@ -209,7 +210,7 @@ def _value_at_price(node: int, price: int, tables: Any) -> Any:
         own_weight = weight[level[frame[_NODE]]]
         first, last = child[frame[_NODE], 0], child[frame[_NODE], 1]
         if entering:
-            # Nearby prices have nearby half-prices, so the previous one is a good first probe. A node of weight 0
+            # Similar prices have similar half-prices, so the previous one is a good first probe. A node with weight 0
             # passes on the whole price and needs no search.
             frame[_PROBE] = guess[frame[_NODE]] if own_weight else frame[_PRICE]
             frame[_STEP] = 1
@@ -218,7 +219,7 @@ def _value_at_price(node: int, price: int, tables: Any) -> Any:
             frame[_NEXT] = first
             frame[_COUNT] = 0
             entering = False
-        # Children with closed forms are counted here. Other children are pushed onto the stack, one at a time.
+        # Children with closed forms are counted here. Others are pushed onto the stack, one at a time.
         if len(weight) - level[first] <= 2:
             while frame[_NEXT] < last:
                 frame[_COUNT] += _low_value_at_price(
@@ -231,15 +232,15 @@ def _value_at_price(node: int, price: int, tables: Any) -> Any:
             stack[stack_index, _PRICE] = frame[_PROBE]
             entering = True
             continue
-        # All children have now been counted at the probe.
+        # By now all children have been counted at the probe.
         is_done = own_weight == 0
         result = frame[_COUNT]
         if own_weight:
             is_done = _narrow_search(frame, own_weight, noisy[frame[_NODE]])
             if is_done:
                 guess[frame[_NODE]] = frame[_LOW]
-                # As for nodes above the leaves, units beyond the count at LOW are tied at the half-price LOW + 1. The
-                # node takes as many of them as its own marginal cost allows.
+                # As for nodes directly above the leaves, units beyond the count at LOW are tied at the half-price LOW +
+                # 1. The node takes as many of them as its own marginal cost allows.
                 bound = noisy[frame[_NODE]] + (frame[_PRICE] - frame[_LOW] - 1 + own_weight) // (2 * own_weight)
                 result = max(frame[_LOW_COUNT], bound)
         if not is_done:
@@ -249,26 +250,27 @@ def _value_at_price(node: int, price: int, tables: Any) -> Any:
             return result
         else:
             stack_index -= 1
-            # Add the result to the parent's sum, and continue with the parent's next child.
+            # Add the result to the parent's sum and continue with the parent's next child.
             stack[stack_index, _COUNT] += result
             stack[stack_index, _NEXT] += 1
 
 
 @jit()
 def _rank_leaves(noisy: Ints, child: Ints, first_leaf: int, ranked: Ints, prefix: Ints) -> None:
-    """Sort the leaves below each parent by decreasing noisy value, and compute their prefix sums.
+    """Sort the leaves below each parent by noisy value in descending order, and compute their prefix sums.
 
     Args:
         noisy: The noisy values by node index.
-        child: Array of shape (nodes, 2), the index range of each node's children.
+        child: (nodes, 2) The index range of each node's children.
         first_leaf: The index of the first leaf.
-        ranked: Output array for the sorted noisy values, by leaf index.
-        prefix: Output array for the prefix sums of ``ranked``: entry i is the sum of the leaves before index i.
+        ranked: The output array for the sorted noisy values, by leaf index.
+        prefix: The output array for the prefix sums of ``ranked``, where entry i is the sum of the leaves before index
+            i.
     """
     for node in range(first_leaf):
         first, last = child[node, 0], child[node, 1]
         if first >= first_leaf:
-            # Each parent's leaves are sorted separately, because a price search reads the leaves of one parent at a
+            # Each parent's leaves are sorted separately, because a search only reads the leaves of one parent at a
             # time.
             ranked[first:last] = np.sort(noisy[first:last])[::-1]
     prefix[first_leaf] = 0
@@ -280,7 +282,7 @@ def _rank_leaves(noisy: Ints, child: Ints, first_leaf: int, ranked: Ints, prefix
 def _sum_children_at_price(node: int, price: int, tables: Any, first_leaf: int) -> Any:
     """Return the sum of the values of a node's children at a price.
 
-    The value of a child at a price is its largest value whose marginal cost is at most this price.
+    A child's value at a price is its largest value whose marginal cost is at most this price.
 
     Args:
         node: The index of the node, which must not be a leaf.
@@ -292,7 +294,7 @@ def _sum_children_at_price(node: int, price: int, tables: Any, first_leaf: int) 
     _, child, level, weight, ranked, prefix, _, _ = tables
     first, last = child[node, 0], child[node, 1]
     if first >= first_leaf:
-        # The marginal cost w (2 (y - noisy) - 1) of a leaf is at most the price if y - noisy is at most this tick.
+        # A leaf's marginal cost w (2 (y - noisy) - 1) is at most the price as long as y - noisy is at most this tick.
         tick = (price + weight[level[first]]) // (2 * weight[level[first]])
         return _sum_above_leaves(first, last, tick, ranked, prefix)
     count = 0
@@ -303,10 +305,10 @@ def _sum_children_at_price(node: int, price: int, tables: Any, first_leaf: int) 
 
 @jit()
 def _give_ties(first: int, last: int, remaining: int, price: int, value: Ints, room: Ints, tables: Any) -> None:
-    """Distribute the missing units among the children, evenly over all units that are tied at a price.
+    """Distribute missing units among the children, evenly over all units that are tied at a price.
 
-    Every choice among tied units is optimal. However, if the first children received all of the missing units, the
-    counts of the first sizes would have larger errors than the others.
+    Every choice among tied units is optimal. However, if the first children always got the missing units, the counts of
+    the first sizes would have larger errors than the others.
 
     Args:
         first: The index of the first child.
@@ -314,14 +316,14 @@ def _give_ties(first: int, last: int, remaining: int, price: int, value: Ints, r
         remaining: The number of missing units, which is at most the number of tied units.
         price: The price at which units are tied.
         value: The values by node index, to which the units are added in place.
-        room: Scratch array with one entry per node.
+        room: A scratch array with one entry per node.
         tables: The arrays of the search, as in :func:`_value_at_price`.
     """
     total = 0
     for c in range(first, last):
         room[c] = _value_at_price(c, price, tables) - value[c]
         total += room[c]
-    # After each child, the units given so far are in proportion to the room of the children so far, rounded down.
+    # After each child, the units distributed so far are proportional to the room of the children so far, rounded down.
     handed_out, passed, missing = 0, 0, remaining
     for c in range(first, last):
         passed += room[c]
@@ -330,7 +332,7 @@ def _give_ties(first: int, last: int, remaining: int, price: int, value: Ints, r
         room[c] -= extra
         handed_out += extra
         missing -= extra
-    # With large numbers, rounding in doubles can leave some units over. The first children with room take these.
+    # With large numbers, rounding in doubles can leave over some units, which the first children with room get.
     for c in range(first, last):
         extra = min(room[c], missing)
         value[c] += extra
@@ -339,22 +341,22 @@ def _give_ties(first: int, last: int, remaining: int, price: int, value: Ints, r
 
 @jit()
 def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int, value: Ints) -> None:
-    """Divide the value of each node among its children by prices, from the root down, and spread ties evenly.
+    """Divide the value of each node among its children by means of prices, from the root down, and spread ties evenly.
 
     Args:
-        noisy: The noisy values by node index. Node 0 is the artificial node above all roots.
-        child: Array of shape (nodes, 2), the index range of each node's children.
+        noisy: The noisy values by node index. Node 0 is an artificial node above all roots.
+        child: (nodes, 2) The index range of each node's children.
         level: The level of each node.
-        weight: The weight of each level. The weight of node 0's level is 0.
+        weight: The weight of each level, which is 0 for the level of node 0.
         first_leaf: The index of the first leaf.
-        value: The values by node index. Entry 0 is an input, and all other entries are outputs.
+        value: The values by node index. Entry 0 is an input, and all others are outputs.
     """
     nodes = len(noisy)
     ranked = np.empty(nodes, np.int64)
     prefix = np.zeros(nodes + 1, np.int64)
     # The number of further units that each child can take while ties are distributed.
     room = np.empty(nodes, np.int64)
-    # The half-price at which the last search of each node ended. It is the first probe of the next search.
+    # The half-price at which each node's last search ended, which is the first probe of its next one.
     guess = np.zeros(nodes, np.int64)
     stack = np.zeros((len(weight), 11), np.int64)
     _rank_leaves(noisy, child, first_leaf, ranked, prefix)
@@ -368,8 +370,8 @@ def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int,
         low, high = 0, 0
         has_low, has_high = False, False
         probe, step = guess[node], 1
-        # At the price `low` the children take fewer units than the target, and at `high` at least as many. The search
-        # ends when the two prices are adjacent.
+        # At the price `low`, the children take fewer units than the target, and at `high` at least as many. The search
+        # ends when these prices are adjacent.
         while not (has_low and has_high and high - low == 1):
             if _sum_children_at_price(node, probe, tables, first_leaf) < target:
                 low, has_low = probe, True
@@ -377,7 +379,7 @@ def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int,
                 high, has_high = probe, True
             probe = _probe(low, high, has_low, has_high, step)
             step *= 2
-        # The children start with their values at the lower price. The missing units are tied at the upper price.
+        # Children start with their values at the lower price. The missing units are tied at the upper price.
         remaining = target
         for c in range(first, last):
             value[c] = _value_at_price(c, low, tables)
@@ -388,50 +390,51 @@ def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int,
 def integer_weights(weights: Sequence[Fraction | int], *, limit: int = 1 << 20) -> Ints:
     """Return integers in the same proportions as the rational ``weights``.
 
-    If exact proportions would need integers above ``limit``, the weights are scaled to make the largest one equal to
-    ``limit`` and are rounded. Positive weights are at least 1 after rounding.
+    If exact proportions would require integers above ``limit``, the weights are scaled so that the largest equals
+    ``limit``, and rounded. Positive weights remain at least 1.
 
     Args:
         weights: The weight of each level, from the root to the leaves.
         limit: The largest allowed integer weight.
 
     Raises:
-        ValueError: A weight is negative, or the last weight, which belongs to the leaves, is 0.
+        ValueError: A weight is negative, or the last one, which belongs to the leaves, is 0.
     """
     rational = [Fraction(weight) for weight in weights]
     if min(rational) < 0 or rational[-1] == 0:
         raise ValueError(f"level weights must not be negative, the leaves' positive; found {list(map(str, weights))}")
-    # These are the smallest integers in the same proportions. They may still be too large for a 64-bit search.
+    # The smallest integers in the same proportions, which may still be too large for a 64-bit search.
     common = lcm(*(weight.denominator for weight in rational))
     integers = [int(weight * common) for weight in rational]
     divisor = int(np.gcd.reduce(np.array(integers, dtype=object)))
     integers = [weight // divisor for weight in integers]
     if max(integers) > limit:
         unit = max(rational) / limit
-        # A positive weight stays at least 1. A weight of 0 would drop its level, and the leaf weight is a divisor.
+        # Positive weights stay at least 1, because a weight of 0 would drop its level, and the search divides by the
+        # leaf weight.
         integers = [max(1, round(weight / unit)) if weight else 0 for weight in rational]
     return np.array(integers, dtype=np.int64)
 
 
 def _number_nodes(tree: Tree, sizes: int) -> tuple[Ints, Ints, int]:
-    """Assign indices to the nodes of a tree with one copy of the region tree per size, all below a common node 0.
+    """Assign indices to the nodes of a tree that has one copy of the region tree per size below a common node 0.
 
-    Nodes are ordered by level, then by size, and then by region.
+    Nodes are ordered by level, then by size and then by region.
 
     Args:
         tree: The region tree.
         sizes: The number of sizes.
 
     Returns:
-        The index ranges of the children as an array of shape (nodes, 2), the level of each node, and the index of the
+        A (nodes, 2) array with the index range of each node's children, the level of each node, and the index of the
         first leaf.
     """
-    # The index of the first node on each level. Node 0 is above all roots.
+    # The index of the first node on each level, where node 0 is above all roots.
     offsets = 1 + sizes * np.cumsum([0, *tree.widths])
     child = np.zeros((int(offsets[-1]), 2), np.int64)
     child[0] = 1, 1 + sizes
     for index, start in enumerate(tree.start):
-        # For each size, the index of its first node on the next level, with shape (sizes, 1).
+        # (sizes, 1) The index of each size's first node on the next level.
         begins = offsets[index + 1] + tree.widths[index + 1] * np.arange(sizes)[:, None]
         level_slice = slice(offsets[index], offsets[index + 1])
         child[level_slice, 0] = (begins + start[:-1]).ravel()
@@ -445,24 +448,23 @@ def project_counts(tree: Tree, noisy: Sequence[Ints], *, total: int, weights: In
 
     Args:
         tree: The region tree.
-        noisy: For each level, an array of shape (regions, sizes) with the noisy counts.
-        total: The number G of groups.
-        weights: Array of shape (levels,) with integer weights, which may be 0 above the leaves. By default, all are 1.
+        noisy: For each level, a (regions, sizes) array with the noisy counts.
+        total: The total number G of groups.
+        weights: (levels,) The integer weights, which may be 0 above the leaves. By default, all are 1.
 
     Returns:
-        For each level l, an array x_l of shape (regions, sizes). Together they minimise sum_l w_l |x_l - noisy_l|^2
-        exactly.
+        For each level l, a (regions, sizes) array x_l. Together these minimise sum_l w_l |x_l - noisy_l|^2 exactly.
 
     Raises:
         ValueError: The search could overflow 64-bit integers.
     """
     weight = np.ones(tree.depth, np.int64) if weights is None else np.asarray(weights, dtype=np.int64)
-    # The search multiplies values by weights in 64-bit integers, which overflow silently in compiled code.
+    # The search multiplies values by weights in 64-bit integers, which would overflow silently in compiled code.
     if int(weight.max()) > _largest_factor(tree, noisy, total):
         raise ValueError("noisy values times level weights exceed 64 bits: use smaller weights")
     sizes = noisy[0].shape[1]
     child, level, first_leaf = _number_nodes(tree, sizes)
-    # The transpose makes the regions of each size adjacent, in the order of `_number_nodes`.
+    # After transposing, the regions of each size are adjacent, as in `_number_nodes`.
     flat = np.concatenate([[0], *(np.asarray(values, dtype=np.int64).T.ravel() for values in noisy)])
     value = np.zeros_like(flat)
     value[0] = total
@@ -478,13 +480,13 @@ def relax_counts(
 
     Args:
         tree: The region tree.
-        noisy: For each level, an array of shape (regions, sizes) with the noisy counts.
-        total: The number G of groups.
+        noisy: For each level, a (regions, sizes) array with the noisy counts.
+        total: The total number G of groups.
         weights: The weight of each level, from the root to the leaves.
 
     Returns:
-        The number of grid points per group (1024, or fewer if the values are large), and for each level an array of
-        shape (regions, sizes) with the fitted counts.
+        The number of grid points per group (1024, or fewer if the values are large), and for each level a (regions,
+        sizes) array with the fitted counts.
     """
     grid, heaviest = _RELAXED_GRID, min(int(integer_weights(weights).max()), _RELAXED_GRID)
     # Coarsen the grid until the search fits into 64-bit integers.
@@ -499,15 +501,15 @@ def relax_counts(
 def _largest_factor(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
     """Return the largest scaling factor at which the search fits into 64-bit integers, or 0 if there is none.
 
-    The scaling factor is the largest level weight times the number of grid points per group.
+    The scaling factor is the largest level weight multiplied by the number of grid points per group.
 
     Args:
         tree: The region tree.
-        noisy: For each level, an array of shape (regions, sizes) with the noisy counts.
-        total: The number G of groups.
+        noisy: For each level, a (regions, sizes) array with the noisy counts.
+        total: The total number G of groups.
     """
-    # Differences from noisy values are at most largest + total, and marginal costs contain them twice. Prices add them
-    # over the levels, and sums over the regions. Another factor of 2 is a safety margin.
+    # Differences from noisy values are at most largest + total, and marginal costs contain them twice. Prices add up
+    # marginal costs over the levels, and sums over the regions. Another factor of 2 is a safety margin.
     largest = max(max(-int(level.min(initial=0)), int(level.max(initial=0))) for level in noisy)
     return (2**62 - 1) // ((largest + total + 1) * 4 * tree.depth * tree.regions)
 
@@ -517,8 +519,8 @@ def largest_weight(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
     Args:
         tree: The region tree.
-        noisy: For each level, an array of shape (regions, sizes) with the noisy counts.
-        total: The number G of groups.
+        noisy: For each level, a (regions, sizes) array with the noisy counts.
+        total: The total number G of groups.
 
     Raises:
         UsageError: Even a weight of 1 is too large.
@@ -533,12 +535,12 @@ def largest_weight(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
 
 def objective(values: Sequence[Ints], noisy: Sequence[Ints], weights: Iterable[int] | None = None) -> int:
-    """Return the exact value of the objective of Model 1, the sum over levels l of w_l |values_l - noisy_l|^2.
+    """Return the exact value of Model 1's objective, which is the sum of w_l |values_l - noisy_l|^2 over all levels l.
 
     Args:
-        values: For each level, an array of shape (regions, sizes) with the fitted integers.
-        noisy: For each level, an array of shape (regions, sizes) with the noisy integers.
-        weights: The integer weight of each level. All weights are 1 by default.
+        values: For each level, a (regions, sizes) array with the fitted integers.
+        noisy: For each level, a (regions, sizes) array with the noisy integers.
+        weights: The integer weight of each level. By default, all are 1.
     """
     weight = [1] * len(values) if weights is None else weights
     return sum(

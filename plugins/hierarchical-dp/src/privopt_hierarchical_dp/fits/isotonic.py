@@ -1,8 +1,8 @@
 """Isotonic regression over integers by pooling adjacent violators (PAVA), clipping and rounding.
 
-If the least-squares isotonic fit is rounded half up, the result solves the integer program for any positive weights.
-The pooled blocks are optimal for integers as well, and the best integer for a block is its rounded mean. The functions
-for integers use integer arithmetic only: they compare block means by quotient and remainder, without rounding errors.
+Rounding the least-squares isotonic fit half up solves the integer program for any positive weights. This is because the
+pooled blocks are optimal for integers as well, and the best integer for a block is its rounded mean. The functions for
+integers only use integer arithmetic. They compare block means by quotient and remainder, without rounding errors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from privopt.execution.compiled import jit
 __all__ = ["isotonic_floats", "isotonic_integers", "isotonic_means"]
 
 _SAFE_WEIGHT = 3_000_000_000
-"""The largest allowed sum of weights, at which products of two block weights are below 2**63."""
+"""The largest allowed sum of weights, chosen so that products of two block weights stay below 2**63."""
 
 
 @jit()
@@ -29,11 +29,11 @@ def _write_blocks(values: NDArray[Any], block_ends: Ints, high: Any, fitted: NDA
         values: The values of the blocks. Entries beyond the number of blocks are ignored.
         block_ends: The last position of each block.
         high: The upper bound.
-        fitted: Output array of shape (positions,) for the fitted row.
+        fitted: (positions,) The output array for the fitted row.
     """
     begin = 0
     for block in range(len(block_ends)):
-        # Clipping the isotonic fit without bounds gives the optimum within [0, high].
+        # Clipping the fit without bounds gives the optimum within [0, high].
         value = min(max(values[block], 0), high)
         for s in range(begin, block_ends[block] + 1):
             fitted[s] = value
@@ -45,10 +45,10 @@ def _pool_integers(totals: Ints, weights: Ints, high: Ints, fitted: Ints) -> Non
     """Fit non-decreasing integers to each row by pooling adjacent violators (PAVA) in exact integer arithmetic.
 
     Args:
-        totals: Array of shape (rows, positions) with weighted sums. The value at a position is totals / weights.
-        weights: Array of shape (positions,) with positive integer weights.
-        high: Array of shape (rows,), the upper bound of each row.
-        fitted: Output array of shape (rows, positions) for the block means, rounded half up and clipped to [0, high].
+        totals: (rows, positions) The weighted sums. The value at a position is totals / weights.
+        weights: (positions,) The positive integer weights.
+        high: (rows,) The upper bound of each row.
+        fitted: (rows, positions) The output array for the block means, rounded half up and clipped to [0, high].
     """
     rows, size = totals.shape
     sums = np.empty(size, np.int64)
@@ -62,12 +62,13 @@ def _pool_integers(totals: Ints, weights: Ints, high: Ints, fitted: Ints) -> Non
             mass[last_block] = weights[s]
             block_ends[last_block] = s
             while last_block > 0:
-                # The blocks are merged if the earlier one has the greater mean. Compare the integer parts first.
+                # Two blocks are merged if the earlier one has the larger mean. Compare the integer parts first.
                 previous_mean = sums[last_block - 1] // mass[last_block - 1]
                 last_mean = sums[last_block] // mass[last_block]
                 if previous_mean < last_mean:
                     break
-                # If the integer parts are equal, compare the fractional parts over the product of both weights.
+                # If the integer parts are equal, compare the fractional parts with the product of both weights as the
+                # denominator.
                 if previous_mean == last_mean:
                     previous_rest = (sums[last_block - 1] - previous_mean * mass[last_block - 1]) * mass[last_block]
                     last_rest = (sums[last_block] - last_mean * mass[last_block]) * mass[last_block - 1]
@@ -89,10 +90,10 @@ def _pool_floats(
     """Fit non-decreasing values to each row by pooling adjacent violators (PAVA) in floating point.
 
     Args:
-        values: Array of shape (rows, positions) with the values to fit.
-        weights: Array of shape (positions,) with positive weights.
-        high: Array of shape (rows,), the upper bound of each row.
-        fitted: Output array of shape (rows, positions) for the block means, clipped to [0, high].
+        values: (rows, positions) The values to fit.
+        weights: (positions,) The positive weights.
+        high: (rows,) The upper bound of each row.
+        fitted: (rows, positions) The output array for the block means, clipped to [0, high].
     """
     rows, size = values.shape
     means = np.empty(size, np.float64)
@@ -105,7 +106,7 @@ def _pool_floats(
             means[last_block] = values[row, s]
             mass[last_block] = weights[s]
             block_ends[last_block] = s
-            # Two adjacent blocks with decreasing means violate the order and are merged into their weighted mean.
+            # Adjacent blocks with decreasing means violate the order and are merged into their weighted mean.
             while last_block > 0 and means[last_block - 1] > means[last_block]:
                 total = mass[last_block - 1] + mass[last_block]
                 means[last_block - 1] += (means[last_block] - means[last_block - 1]) * (mass[last_block] / total)
@@ -119,18 +120,18 @@ def isotonic_integers(values: Ints, *, high: Ints) -> Ints:
     """Fit non-decreasing, non-negative integers to each row by least squares, exactly.
 
     Args:
-        values: Array v of shape (rows, positions) with the noisy values.
-        high: Array of shape (rows,), the upper bound of each row.
+        values: (rows, positions) The noisy values v.
+        high: (rows,) The upper bound of each row.
 
     Returns:
-        Array of shape (rows, positions). Each row x minimises sum_s (x_s - v_s)^2 over non-decreasing integers in [0,
+        A (rows, positions) array. Each row x minimises sum_s (x_s - v_s)^2 over all non-decreasing integers in [0,
         high]. It is the minimiser over the reals, rounded half up.
 
     Raises:
         ValueError: Sums of the values could overflow 64-bit integers.
     """
     values = np.ascontiguousarray(values, dtype=np.int64)
-    # Rounding half up doubles the sum of a block, which must still fit into 64 bits.
+    # Rounding half up doubles a block's sum, which must still fit into 64 bits.
     if int(np.abs(values).max(initial=0)) * values.shape[1] >= 2**61:
         raise ValueError("sums of isotonic values exceed 64 bits")
     return isotonic_means(values, np.ones(values.shape[1], np.int64), high=high)
@@ -139,23 +140,23 @@ def isotonic_integers(values: Ints, *, high: Ints) -> Ints:
 def isotonic_means(totals: Ints, weights: Ints, *, high: Ints) -> Ints:
     """Fit non-decreasing integers in [0, high] to rows of rational values by weighted least squares, exactly.
 
-    A position can stand for several noisy values. Its value is then their mean, and its weight is their number.
+    A position can stand for several noisy values. Its value is then their mean, and its weight their number.
 
     Args:
-        totals: Array of shape (rows, positions) with weighted sums. The value at position s is the rational number
-            totals[:, s] / weights[s].
-        weights: Array of shape (positions,) with positive integer weights.
-        high: Array of shape (rows,), the upper bound of each row.
+        totals: (rows, positions) The weighted sums. The value at position s is the rational number totals[:, s] /
+            weights[s].
+        weights: (positions,) The positive integer weights.
+        high: (rows,) The upper bound of each row.
 
     Returns:
-        Array of shape (rows, positions) with the fitted integers.
+        A (rows, positions) array with the fitted integers.
 
     Raises:
         ValueError: A weight is not positive, or products of weights could overflow 64-bit integers.
     """
     if len(weights) and int(weights.min()) <= 0:
         raise ValueError("isotonic weights must be positive")
-    # Comparing two block means multiplies the weights of the blocks.
+    # Comparing two block means multiplies the blocks' weights.
     if sum(map(int, weights)) > _SAFE_WEIGHT:
         raise ValueError(f"isotonic weights must add up to at most {_SAFE_WEIGHT}")
     fitted = np.empty_like(totals)
@@ -170,9 +171,9 @@ def isotonic_floats(
     """Fit non-decreasing values in [0, high] to each row by weighted least squares, in doubles.
 
     Args:
-        values: C-contiguous array of shape (rows, positions) with the values to fit.
-        high: Array of shape (rows,), the upper bound of each row.
-        weights: Array of shape (positions,) with positive weights.
-        fitted: Output array of shape (rows, positions) for the fitted values.
+        values: (rows, positions) The values to fit, as a C-contiguous array.
+        high: (rows,) The upper bound of each row.
+        weights: (positions,) The positive weights.
+        fitted: (rows, positions) The output array for the fitted values.
     """
     _pool_floats(values, weights, high, fitted)

@@ -1,17 +1,17 @@
 """Projection onto values that add up over the tree and satisfy constraints within each region, by ADMM.
 
-The optimality gap is proved. The projection is onto the intersection of two convex sets, each of which is cheap to
-project onto:
+The optimality gap is proved. The projection is onto the intersection of two convex sets, onto each of which it is cheap
+to project:
 
 * *tree*: each region equals the sum of its children, size by size. The projection is weighted least squares.
 * *rows*: the row of values of each region r, whose total is G_r, is constrained. With ``"monotone"`` (Model 2 with
   totals) it is non-decreasing along the sizes and within [0, G_r]. With ``"simplex"`` (Model 1 with totals) it is
   non-negative with sum G_r. Each row is projected separately, by pooling adjacent violators or onto a simplex.
 
-The alternating direction method of multipliers (ADMM) alternates between the two projections. Its multipliers give a
+The alternating direction method of multipliers (ADMM) alternates between the two projections. Its multipliers provide a
 lower bound on the objective at any time, because both parts of the Lagrangian have closed-form minima. The tree part is
 again a least-squares problem. The row part is linear over a polytope with known vertices (steps, or rows with a single
-non-zero entry). For the upper bound, leaves that satisfy the row constraints are added up over the tree, which gives a
+non-zero entry). For the upper bound, leaves that satisfy the row constraints are added up over the tree, which yields a
 feasible point.
 """
 
@@ -34,11 +34,11 @@ __all__ = ["Projection", "project_jointly", "simplex_rows"]
 
 
 FIRST_PENALTY: Final = 2.0
-"""ADMM's initial penalty, as a multiple of the weights. The value suits small problems."""
+"""The initial penalty of ADMM, as a multiple of the weights. The value suits small problems."""
 UNBALANCED: Final = 1.5
-"""The penalty is changed if ADMM's primal and dual residuals differ by more than this factor."""
+"""The factor by which the primal and dual residuals of ADMM must differ for the penalty to be changed."""
 LAST_BALANCE: Final = 200
-"""The last step at which the penalty may change. ADMM is only guaranteed to converge if the penalty stays constant."""
+"""The last step at which the penalty may change. Convergence of ADMM is only guaranteed for a constant penalty."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -46,8 +46,8 @@ class Projection:
     """A feasible point of the continuous problem, with a lower bound on the optimum.
 
     Attributes:
-        leaves: Array of shape (leaf regions, sizes), the leaf level of the feasible point. It determines all other
-            levels by addition.
+        leaves: (leaf regions, sizes) The leaf level of the feasible point, from which all other levels follow by
+            addition.
         value: The objective at the feasible point.
         lower_bound: A lower bound on the objective of all feasible points, up to rounding errors in doubles.
         iterations: The number of ADMM steps.
@@ -72,10 +72,10 @@ def _simplex_rows(values: Floats, weights: Floats, totals: Floats, projected: Fl
     found from sorted break points.
 
     Args:
-        values: Array v of shape (rows, sizes) to be projected.
-        weights: Array w of shape (sizes,) with positive weights.
-        totals: Array of shape (rows,), the required sum of each row.
-        projected: Output array of shape (rows, sizes).
+        values: (rows, sizes) The rows v to project.
+        weights: (sizes,) The positive weights w.
+        totals: (rows,) The required sum of each row.
+        projected: (rows, sizes) The output array.
     """
     rows, size = values.shape
     for row in range(rows):
@@ -90,7 +90,7 @@ def _simplex_rows(values: Floats, weights: Floats, totals: Floats, projected: Fl
             free += 1.0 / weights[s]
             level += values[row, s]
             price = (totals[row] - level) / free
-            # At this price the next entry is 0, and so are all entries after it.
+            # At this price, the next entry and all entries after it are 0.
             if rank + 1 == size or keys[order[rank + 1]] + price <= 0.0:
                 break
         for s in range(size):
@@ -101,11 +101,11 @@ def _worst_step(multiplier: Floats, totals: Floats) -> float:
     """Return the sum over regions r of the maximum of <y_r, z_r> over all non-decreasing z_r within [0, G_r].
 
     Args:
-        multiplier: Array y of shape (regions, sizes).
-        totals: Array G of shape (regions,).
+        multiplier: (regions, sizes) The multipliers y.
+        totals: (regions,) The totals G.
     """
     # The maximum is attained at a vertex. The vertices of {0 <= z_1 <= ... <= z_S <= G} are the steps (0, ..., 0, G,
-    # ..., G), at which <y, z> is G times a suffix sum of y, or 0.
+    # ..., G), for which <y, z> is either 0 or G times a suffix sum of y.
     suffix = np.cumsum(multiplier[:, ::-1], axis=1)
     return float(np.sum(np.maximum(suffix.max(axis=1), 0.0) * totals))
 
@@ -116,8 +116,8 @@ def _worst_entry(multiplier: Floats, totals: Floats) -> float:
     The maximum is attained if z_r is G_r at the largest entry of y_r and 0 elsewhere.
 
     Args:
-        multiplier: Array y of shape (regions, sizes).
-        totals: Array G of shape (regions,).
+        multiplier: (regions, sizes) The multipliers y.
+        totals: (regions,) The totals G.
     """
     return float(np.sum(multiplier.max(axis=1) * totals))
 
@@ -125,37 +125,37 @@ def _worst_entry(multiplier: Floats, totals: Floats) -> float:
 def _move_multipliers_down(tree: Tree, multipliers: Sequence[Floats], weights: Sequence[Floats]) -> list[Floats]:
     """Move the multipliers of levels with weight 0 to the children.
 
-    This does not change the Lagrangian at consistent values, because there each region is the sum of its children.
+    For consistent values this does not change the Lagrangian, because each region is then the sum of its children.
 
     Args:
         tree: The region tree.
-        multipliers: For each level, an array of shape (regions, sizes) with the multipliers.
-        weights: The weight of each level, a scalar or an array of shape (sizes,).
+        multipliers: For each level, a (regions, sizes) array with the multipliers.
+        weights: The weight of each level, as a scalar or a (sizes,) array.
 
     Returns:
-        For each level, an array of shape (regions, sizes) with the new multipliers. Entries with weight 0 still contain
-        the moved values and must not be used.
+        For each level, a (regions, sizes) array with the new multipliers. Entries with weight 0 still contain the moved
+        values and must not be used.
     """
     moved = [multipliers[0]]
     # The last level has no children, so tree.start has no entry for it.
     for level, (start, weight) in enumerate(zip(tree.start, weights, strict=False)):
-        # If a level has weight 0, the tree part of the Lagrangian is unbounded below in the level's values, unless
-        # their multipliers are 0. A consistent value is the sum of its children's values, so the multiplier can apply
-        # to these instead.
+        # If a level has weight 0, the tree part of the Lagrangian is unbounded below in the level's values unless their
+        # multipliers are 0. As a consistent value is the sum of its children's values, its multiplier can be applied to
+        # these instead.
         passed_on = np.where(weight > 0.0, 0.0, moved[level])
         moved.append(multipliers[level + 1] + np.repeat(passed_on, np.diff(start), axis=0))
     return moved
 
 
 def _weighted_square(weights: Sequence[Floats], values: Sequence[Floats], targets: Sequence[Floats]) -> float:
-    """Return the weighted squared distance summed over all levels, sum_l w_l |values_l - targets_l|^2.
+    """Return the weighted squared distance over all levels, which is sum_l w_l |values_l - targets_l|^2.
 
     Args:
-        weights: The weight w_l of each level, a scalar or an array of shape (sizes,).
-        values: For each level, an array of shape (regions, sizes).
+        weights: The weight w_l of each level, as a scalar or a (sizes,) array.
+        values: For each level, a (regions, sizes) array.
         targets: For each level, an array of the same shape as in ``values``.
     """
-    # Regions are summed first, because a weight is a scalar or has one entry per size.
+    # Sum over the regions first, because a weight is a scalar or has one entry per size.
     return float(
         sum(np.sum(w * np.sum((v - t) ** 2, axis=0)) for w, v, t in zip(weights, values, targets, strict=True))
     )
@@ -165,11 +165,11 @@ def simplex_rows(values: Floats, totals: Floats) -> Floats:
     """Return, for each row, the nearest non-negative row with a given sum.
 
     Args:
-        values: Array of shape (rows, sizes).
-        totals: Array of shape (rows,), the required sum of each row.
+        values: (rows, sizes) The rows to project.
+        totals: (rows,) The required sum of each row.
 
     Returns:
-        Array with the shape of ``values``.
+        An array of the same shape as ``values``.
     """
     projected = np.empty_like(values)
     _simplex_rows(values, np.ones(values.shape[1]), totals, projected)
@@ -183,12 +183,12 @@ def _prepare_penalty(
 
     Args:
         tree: The region tree.
-        weights: The weight of each level, a scalar or an array of shape (size,).
-        penalty: The penalty added to the weight of each level, a scalar or an array of shape (size,).
+        weights: The weight of each level, as a scalar or a (size,) array.
+        penalty: The penalty to add to the weight of each level, as a scalar or a (size,) array.
         size: The number of values per region.
 
     Returns:
-        The projection, and for each level an array of shape (size,) with the penalties.
+        The projection, and a (size,) array of penalties for each level.
     """
     projection = NearestSums.of(tree, [w + p for w, p in zip(weights, penalty, strict=True)])
     return projection, [np.ascontiguousarray(np.broadcast_to(p, size)) for p in penalty]
@@ -199,17 +199,17 @@ def _balance(
 ) -> float:
     """Return the factor by which to multiply ADMM's penalty to keep its primal and dual residuals of similar size.
 
-    The primal residual is the distance between ``tree_values`` and ``row_values``. A larger penalty decreases it. The
-    dual residual is the change of ``row_values`` in one step. A smaller penalty decreases it.
+    The primal residual is the distance between ``tree_values`` and ``row_values``, which a larger penalty decreases.
+    The dual residual is the change of ``row_values`` in one step, which a smaller penalty decreases.
 
     Source:
         Boyd et al., Distributed Optimization and Statistical Learning via ADMM, 2011, section 3.4.1.
 
     Args:
-        tree_values: For each level, an array of shape (regions, sizes): the projection onto consistent values.
-        row_values: For each level, an array of shape (regions, sizes): the projection onto the row constraints.
+        tree_values: For each level, a (regions, sizes) array with the projection onto consistent values.
+        row_values: For each level, a (regions, sizes) array with the projection onto the row constraints.
         previous: The ``row_values`` of the previous step.
-        penalty: For each level, an array of shape (sizes,) with the penalties.
+        penalty: For each level, a (sizes,) array with the penalties.
     """
     primal = _weighted_square(penalty, tree_values, row_values)
     dual = _weighted_square(penalty, row_values, previous)
@@ -234,26 +234,27 @@ def project_jointly(
 
     Args:
         tree: The region tree.
-        noisy: For each level, an array of shape (regions, sizes) with the noisy values.
-        weights: The weight of each level, a scalar or an array of shape (sizes,). Weights must be non-negative, and
-            positive for the leaves.
-        totals: For each level, an array of shape (regions,) with the total G_r of each region r.
-        rows: The constraint on the row of values of each region. ``"monotone"`` rows are non-decreasing within [0,
-            G_r], and ``"simplex"`` rows are non-negative with sum G_r.
+        noisy: For each level, a (regions, sizes) array with the noisy values.
+        weights: The weight of each level, as a scalar or a (sizes,) array. Weights must be non-negative, and those of
+            the leaves positive.
+        totals: For each level, a (regions,) array with the total G_r of each region r.
+        rows: The constraint on each region's row of values. ``"monotone"`` rows are non-decreasing within [0, G_r], and
+            ``"simplex"`` rows are non-negative with sum G_r.
         gap: The relative optimality gap at which to stop.
         iterations: The maximum number of ADMM steps.
 
     Returns:
-        The best feasible point found, with the best lower bound.
+        The best feasible point that was found, with the best lower bound.
     """
     targets = [np.ascontiguousarray(values, dtype=np.float64) for values in noisy]
     weight = [np.asarray(w, dtype=np.float64) for w in weights]
     tops = [np.asarray(total, dtype=np.float64) for total in totals]
-    # ADMM's penalty is proportional to the weights, up to a weight of 1, because a weight far above the others
-    # represents a constraint. Row constraints also apply to levels of weight 0, which get the penalty of weight 1.
+    # ADMM's penalty is proportional to the weights, but only up to a weight of 1, because a weight far above the others
+    # represents a constraint. Row constraints also apply to levels with weight 0, which get the penalty of weight 1.
     penalty = [FIRST_PENALTY * np.where(w > 0.0, np.minimum(w, 1.0), 1.0) for w in weight]
     pulled_projection, penalty_by_size = _prepare_penalty(tree, weight, penalty, targets[0].shape[1])
-    # The tree step of ADMM uses weights plus penalty. The lower bound needs a projection with the weights alone.
+    # The tree step of ADMM uses weights plus penalty, whereas the lower bound needs a projection with the weights
+    # alone.
     tree_projection = NearestSums.of(tree, weight)
     max_product = _worst_step if rows == "monotone" else _worst_entry
     row_values = [target.copy() for target in targets]  # z: satisfies the row constraints after the first step
@@ -276,11 +277,12 @@ def project_jointly(
             else:
                 _simplex_rows(u, p, top, z)
             u -= z
-        # Value and bound need an additional projection, so they are only computed at every tenth step and the last one.
+        # The value and the bound need another projection, so they are only computed at every tenth step and at the last
+        # one.
         if not is_evaluated:
             continue
-        # Adding up leaves that satisfy the row constraints gives a feasible point: sums of monotone rows are monotone,
-        # and totals of parents are sums of their children's totals.
+        # Adding up leaves that satisfy the row constraints gives a feasible point, because sums of monotone rows are
+        # monotone, and the total of each parent is the sum of its children's totals.
         value = _weighted_square(weight, add_up(tree, row_values[-1]), targets)
         if value < best_point[0]:
             best_point = (value, row_values[-1].copy())
@@ -301,7 +303,7 @@ def project_jointly(
             break
         factor = _balance(tree_values, row_values, previous, penalty_by_size)
         if factor != 1.0 and step <= LAST_BALANCE:
-            # This leaves the multipliers 2 p u unchanged.
+            # Scaling both leaves the multipliers 2 p u unchanged.
             penalty = [p * factor for p in penalty]
             dual = [u / factor for u in dual]
             pulled_projection, penalty_by_size = _prepare_penalty(tree, weight, penalty, targets[0].shape[1])

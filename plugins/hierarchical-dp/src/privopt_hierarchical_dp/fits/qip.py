@@ -1,13 +1,14 @@
 """Integer programs that fit small hierarchies exactly by least squares (Models 1 and 2), with piecewise-linear costs.
 
-The squared distance is replaced by a convex piecewise-linear function. This function has a bend at every integer near a
-centre, such as the result of a fast method, and is exact between these close bends. Farther out, each bend is twice as
-far away as the previous one, and at integers the function is at most the squared distance. A solution between the close
-bends is therefore optimal. Any other solution becomes the new centre, and the program is solved again.
+The squared distance is replaced by a convex piecewise-linear function, which has a bend at every integer close to a
+centre, such as the result of a fast method. Between these close bends, the function is exact. Farther out, each bend is
+twice as far away as the previous one, and at integers the function is at most the squared distance. A solution between
+the close bends is therefore optimal. Any other solution becomes the new centre, and the program is solved again.
 
-Variables are differences from the centre, and costs are differences from the cost at the centre. Solvers have relative
-tolerances, so next to counts of millions they could not resolve a difference of 1. Large inputs are refused:
-:mod:`.half_prices` solves Model 1 exactly at any size, and :mod:`.projection` gives a lower bound for Model 2.
+Variables are differences from the centre, and costs are differences from the cost at the centre. The reason is that
+solvers have relative tolerances, so that they could not resolve a difference of 1 next to counts of millions. Large
+inputs are rejected. For these, :mod:`.half_prices` solves Model 1 exactly, and :mod:`.projection` provides a lower
+bound for Model 2.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MOST_NODES = 2000
 _FIRST_BENDS = 4
 """The number of close bends on either side of the centre in the first round."""
 _MAX_ROUNDS = 40
-"""The maximum number of rounds. Each round moves the centre and doubles the number of close bends."""
+"""The maximum number of rounds, each of which moves the centre and doubles the number of close bends."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -41,8 +42,8 @@ class Fit:
     """Fitted integers, with a lower bound on the objective.
 
     Attributes:
-        counts: For each level, an array of shape (regions, sizes) with the fitted counts. For Model 2,
-            :func:`solve_exactly` returns cumulative counts. :meth:`.Design.fit` returns one such list per table.
+        counts: For each level, a (regions, sizes) array with the fitted counts. For Model 2, :func:`solve_exactly`
+            returns cumulative counts. :meth:`.Design.fit` returns one such list per table.
         lower_bound: A lower bound on the objective of every valid release, or None if there is none.
         iterations: The number of iterations of ADMM or the solver.
         solver: The name of the solver.
@@ -64,11 +65,11 @@ def refuse(tree: Tree, sizes: int, method: str, instead: str) -> None:
     Args:
         tree: The region tree.
         sizes: The number of sizes.
-        method: The name of the method, for the error message.
-        instead: Advice on alternatives, for the end of the error message.
+        method: The name of the method, which appears in the error message.
+        instead: A suggestion of alternatives, with which the error message ends.
 
     Raises:
-        UsageError: The problem is too large. The message states its size and the limit.
+        UsageError: The problem is too large. The message gives its size and the limit.
     """
     # The program has one integer variable per region and size.
     nodes = tree.regions * sizes
@@ -94,17 +95,17 @@ def build(
 
     Args:
         tree: The region tree.
-        noisy: For each level, an array of shape (regions, sizes) with the noisy values.
-        bends: For each level, an array of shape (regions, sizes) with the centres of the bends.
+        noisy: For each level, a (regions, sizes) array with the noisy values.
+        bends: For each level, a (regions, sizes) array with the centres of the bends.
         reach: The number of close bends on either side of a centre.
-        total: The number G of all groups.
-        totals: For each level, an array of shape (regions,) with the published totals. None if they are not published.
-        weights: The weight of each level, a scalar or an array of shape (sizes,).
-        cumulative: Whether to build Model 2 instead of Model 1.
+        total: The total number G of groups.
+        totals: For each level, a (regions,) array with the published totals, or None if they are not published.
+        weights: The weight of each level, as a scalar or a (sizes,) array.
+        cumulative: Whether to build Model 2 rather than Model 1.
 
     Returns:
-        The model; its variable x[region, size], which is a value minus its centre; and the cost of the centres, which
-        the model's objective omits.
+        The model, its variable x[region, size], which is a value minus its centre, and the cost of the centres, which
+        the model's objective leaves out.
     """
     from privopt.dsl import Eq, Index, IndexSet, Le, Model
     from privopt.dsl import total as summed
@@ -115,7 +116,7 @@ def build(
     r, p, s = Index("r", regions), Index("p", regions), Index("s", steps)
     model = Model("Model 2" if cumulative else "Model 1")
     centre = np.concatenate([np.asarray(level, dtype=np.int64) for level in bends])
-    # No count exceeds the total of its region or, if this is not published, the number of all groups.
+    # No count exceeds its region's total or, if this is not published, the total number of groups.
     max_counts = np.full((len(names), 1), total) if totals is None else np.array(_flatten_levels(totals))[:, None]
     x = model.variable(
         "x", regions, steps, lower=_to_doubles(-centre), upper=_to_doubles(max_counts - centre), kind="integer"
@@ -129,13 +130,13 @@ def build(
     # The variable t[region, size] is the piecewise-linear cost of x[region, size].
     t = model.piecewise("cost", x[r, s], points, values=cost, forall=(r, s))
     model.minimize(summed(t[r, s], over=(r, s)))
-    # All regions except the leaves are sums of their children.
+    # Every region except the leaves is the sum of its children.
     inner = [(name,) for name in names[: -tree.widths[-1]]]
     if inner:
         members = _membership(tree)
         child = model.param("child", members, regions, regions)
-        # Variables are differences from the centres, so each row adds the inconsistency of the centres: a parent's
-        # centre less the sum of its children's centres.
+        # Variables are differences from centres that may themselves be inconsistent, so each row adds the parent's
+        # centre minus the sum of its children's centres.
         lacking = model.param("lacking", _to_doubles(centre - members.astype(np.int64) @ centre), regions, steps)
         consistent = Eq(summed(child[p, r] * x[r, s], over=r), x[p, s] + lacking[p, s])
         model.require("consistent", consistent, forall=(p, s), where=((p,), inner))
@@ -162,11 +163,11 @@ def _cost_bends(offsets: Ints, reach: int) -> tuple[NDArray[np.float64], NDArray
     farther out, whose distance doubles each time.
 
     Args:
-        offsets: Array of shape (regions, sizes) with the centres minus the noisy values.
+        offsets: (regions, sizes) The centres minus the noisy values.
         reach: The number of close bends on either side of the centre.
 
     Returns:
-        Two arrays of shape (regions, sizes, bends): the differences k at the bends, and the costs there.
+        Two (regions, sizes, bends) arrays: the differences k at the bends, and the costs there.
     """
     outer_bends = [2 * reach]
     # The outer lines must cover every possible move of the fit. Doubling their distance keeps their number logarithmic.
@@ -176,25 +177,25 @@ def _cost_bends(offsets: Ints, reach: int) -> tuple[NDArray[np.float64], NDArray
     j = np.concatenate([-1 - right[::-1], np.arange(-reach, reach), right])
     # The lines for j and j' cross at k = (j + j' + 1) / 2.
     bend_points = np.concatenate([[j[0]], (j[:-1] + j[1:] + 1) / 2, [j[-1] + 1]])
-    # Each point but the last is evaluated on the line to its right, and the last one on the last line.
+    # Each point except the last is evaluated on the line to its right, and the last one on the last line.
     line = np.append(j, j[-1])
     values = (2 * offsets[:, :, None] + 2 * line + 1) * bend_points - line * (line + 1)
     return np.broadcast_to(bend_points, values.shape).copy(), values
 
 
 def _to_doubles(values: Any) -> NDArray[np.float64]:
-    """Return integers as an array of doubles, as the modelling language requires."""
+    """Return integers as an array of doubles, as required by the modelling language."""
     return np.asarray(values, dtype=np.float64)
 
 
 def _flatten_levels(totals: Sequence[Ints]) -> list[int]:
-    """Return the totals of all regions as one list, level by level."""
+    """Return the totals of all regions as a single list, level by level."""
     return [int(value) for level in totals for value in level]
 
 
 def _membership(tree: Tree) -> NDArray[np.float64]:
-    """Return a matrix of shape (regions, regions): entry (i, j) is 1 if region j is a child of region i, else 0."""
-    # The row of the first region on each level.
+    """Return a (regions, regions) matrix whose entry (i, j) is 1 if region j is a child of region i, otherwise 0."""
+    # The row of each level's first region.
     offsets = np.concatenate([[0], np.cumsum(tree.widths)])
     table = np.zeros((offsets[-1], offsets[-1]))
     for level in range(1, tree.depth):
@@ -214,25 +215,25 @@ def solve_exactly(
     cumulative: bool = False,
     backend: str = "cbc",
 ) -> Fit:
-    """Solve Model 1 or Model 2 to proven optimality.
+    """Solve Model 1 or Model 2 to proved optimality.
 
     Args:
         tree: The region tree.
-        noisy: For each level, an array of shape (regions, sizes) with the noisy values.
-        start: For each level, an array of shape (regions, sizes) with an initial guess, around which the bends are
-            centred first.
-        total: The number G of all groups.
-        totals: For each level, an array of shape (regions,) with the published totals. None if they are not published.
-        weights: The weight of each level, a scalar or an array of shape (sizes,). All weights are 1 by default.
-        cumulative: Whether to solve Model 2 (cumulative counts) instead of Model 1 (counts).
+        noisy: For each level, a (regions, sizes) array with the noisy values.
+        start: For each level, a (regions, sizes) array with an initial guess, around which the bends are centred at
+            first.
+        total: The total number G of groups.
+        totals: For each level, a (regions,) array with the published totals, or None if they are not published.
+        weights: The weight of each level, as a scalar or a (sizes,) array. By default, all weights are 1.
+        cumulative: Whether to solve Model 2 (cumulative counts) rather than Model 1 (counts).
         backend: The solver, ``"cbc"`` or ``"highs"``.
 
     Returns:
-        The optimal solution or, if the time ran out, the best solution found, which is not proved to be optimal.
+        The optimal solution, or if time ran out, the best solution found, which is then not proved to be optimal.
 
     Raises:
         UsageError: There are more than `MOST_NODES` variables. Call `refuse` first for a message that names the method.
-        StoppedError: No time is left, or the time ran out before a feasible solution was found.
+        StoppedError: No time is left, or time ran out before a feasible solution was found.
         SolverError: The solution is still outside the close bends after `_MAX_ROUNDS` rounds.
     """
     weight = [1.0] * tree.depth if weights is None else list(weights)
@@ -244,24 +245,24 @@ def solve_exactly(
         model, x, base = build_around(bends=centre, reach=reach)
         solution = model.solve(backend, gap=0.0)
         iteration_count += int(solution.iterations or 0)
-        # Solvers return integer variables only up to a tolerance.
+        # Integer variables are accurate only within the solver's tolerance.
         table = np.round(np.asarray(solution.value(x.name)).reshape(tree.regions, -1))
         moves = [part.astype(np.int64) for part in np.split(table, edges)]
         values = [c + m for c, m in zip(centre, moves, strict=True)]
         max_move = max(int(np.abs(m).max(initial=0)) for m in moves)
         is_optimal = solution.status == "optimal"
-        # Costs between the close bends are exact, so an optimal solution there also minimises the squared distance.
+        # Costs are exact between the close bends, so an optimal solution there also minimises the squared distance.
         if max_move <= reach or not is_optimal:
             return Fit(
                 counts=values,
-                # The model's objective omits the cost of the centres, so it is added here.
+                # The model's objective leaves out the cost of the centres.
                 lower_bound=-math.inf if solution.bound is None else float(solution.bound) + base,
                 iterations=iteration_count,
                 solver=solution.solver,
                 proved=is_optimal,
             )
-        # Outside the close bends, costs are only lower bounds. Centre the close bends at the solution and double their
-        # number.
+        # Outside the close bends, costs are only lower bounds, so the bends are centred on the solution and their
+        # number is doubled.
         centre = values
         reach *= 2
     raise SolverError("the piecewise costs never covered the solution: the start lies too far from the optimum")

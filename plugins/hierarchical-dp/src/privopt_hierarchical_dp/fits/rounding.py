@@ -1,12 +1,12 @@
 """Rounding of a continuous table to integers with given margins, by error diffusion from size to size.
 
 A parent's integer counts n_1, n_2, ... are distributed to its children size by size. Before size s, child c has
-received C_c units in total. Up to and including size s, it should receive x_c units, its continuous cumulative count.
-The n_s units go to the children that lag furthest behind, which have the smallest C_c - x_c.
+received C_c units in total. Up to and including size s, it should receive x_c units, which is its continuous cumulative
+count. The n_s units go to the children that are furthest behind, i.e. have the smallest C_c - x_c.
 
-An integer threshold, found by bisection, determines how many units each child receives. Thus every child stays within
-about one unit of its continuous cumulative counts, never has a negative count, never exceeds its total, and reaches its
-total at the last size.
+How many units each child receives is determined by an integer threshold, which is found by bisection. In this way,
+every child stays within about one unit of its continuous cumulative counts, never has a negative count, never exceeds
+its total, and reaches its total at the last size.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, dealt: Ints) 
     """Distribute a parent's counts to its children so that their cumulative counts stay close to ``course``.
 
     Args:
-        course: Array of shape (children, sizes) with the children's continuous cumulative counts.
-        counts: Array of shape (sizes,) with the parent's counts.
-        totals: Array of shape (children,) with the children's totals.
-        dealt: Output array of shape (children, sizes) for the children's integer cumulative counts.
+        course: (children, sizes) The children's continuous cumulative counts.
+        counts: (sizes,) The parent's counts.
+        totals: (children,) The children's totals.
+        dealt: (children, sizes) The output array for the children's integer cumulative counts.
     """
     children, size = course.shape
     # The number of units that each child has received so far.
@@ -47,7 +47,7 @@ def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, dealt: Ints) 
         for c in range(children):
             target += received[c]
         target += units
-        # At the price `lower` no child receives a unit, and at `upper` every child reaches its total.
+        # At the price `lower`, no child receives a unit. At `upper`, every child reaches its total.
         lower, upper = -1, 1
         for c in range(children):
             goal = np.int64(np.floor(course[c, s] + 0.5))
@@ -58,7 +58,7 @@ def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, dealt: Ints) 
             price = (lower + upper) // 2
             reached = 0
             for c in range(children):
-                # The lower limit keeps cumulative counts non-decreasing, and the upper limit is the child's total.
+                # The lower limit keeps cumulative counts non-decreasing. The upper limit is the child's total.
                 reached += min(max(goals[c] + price, received[c]), totals[c])
             if reached >= target:
                 upper = price
@@ -69,12 +69,13 @@ def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, dealt: Ints) 
         for c in range(children):
             base = min(max(goals[c] + lower, received[c]), totals[c])
             full = min(max(goals[c] + upper, received[c]), totals[c])
-            # `lead` is the amount by which a child is ahead of its course. A child that the higher price does not raise
-            # is at a limit and cannot take a spare unit.
+            # `lead` is how far a child is ahead of its course. If the higher price does not raise a child, it is at a
+            # limit and cannot take a spare unit.
             lead[c] = base - course[c, s] if full > base else np.inf
             received[c] = base
             spare -= base
-        # The lower price distributes too few units. The spare ones go to the children farthest behind their course.
+        # The lower price distributes too few units. The spare ones go to the children that are furthest behind their
+        # course.
         if spare > 0:
             order = np.argsort(lead)
             for rank in range(spare):
@@ -84,16 +85,16 @@ def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, dealt: Ints) 
 
 
 def deal(course: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
-    """Return integer counts, with given row and column sums, whose cumulative counts are close to ``course``.
+    """Return integer counts with given row and column sums, whose cumulative counts are close to ``course``.
 
     Args:
-        course: Array of shape (children, sizes) with the children's continuous cumulative counts, which must be finite.
-        counts: Array of shape (sizes,) with the parent's counts, which are the column sums. They must be non-negative.
-        totals: Array of shape (children,) with the children's totals, which are the row sums. They must be non-negative
-            and have the same sum as ``counts``.
+        course: (children, sizes) The children's continuous cumulative counts, which must be finite.
+        counts: (sizes,) The parent's counts, which are the column sums. They must be non-negative.
+        totals: (children,) The children's totals, which are the row sums. They must be non-negative and have the same
+            sum as ``counts``.
 
     Returns:
-        Array of shape (children, sizes) with non-negative counts.
+        A (children, sizes) array of non-negative counts.
 
     Raises:
         ValueError: The margins disagree or are negative, or ``course`` is not finite or has values of 2**53 or more.
@@ -102,7 +103,7 @@ def deal(course: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
     counts, totals = (np.ascontiguousarray(margin, dtype=np.int64) for margin in (counts, totals))
     if counts.sum() != totals.sum() or min(counts.min(), totals.min()) < 0:
         raise ValueError(f"margins must be non-negative and agree: {counts.sum()} by sizes, {totals.sum()} by regions")
-    # The comparison is negated to refuse NaN as well.
+    # Written as a negation so that NaN is rejected as well.
     if not np.abs(course).max() < 2.0**53:
         raise ValueError("cumulative counts must be finite and below 2**53")
     dealt = np.empty(course.shape, np.int64)
@@ -111,19 +112,19 @@ def deal(course: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
 
 
 def deal_down(tree: Tree, root: Ints, courses: Sequence[NDArray[np.float64]], totals: Sequence[Ints]) -> list[Ints]:
-    """Distribute the root's counts down the tree so that cumulative counts stay close to ``courses``.
+    """Distribute the root's counts down the tree, so that cumulative counts stay close to ``courses``.
 
     Args:
         tree: The region tree.
-        root: Array of shape (sizes,) with the root's integer counts, which add up to its total.
-        courses: For each level, an array of shape (regions, sizes) with continuous cumulative counts.
-        totals: For each level, an array of shape (regions,) with integer totals that are consistent over the tree.
+        root: (sizes,) The root's integer counts, which add up to its total.
+        courses: For each level, a (regions, sizes) array with continuous cumulative counts.
+        totals: For each level, a (regions,) array with integer totals that are consistent over the tree.
 
     Returns:
-        For each level, an array of shape (regions, sizes) with non-negative integer counts, which add up over the tree
-        and have the row sums ``totals``.
+        For each level, a (regions, sizes) array of non-negative integer counts, which add up over the tree and have the
+        row sums ``totals``.
     """
-    # Go from the root down, because each level divides the integers of the level above it.
+    # Proceed from the root down, because each level divides the integers of the level above it.
     counts = [np.asarray(root, dtype=np.int64)[None, :]]
     for level, start in enumerate(tree.start):
         children = np.empty((tree.widths[level + 1], counts[0].shape[1]), np.int64)

@@ -1,14 +1,15 @@
-"""A fit of cumulative counts level by level, with the parent region's distribution as a prior (borrowing strength).
+"""A fit of cumulative counts level by level, which uses the parent's distribution as a prior for each region.
 
-Unlike Model 2 (:mod:`.chain`), this fit relies on regions resembling their parent. Let a child have the public total
-G_c, and its parent the total G_p and the counts n_s, which are already released. The child's expected number of groups
-of size s is mu_s = G_c n_s / G_p, with variance mu_s + h_s^2 mu_s^2. The first term is sampling variation. The
-heterogeneity h_s is estimated from all regions on the level together, after subtracting the noise variance.
+Unlike Model 2 (:mod:`.chain`), this fit relies on regions being similar to their parent (borrowing strength). Let a
+child have the public total G_c, and its parent the total G_p and the already released counts n_s. The child's expected
+number of groups of size s is mu_s = G_c n_s / G_p, with variance mu_s + h_s^2 mu_s^2. The first term is sampling
+variation. The heterogeneity h_s is estimated from all regions of the level together, after subtracting the noise
+variance.
 
 Each child's noisy cumulative counts are then observations of a random walk with these increments. A Kalman filter with
 a smoother along the sizes computes the best linear estimate in O(N) for N sizes. ADMM makes the children of each parent
-add up to the parent and keeps each child's cumulative counts non-decreasing. Error diffusion rounds the result to
-integers.
+add up to the parent and keeps each child's cumulative counts non-decreasing. Finally, error diffusion rounds the result
+to integers.
 
 Before these steps, the noisy values of every region are pooled with those of its descendants, weighted by inverse
 variance. This is the upward pass of least squares over the tree. It imposes no constraint, so it adds no bias. All
@@ -33,37 +34,37 @@ __all__ = ["PRIOR_SQUARE", "heterogeneity", "smooth_down"]
 
 
 PRIOR_SQUARE = 0.02
-"""The value of h^2 if the data carry no information: a standard deviation of about 14 %, as between counties."""
+"""The value of h^2 in the absence of information, which is a standard deviation of about 14 %, as between counties."""
 _MAX_SWEEPS = 40
 """The maximum number of ADMM steps for the children of one parent."""
 _NEAR_SHARE = 0.1
 """The relative distance between sizes up to which the root's counts are averaged."""
 _ROOT_SQUARE = 0.03
-"""The value of h^2 at the root, for deviations from the averages over nearby sizes."""
+"""The value of h^2 at the root, which describes deviations from averages over nearby sizes."""
 
 
 def heterogeneity(counts: Floats, noise: Floats, expected: Floats) -> Floats:
     """Estimate h_s^2, the relative variance of children's counts around the counts predicted from their parent.
 
-    The estimate averages ((count - mu)^2 - noise variance - mu) / mu^2 over the regions, weighted by inverse variance.
-    The average also includes `PRIOR_SQUARE` as a prior, which stabilises the estimates for sizes with little data. The
+    The estimate is an average of ((count - mu)^2 - noise variance - mu) / mu^2 over the regions, weighted by inverse
+    variance. It also includes `PRIOR_SQUARE` as a prior, which stabilises the estimates for sizes with little data. The
     weight of the prior is half the standard error of the sum over the regions, computed for h_s = 0.
 
     Args:
-        counts: Array of shape (regions, sizes) with the estimated counts.
-        noise: Array of shape (regions, sizes) with the variances of the errors in ``counts``.
-        expected: Array of shape (regions, sizes) with the expected counts mu, which are also their sampling variances.
+        counts: (regions, sizes) The estimated counts.
+        noise: (regions, sizes) The variances of the errors in ``counts``.
+        expected: (regions, sizes) The expected counts mu, which are also their sampling variances.
 
     Returns:
-        Array of shape (sizes,) with the non-negative estimates of h^2.
+        A (sizes,) array with the non-negative estimates of h^2.
     """
     explained = noise + expected
-    # The estimate from one region is ((count - mu)^2 - explained) / mu^2. Its variance is mu^-4 times twice the squared
+    # A single region's estimate is ((count - mu)^2 - explained) / mu^2. Its variance is mu^-4 times twice the squared
     # variance of the count. Up to a factor of 2, `weight` is the inverse of this variance, divided by mu^2.
     weight = expected**2 / np.maximum(explained + PRIOR_SQUARE * expected**2, 1e-30) ** 2
     excess = np.sum(weight * ((counts - expected) ** 2 - explained), axis=0)
     information = np.sum(weight * expected**2, axis=0)
-    # Half a standard error that `excess` would have if h^2 were 0, from noise and sampling variation alone.
+    # Half the standard error that `excess` would have from noise and sampling variation alone, i.e. if h^2 were 0.
     doubt = 0.5 * np.sqrt(np.sum(2.0 * (weight * explained) ** 2, axis=0))
     square = (excess + PRIOR_SQUARE * doubt) / np.maximum(information + doubt, 1e-30)
     return np.asarray(np.maximum(square, 0.0))
@@ -82,13 +83,13 @@ def _smooth_rows(
     """Run a Kalman filter and a Rauch-Tung-Striebel smoother along the cumulative counts in each row.
 
     Args:
-        expected: Array of shape (rows, sizes) with the expected increments mu.
-        square: Array of shape (sizes,) with h^2. An increment has the variance mu + h^2 mu^2.
-        observed: Array of shape (rows, sizes - 1) with the noisy cumulative counts.
-        variance: Array of shape (rows, sizes - 1) with the variances of the noise.
-        totals: Array of shape (rows,) with the last cumulative counts, which are exact.
-        smoothed: Output array of shape (rows, sizes) for the estimates.
-        spread: Output array of shape (rows, sizes) for the variances of the estimates.
+        expected: (rows, sizes) The expected increments mu.
+        square: (sizes,) The values of h^2. An increment has the variance mu + h^2 mu^2.
+        observed: (rows, sizes - 1) The noisy cumulative counts.
+        variance: (rows, sizes - 1) The variances of the noise.
+        totals: (rows,) The last cumulative counts, which are exact.
+        smoothed: (rows, sizes) The output array for the estimates.
+        spread: (rows, sizes) The output array for the variances of the estimates.
     """
     rows, size = expected.shape
     filtered = np.empty(size)
@@ -96,12 +97,12 @@ def _smooth_rows(
     predicted = np.empty(size)
     predicted_variance = np.empty(size)
     for row in range(rows):
-        # The mean and variance of the cumulative count so far, given the observations so far.
+        # The mean and variance of the current cumulative count, given the observations so far.
         m, p = 0.0, 0.0
         for s in range(size):
             mu = expected[row, s]
             m += mu
-            # The 1e-9 avoids a division by zero for sizes that are expected to be empty.
+            # Adding 1e-9 avoids a division by zero for sizes that are expected to be empty.
             p += mu + square[s] * mu * mu + 1e-9
             predicted[s], predicted_variance[s] = m, p
             if s < size - 1:
@@ -109,35 +110,36 @@ def _smooth_rows(
                 m += gain * (observed[row, s] - m)
                 p *= 1.0 - gain
             else:
-                # The last cumulative count is the total of the region, which is exact.
+                # The last cumulative count is the region's total, which is exact.
                 m, p = totals[row], 0.0
             filtered[s], filtered_variance[s] = m, p
         smoothed[row, size - 1] = totals[row]
         spread[row, size - 1] = 0.0
-        # Backward pass: correct each estimate by the smoothed estimate of the next one.
+        # Backward pass: correct each estimate by means of the next one's smoothed estimate.
         for s in range(size - 2, -1, -1):
             gain = filtered_variance[s] / predicted_variance[s + 1]
             smoothed[row, s] = filtered[s] + gain * (smoothed[row, s + 1] - predicted[s + 1])
-            # Rounding errors can make the variance negative.
+            # Rounding errors could make the variance negative.
             spread[row, s] = max(
                 0.0, filtered_variance[s] + gain * gain * (spread[row, s + 1] - predicted_variance[s + 1])
             )
 
 
 def _smooth_family(observed: Floats, variance: Floats, counts: Ints, totals: Ints, square: Floats) -> Floats:
-    """Smooth the cumulative counts of a parent's children and make them add up to the parent's released counts.
+    """Smooth the cumulative counts of a parent's children, and make them add up to the parent's released counts.
 
     Args:
-        observed: Array of shape (children, sizes - 1) with the children's noisy cumulative counts.
-        variance: Array of shape (children, sizes - 1) with the variances of the noise.
-        counts: Array of shape (sizes,) with the parent's released counts.
-        totals: Array of shape (children,) with the children's exact totals.
-        square: Array of shape (sizes,) with h^2, from :func:`heterogeneity`.
+        observed: (children, sizes - 1) The children's noisy cumulative counts.
+        variance: (children, sizes - 1) The variances of the noise.
+        counts: (sizes,) The parent's released counts.
+        totals: (children,) The children's exact totals.
+        square: (sizes,) The values of h^2 from :func:`heterogeneity`.
 
     Returns:
-        Array of shape (children, sizes) with continuous cumulative counts.
+        A (children, sizes) array with continuous cumulative counts.
     """
-    # A size without groups in the parent has none in its children, so only the parent's support is smoothed.
+    # If the parent has no groups of a size, neither have its children, so only the sizes in the parent's support are
+    # smoothed.
     support = np.flatnonzero(counts)
     tops = totals.astype(np.float64)
     steps = np.zeros((len(totals), len(counts)))
@@ -147,7 +149,7 @@ def _smooth_family(observed: Floats, variance: Floats, counts: Ints, totals: Int
     bounds = support[:-1]
     observed_range = slice(int(support[0]), int(support[-1]))
     weight = 1.0 / variance[:, observed_range]
-    # Cumulative counts are constant between two sizes of the support, so the observations between them are pooled.
+    # Between two sizes of the support, cumulative counts are constant, so the observations there are pooled.
     precision = np.add.reduceat(weight, bounds - bounds[0], axis=1)
     pooled = np.add.reduceat(weight * observed[:, observed_range], bounds - bounds[0], axis=1) / precision
     expected = tops[:, None] * (counts[support] / counts.sum())[None, :]
@@ -156,7 +158,7 @@ def _smooth_family(observed: Floats, variance: Floats, counts: Ints, totals: Int
     spread = np.empty_like(expected)
     h2 = np.ascontiguousarray(square[support])
     _smooth_rows(expected, h2, pooled, 1.0 / precision, tops, continuous, spread)
-    # The correction that makes the children add up to their parent is divided in proportion to their variances.
+    # The correction by which children add up to their parent is divided in proportion to their variances.
     loose = np.maximum(spread[:, :-1], 1e-6)
     correction_share = loose / loose.sum(axis=0)
     pull = 1.0 / loose
@@ -167,10 +169,11 @@ def _smooth_family(observed: Floats, variance: Floats, counts: Ints, totals: Int
     isotonic_floats(summed.copy(), high=tops, weights=equal_weights, fitted=rising)
     dual_sum = np.zeros_like(smooth)
     dual_rise = np.zeros_like(smooth)
-    # ADMM with two constraints: the children add up to the parent (summed), and each is non-decreasing (rising).
+    # ADMM with two constraints: the children add up to their parent (summed), and each child is non-decreasing
+    # (rising).
     for _ in range(_MAX_SWEEPS):
-        # Each of the two constraints acts like a further observation with precision `pull`, so the quadratic step of
-        # ADMM is another run of the smoother.
+        # Each constraint acts like another observation with precision `pull`, so the quadratic step of ADMM is another
+        # run of the smoother.
         pulled = precision + 2.0 * pull
         point = (precision * pooled + pull * (summed - dual_sum + rising - dual_rise)) / pulled
         _smooth_rows(expected, h2, point, 1.0 / pulled, tops, continuous, spread)
@@ -183,30 +186,30 @@ def _smooth_family(observed: Floats, variance: Floats, counts: Ints, totals: Int
         isotonic_floats(relaxed_rise, high=tops, weights=equal_weights, fitted=rising)
         dual_sum = relaxed_sum - summed
         dual_rise = relaxed_rise - rising
-        # A tenth of a group is accurate enough, because error diffusion then rounds to whole groups.
+        # A tenth of a group is accurate enough, because error diffusion rounds to whole groups afterwards.
         if max(np.abs(smooth - summed).max(), np.abs(smooth - rising).max()) < 0.1 or not clock().left:
             break
-    # The values that add up are returned, although some may decrease a little. `deal` repairs this, because it never
+    # The values that add up are returned, although they may decrease slightly. `deal` repairs this, because it never
     # lets a child's cumulative count decrease.
     steps[:, support] = np.diff(np.concatenate([np.zeros((len(tops), 1)), summed, tops[:, None]], axis=1), axis=1)
     return np.cumsum(steps, axis=1)
 
 
 def smooth_root(estimates: Floats, spreads: Floats, totals: Ints) -> Floats:
-    """Estimate the root's cumulative counts, using averages over nearby sizes as the prior.
+    """Estimate the root's cumulative counts, with averages over nearby sizes as the prior.
 
-    The root has no parent that could serve as the prior, so its own isotonic fit is used. In a thin tail, this fit
-    places all groups on a few sizes. Its counts are therefore averaged over sizes within a relative distance of
-    `_NEAR_SHARE`. These averages are the means mu of the random walk. Small sizes without neighbours at this distance
-    are estimated from the observations alone.
+    The root has no parent that could serve as its prior, so its own isotonic fit is used. In a thin tail, this fit
+    places all groups on a few sizes, so its counts are averaged over sizes within a relative distance of `_NEAR_SHARE`.
+    These averages are the means mu of the random walk. Small sizes have no neighbours within this distance and are
+    estimated from the observations alone.
 
     Args:
-        estimates: Array of shape (1, sizes - 1) with noisy cumulative counts.
-        spreads: Array of shape (1, sizes - 1) with the variances of ``estimates``.
-        totals: Array of shape (1,) with the exact total.
+        estimates: (1, sizes - 1) The noisy cumulative counts.
+        spreads: (1, sizes - 1) The variances of ``estimates``.
+        totals: (1,) The exact total.
 
     Returns:
-        Array of shape (1, sizes) with non-decreasing continuous cumulative counts.
+        A (1, sizes) array with non-decreasing continuous cumulative counts.
     """
     rows, size = estimates.shape
     tops = totals.astype(np.float64)
@@ -216,18 +219,18 @@ def smooth_root(estimates: Floats, spreads: Floats, totals: Ints) -> Floats:
     isotonic_floats(np.ascontiguousarray(estimates), high=tops, weights=1.0 / spreads[0], fitted=fit)
     sums = np.concatenate([np.zeros((rows, 1)), fit, tops[:, None]], axis=1)
     size_index = np.arange(size + 1)
-    # Index i stands for size i + 1, which is averaged with `reach` sizes on either side.
+    # Index i belongs to size i + 1, which is averaged with `reach` sizes on either side.
     reach = ((size_index + 1) * _NEAR_SHARE).astype(np.int64)
     begin, end = np.maximum(size_index - reach, 0), np.minimum(size_index + reach, size)
-    # The mean count over the indices from begin to end, from differences of cumulative counts.
+    # The mean count over the indices from begin to end, computed from differences of cumulative counts.
     expected = (sums[:, end + 1] - sums[:, begin]) / (end - begin + 1)
-    # Without neighbours the prior is so wide that it has practically no influence.
+    # Without neighbours, the prior is so wide that it has practically no influence.
     square = np.where(reach > 0, _ROOT_SQUARE, 1e6)
     continuous = np.empty((rows, size + 1))
     spread = np.empty_like(continuous)
     _smooth_rows(expected, square, np.ascontiguousarray(estimates), spreads, tops, continuous, spread)
     rising = np.empty_like(continuous)
-    # The smoother does not ensure that counts are non-negative.
+    # The smoother does not keep counts non-negative.
     isotonic_floats(continuous, high=tops, weights=np.ones(size + 1), fitted=rising)
     return rising
 
@@ -241,23 +244,24 @@ def smooth_down(
 ) -> list[Ints]:
     """Fit consistent non-negative integer counts with given totals, using each region as the prior for its children.
 
-    Unlike Model 2 (:mod:`.chain`), which uses only the noisy values, this assumes that regions resemble their parent.
+    Unlike Model 2 (:mod:`.chain`), which only uses the noisy values, this assumes that regions are similar to their
+    parent.
 
     Args:
         tree: The region tree.
-        noisy: For each level, an array of shape (regions, sizes - 1) with the noisy cumulative counts of all sizes but
-            the last.
+        noisy: For each level, a (regions, sizes - 1) array with the noisy cumulative counts of all sizes except the
+            last.
         noise: The moments of the noise on one value, for each level.
-        totals: For each level, an array of shape (regions,) with the exact numbers of groups.
+        totals: For each level, a (regions,) array with the exact numbers of groups.
 
     Returns:
-        For each level, an array of shape (regions, sizes) with the counts.
+        For each level, a (regions, sizes) array with the counts.
     """
     pooled = pool_upwards(tree, noisy, noise)
     size = pooled[0].mean.shape[1]
     spreads = [np.repeat(level.variance, size, axis=1) for level in pooled]
-    # The root has no parent, and every further level uses the integers released on the level above. The root's
-    # cumulative counts are non-decreasing. Rounding by floor(x + 0.5) preserves this, so no count is negative.
+    # The root has no parent. All further levels use the integers released on the level above. The root's cumulative
+    # counts are non-decreasing, which rounding by floor(x + 0.5) preserves, so that no count is negative.
     root = np.floor(smooth_root(pooled[0].mean, spreads[0], totals[0]) + 0.5)
     counts: list[Ints] = [np.diff(root, axis=1, prepend=0.0).astype(np.int64)]
     for level, start in enumerate(tree.start):
@@ -271,7 +275,7 @@ def smooth_down(
         for region in range(tree.widths[level]):
             siblings = slice(int(start[region]), int(start[region + 1]))
             parent_counts, tops = counts[level][region], totals[level + 1][siblings]
-            # An only child has the same counts as its parent.
+            # An only child has its parent's counts.
             if len(tops) == 1:
                 children[siblings] = parent_counts
             else:

@@ -1,7 +1,7 @@
-"""The baseline TopDown (Abowd 2018), which fits and rounds the children of each region, from the root down.
+"""The baseline TopDown (Abowd 2018), which fits and rounds the children of each region from the root down.
 
-When the children of a region are fitted, the region's own integer counts are already fixed. The children's counts are
-the nearest non-negative reals that add up to them, size by size. Rounding by largest remainders preserves these sums.
+When a region's children are fitted, the region's own integer counts are already fixed. The children's counts are the
+nearest non-negative reals that add up to them, size by size. Rounding by largest remainders preserves these sums.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ __all__ = ["top_down"]
 
 
 def _largest_remainders(values: NDArray[np.float64], totals: Ints) -> Ints:
-    """Round rows of non-negative reals to integers with given row sums, by largest remainders.
+    """Round rows of non-negative reals to integers with given row sums, by the method of largest remainders.
 
     Args:
-        values: Array of shape (rows, columns) with the reals.
-        totals: Array of shape (rows,), the required sum of each row of integers. Each must equal the sum of the row of
-            reals up to rounding errors.
+        values: (rows, columns) The reals.
+        totals: (rows,) The required sum of each row of integers, which must equal the sum of the reals up to rounding
+            errors.
 
     Returns:
-        Integers with the shape of ``values``.
+        An array of integers of the same shape as ``values``.
     """
-    # The tolerance of 1e-9 prevents a value that is an integer up to rounding errors from losing a whole unit.
+    # With the tolerance of 1e-9, a value that is an integer up to rounding errors does not lose a whole unit.
     rounded = np.floor(values + 1e-9).astype(np.int64)
     deficits = totals - rounded.sum(axis=1)
-    # The argsort of an argsort gives the rank of each remainder. The stable sort gives ties to the first column.
+    # The argsort of an argsort gives the rank of each remainder. The stable sort breaks ties in favour of the first
+    # column.
     order = np.argsort(np.argsort(-(values - rounded), axis=1, kind="stable"), axis=1)
     rounded += order < deficits[:, None]
     return rounded
@@ -44,13 +45,13 @@ def top_down(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
 
     Args:
         tree: The region tree.
-        noisy: For each level, an array of shape (regions, sizes) with the noisy counts.
-        total: The number G of all groups.
+        noisy: For each level, a (regions, sizes) array with the noisy counts.
+        total: The total number G of groups.
 
     Returns:
-        For each level, an array of shape (regions, sizes) with the counts.
+        For each level, a (regions, sizes) array with the counts.
     """
-    # Fitting the root alone is Model 1 on a tree with one region.
+    # Fitting only the root is Model 1 on a tree with a single region.
     root_tree = tree.root_alone
     counts = [project_counts(root_tree, [noisy[0]], total=total)[0]]
     for level, start in enumerate(tree.start):
@@ -58,7 +59,7 @@ def top_down(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
         for region in range(tree.widths[level]):
             siblings = slice(int(start[region]), int(start[region + 1]))
             parent = counts[level][region]
-            # Each row belongs to one size and has one entry per child. Its sum must be the parent's count.
+            # Each row belongs to one size and has one entry per child. It must add up to the parent's count.
             targets = np.ascontiguousarray(noisy[level + 1][siblings].T, dtype=np.float64)
             fitted = simplex_rows(targets, parent.astype(np.float64))
             children[siblings] = _largest_remainders(fitted, parent).T
