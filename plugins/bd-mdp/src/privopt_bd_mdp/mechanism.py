@@ -53,10 +53,10 @@ class BDmDP(Optimal[BDmDPProblem]):
         search(instance, offers, lambda: context.free_memory, parts)
 
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Return the summary and the details of the solver to be stored in result.json.
+        """Return the solver's summary and details, which are stored in result.json.
 
-        If the method is a decomposition, the details also contain the trajectory, i.e. how the best value and bound
-        developed over time. The report takes the statistics of each part from these details
+        If the method is a decomposition, the details are the statistics noted during the search and the trajectory,
+        i.e. how the best value and bound developed over time. The report takes the statistics of each part from them
         (:func:`privopt_bd_mdp.report.sections`).
         """
         solver, details = super().describe_solver(answer)

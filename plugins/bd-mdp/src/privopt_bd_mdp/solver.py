@@ -274,6 +274,7 @@ class _Rounds:
             SolverError: A solver failed on the master problem or on a block.
         """
         best = offers.best
+        # Offered candidates and proofs may be computed lazily, in which case evaluate() computes them now.
         start = Start(x=None if best.candidate is None else evaluate(best.candidate).ravel())
         if self.options.start != "cold" and best.proof is not None:
             start = evolve(start, multipliers=[pmo.to_duals(evaluate(best.proof))])

@@ -104,7 +104,7 @@ def _with_rows(
         names: The choices in their public order.
         rows: The (choice, score) rows of the score file.
         epsilon: The budget per person.
-        monotone: Whether one person can change scores in one direction only.
+        monotone: Whether one person changes all scores in the same direction or not at all.
     """
     keys = {"choices": names, "scores": "scores.csv", "monotone": monotone, "privacy": {"epsilon": epsilon}}
     return GeneratedProblem(

@@ -415,7 +415,7 @@ class Client:
         return ((row, 1),)
 
     def _make_report(self, output: int) -> Report:
-        """Return the report for the output at an index: its id and, if it has coordinates, these in degrees or km."""
+        """Return the report for an output's index, which contains its id and any coordinates, in degrees or km."""
         places = self._outputs
         report: Report = {"id": places.ids[output]}
         if places.kind:

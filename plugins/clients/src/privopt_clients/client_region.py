@@ -202,7 +202,8 @@ class Everywhere:
         Each half of the street is divided into n = ``_pieces`` pieces. Let R / Q be epsilon times the length of the
         street, with Q = ``_denominator``, and let d = 2 n Q and t = R / d. On piece j of the near half, counted from 0,
         the share is ((1 + t)^j (1 + r t) - 1) / (2 ((1 + t)^n - 1)), where r is the fraction of the piece before the
-        point. The result is this quotient, expanded by d^n length. The far half mirrors the near half.
+        point. The result is this quotient, with numerator and denominator multiplied by d^n length. The far half
+        mirrors the near half.
 
         Args:
             distance: The distance from the near end to the point, in any unit.

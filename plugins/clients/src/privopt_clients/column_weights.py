@@ -35,7 +35,7 @@ EPSILON_SLACK: Final = 1e-6
 MAX_HALVINGS: Final = 6
 """The number of bisection steps with which the used share of epsilon is increased, starting from half of epsilon."""
 MISS_BITS: Final = 64
-"""The number of bits that bounds failures: a draw rejects all of its blocks with probability at most 2^-MISS_BITS.
+"""The negative binary logarithm of the largest probability with which a draw rejects all of its blocks.
 
 Such a draw is repeated with new entropy.
 """

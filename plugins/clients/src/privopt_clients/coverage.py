@@ -42,7 +42,7 @@ def reach_of(data: MetricData, grid: Grid | None) -> float:
     """
     points, is_geographic = data.records.on_map, data.records.kind == "geographic"
     if isinstance(data.region, Streets):
-        # The records of a street network need not have positions, so those of its nodes are used.
+        # For streets, the positions of the network's vertices count. Unknown ones are NaN and are dropped below.
         points, is_geographic = data.region.positions, data.region.geographic
     points = np.zeros((0, 2)) if points is None else points[np.isfinite(points).all(axis=1)]
     if not len(points):

@@ -1,7 +1,7 @@
 """Export of a release as a client for browsers.
 
-A client consists of an artefact and the JavaScript modules that read it. What is certified is the artefact's form of
-the mechanism, from which the client computes its rows.
+A client consists of an artefact and the JavaScript modules that read it. The mechanism is certified in the form stored
+in the artefact, from which the client computes its rows.
 """
 
 from __future__ import annotations
@@ -137,6 +137,7 @@ def export(
     # Written as a negation so that NaN, which the command's option accepts, is rejected as well.
     if reach_km is not None and not reach_km >= 0.0:
         raise UsageError("export: reach must be a distance of 0 km or more, got another number")
+    # An existing folder may be replaced only if an earlier export wrote it, i.e. if it contains MODULE.
     check_target(Path(out).absolute(), force=force, known_by=MODULE, read=[Path(folder)])
     opened = open_verified(Path(folder), progress=progress)
     if isinstance(opened.release, PositionRelease):
@@ -261,8 +262,8 @@ def _count_row_bytes(release: MatrixRelease) -> tuple[int, int]:
 def _describe_remedies(release: MatrixRelease, data: MetricData, max_bytes: int) -> str:
     """Return an error message that suggests what to do about rows that are too large.
 
-    They do not fit into ``max_bytes``, and no smaller form is possible without a large increase in loss. If they do
-    fit, another form was requested whose loss is too large, and the message says so.
+    The rows do not fit into ``max_bytes``, and no smaller form is possible without a large increase in loss. If they do
+    fit, the loss of another form that was requested is too large, and the message says so.
 
     Args:
         release: The release, with a row for each record.
@@ -332,6 +333,7 @@ def _make_columns_form(release: MatrixRelease, data: MetricData) -> _ClientForm 
         release: The release, whose pairs imply all required pairs.
         data: The problem's data, which provides the distances and the losses.
     """
+    # Stored distances that exceed the exact ones would weaken the guarantee, so not_above() replaces them.
     pairs, distances = release.pairs, data.not_above(release.pairs, release.distances)
     if data.region is not None or isinstance(release, TraceRelease):
         return None

@@ -46,8 +46,8 @@ def paper_margin(sizes: Ints, locations: int, epsilon: float, alpha: float) -> F
 def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: Noise) -> float:
     """Return the upper quantile of the total excess, i.e. the smallest w with P(total excess > w) <= level.
 
-    The total excess is the sum of max(0, S_v - slope) over n independent noise draws S_v. For discrete noise, the
-    result is an integer. Otherwise it is rounded up.
+    The total excess is the sum of max(0, S_v - slope) over n independent noise draws S_v. The result is rounded up, and
+    for discrete noise it is an integer.
 
     The number of draws that exceed the slope is binomial. Laplace tails are memoryless, so given this number, the total
     excess is a sum of that many exponential (or geometric) draws. All terms of the series for the tail are positive. A

@@ -91,7 +91,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return BYTES_PER_LOCATION * size + BYTES_PER_DISTANCE * entries
 
     def check_problem(self, problem: FLInstance, method: str) -> None:
-        """Check that the problem has the counts, and where needed the public mean count, that the method works with.
+        """Check that the problem has the counts and the public mean count that the method needs.
 
         Raises:
             InputError: The counts or the mean count are missing.

@@ -292,8 +292,8 @@ def collect_reports(
         message.
 
     Raises:
-        InputError: The table cannot be read or contains counts, an id is missing or occurs twice, a message has no
-            site, or a site has no message.
+        InputError: The table cannot be read or contains counts, an id is missing or occurs twice, a message does not
+            belong to any site, or a site has no message although ``missing`` is ``"refuse"``.
     """
     import polars as pl
 

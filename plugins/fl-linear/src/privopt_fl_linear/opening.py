@@ -49,9 +49,9 @@ ROOT_ROUNDS, NODE_ROUNDS, BATCH_ROUNDS = 1500, 150, 100
 PAIRS_PER_BATCH: Final = 200_000_000
 """The number of pairs to process between two checks of the clock."""
 IMPROVED_WITHIN: Final = 0.01
-"""The relative amount by which a set that the relaxation opens may cost more than the incumbent to be worth improving.
+"""The largest relative amount by which a set that the relaxation opens may exceed the incumbent's cost to be improved.
 
-The improvement is by interchange, i.e. by adding, dropping or swapping one facility at a time.
+It is improved by interchange, i.e. by adding, dropping or swapping one facility at a time.
 """
 BINDING_SHARE: Final = 1.0 - 1e-9
 """The share of the lowest omitted cost from which a client's price counts as limited by omitted pairs."""

@@ -140,8 +140,8 @@ class Server:
             delta: The reconnection radius that led to the assignment, to be recorded in the plan.
             level: The total failure probability of all margins.
         """
-        # Sets that do not depend on the noise only need a margin each (Theorem 3). If the radius was chosen from the
-        # noisy total, the caller has reduced `level` to account for it.
+        # For sets that do not depend on the noise, a margin for each set on its own suffices (Theorem 3). If the radius
+        # was chosen from the noisy total, the caller has reduced `level` to account for it.
         margins = self.rule.margins(assignment.sizes, level)
         sizes = add_margins(sum_counts(assignment, noisy), margins)
         return Plan(assignment=assignment, margins=margins, capacities=sizes, delta=delta, level=level)

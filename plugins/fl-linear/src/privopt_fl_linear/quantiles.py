@@ -47,8 +47,7 @@ The error is max(FOURIER_ERROR, RELATIVE_ERROR * beta). Term j of the sum has a 
 phase is off by at most about j * 1e-16 turns, so 20,000 terms are off by less than 1e-11.
 """
 MAX_SINES: Final = 1 << 16
-"""The approximate number of sines that a Fourier sum computes at once. They take half a megabyte and fit into a cache.
-"""
+"""The approximate number of sines that a Fourier sum computes at once. Half a megabyte of them fits into a cache."""
 LARGE_EPSILON: Final = 100.0
 """The epsilon to which larger values are reduced for discrete noise, which only widens the noise.
 

@@ -115,7 +115,7 @@ def read_limits(source: File | None, tree: Tree) -> Limits | None:
         is_here = levels == level
         lower_bounds[level][places[is_here]] = region_lower[is_here]
         upper_bounds[level][places[is_here]] = region_upper[is_here]
-    # From the leaves up, each region's bounds are tightened to the sums of its children's bounds.
+    # From the leaves up, each region's bounds are tightened by the sums of its children's bounds.
     for level, start in reversed(list(enumerate(tree.start))):
         child_lower, child_upper = (_sum_children(bound[level + 1], start) for bound in (lower_bounds, upper_bounds))
         clashing = np.flatnonzero((lower_bounds[level] > child_upper) | (child_lower > upper_bounds[level])).tolist()

@@ -357,6 +357,7 @@ class Design(ABC):
             InputError: The noise is too wide. The message names the part of the budget, its table and level, and its
                 noise.
         """
+        # The first key that states the budget, such as epsilon, is named in the message.
         key, widest = KINDS[self.problem.privacy.kind][1][0], self.law.max_drawable_scale(max_scale)
         for level in range(self.tree.depth):
             for form, table_budgets in zip(self.layout.forms, self.budgets, strict=True):

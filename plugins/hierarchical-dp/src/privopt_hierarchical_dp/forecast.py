@@ -32,7 +32,7 @@ EXACT: Final = Noise(variance=0.0)
 EXACT_WEIGHT: Final = 1e100
 """The weight of a level whose values are known exactly. All other weights are negligible in comparison."""
 WIDE_PART: Final = 0.8
-"""The standard deviation of a subtracted number T from which on an integer X is treated as continuous.
+"""The standard deviation of a subtracted number T at or above which an integer X is treated as continuous.
 
 Let T have the standard deviation s. Subtracting T adds P(X = 0) E|T| = 0.8 s P(X = 0) to the mean absolute value of an
 integer X. For a continuous X with the same density at 0, it adds about s^2 P(X = 0). Both are equal at s = 0.8.

@@ -95,7 +95,8 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
     if table.totals != KEEP:
         check_totals_among_regions(groups.regions.paths, (table.regions or sources[0]).name)
     public = SizesDesign.of(declared, DEFAULT_METHOD, groups.tree, file)
-    # Exact totals are the same in all neighbouring inputs, so rejecting them reveals nothing about an individual.
+    # If neighbours have the same totals in every region (relation.exact), all totals are checked, because rejecting
+    # them reveals nothing about an individual. Otherwise only the totals on exact levels are.
     if public.limits is not None and declared.relation.exact:
         numbers = add_up(groups.tree, groups.leaves.sum(axis=1))
         # Every method publishes the root's total and those that the problem file makes exact.

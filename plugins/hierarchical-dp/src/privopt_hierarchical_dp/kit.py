@@ -293,7 +293,7 @@ def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 def _check_optimum(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
     """Yield a message for each inconsistency in a release, and another one if its objective exceeds the minimum."""
     method = result.method
-    # Other methods may publish inconsistent counts, and no optimum is claimed for them.
+    # Methods that are not valid may publish inconsistent counts, and no optimum is claimed for them.
     if not METHODS[method].valid:
         return
     yield from release.complaints()
@@ -482,6 +482,7 @@ def _check_margins(problem: Instance, release: HierarchyRelease, result: Result)
                 if known_sums.get(key, n) != n
             )
             known_sums |= table_sums
+        # The number of levels with public totals, or None if all totals are public.
         exact = problem.declared.relation.exact
         if exact is None or level < exact:
             for region in range(tree.widths[level]):

@@ -378,7 +378,7 @@ def mean_absolute(error: Estimate) -> Floats:
     # The shape of the gamma distribution. If the ratio is close to 0, the error is nearly normal.
     shape = 1.0 / np.clip(ratio, 1e-6, 1.0)
     gamma_factor = np.sqrt(2.0 / np.pi) * np.exp(gammaln(shape + 0.5) - gammaln(shape)) / np.sqrt(shape)
-    # A ratio above 1, that of a Laplace error, means a discrete error. The tolerance excludes Laplace errors.
+    # A Laplace error has the ratio 1. Larger ratios, beyond rounding errors, are modelled as discrete.
     factor = np.where(ratio > 1.0 + 1e-9, 1.0 / np.sqrt(np.maximum(3.0 * ratio - 1.0, 1.0)), gamma_factor)
     return np.asarray(np.sqrt(error.variance) * factor)
 

@@ -170,7 +170,7 @@ def match_columns(header: Sequence[str], names: Sequence[str], file: str) -> tup
 
 
 def region_faults(name: str, regions: Sequence[str], is_known: Bools, *, is_secret: bool = False) -> Faults:
-    """Return a fault for each row whose region is unknown or listed before.
+    """Return a fault for each row whose region is unknown or already listed.
 
     For a secret file, messages quote only known regions, because any other cell in the column may be a secret.
 

@@ -1,7 +1,7 @@
 """Checks of a release of counts over a hierarchy: sums, bounds, exact totals, noise scales and claims in result.json.
 
-The formulas are documented in docs/reference/proof.md, "Counts in a hierarchy". What this checker cannot check is said
-in the finding for each claim. A release folder cannot show that the noise was drawn with the stated scales, and only
+The formulas are documented in docs/reference/proof.md, "Counts in a hierarchy". The finding for each claim says what
+this checker does not check. A release folder cannot show that the noise was drawn with the stated scales, and only
 ``privopt verify`` recomputes the widths of intervals and the lower bound on the loss.
 """
 
