@@ -213,7 +213,7 @@ class PathRows:
         return ValidRows(matrix=matrix, upper=np.zeros(len(path)), proof=self._prove_rows(path, k, half))
 
     def _prove_rows(self, path: Ints, k: Ints, half: Floats) -> Any:
-        """Return a proof of each cut, i.e. multipliers with which the program's rows add up to the cut.
+        """Return a proof of each cut: the multipliers with which the program's rows add up to it.
 
         The ``geo-ind`` row of each pair along the path is multiplied by the exponential of the path's length before
         that pair. The matrix entries of all intermediate records then cancel.

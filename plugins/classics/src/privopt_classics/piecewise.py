@@ -46,7 +46,7 @@ class PiecewiseLaw(ReportLaw):
 
     @property
     def window(self) -> int:
-        """The number w of likely reports for a secret, i.e. those with the higher of the two possible probabilities."""
+        """The number w of likely reports for a secret, which have the higher of the two possible probabilities."""
         return max(1, round(self.problem.steps / sqrt(self.parameter)))
 
     @property

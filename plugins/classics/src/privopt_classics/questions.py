@@ -35,7 +35,7 @@ class AnswerLaw(ReportLaw):
 
     @property
     def records(self) -> Sequence[str]:
-        """The possible secrets, i.e. the answers."""
+        """The possible secrets, which are the answers."""
         return self.problem.answers
 
     @property

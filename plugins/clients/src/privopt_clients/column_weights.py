@@ -58,7 +58,7 @@ class Columns:
         top: The first entry T[0] of the table.
         longest: The length of the longest of all shortest paths, in steps.
         block: The number of bytes in a block of entropy. Each block is one attempt at rejection sampling.
-        tries: The number of blocks per draw, i.e. of attempts.
+        tries: The number of blocks, and thus of attempts, per draw.
         sums: (N,) The sum S_i of each row, as exact integers.
         step_counts: (N, N) The lengths D_ik, in steps, of the shortest paths between places.
     """
@@ -266,7 +266,7 @@ def _falling_table(factor: int, top: int, longest: int) -> list[int]:
 
 
 def _row_sums(table: list[int], weights: NDArray[np.uint32], step_counts: Ints) -> list[int]:
-    """Return the exact sum S_i of each row, i.e. of X_k T[D_ik] over all places k.
+    """Return the exact sum S_i of each row, which adds up X_k T[D_ik] over all places k.
 
     The entries of T are split into limbs of 16 bits, so that no partial sum overflows 64 bits.
 

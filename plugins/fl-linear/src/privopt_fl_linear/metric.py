@@ -317,9 +317,9 @@ class Matrix(Metric):
 
     Attributes:
         distances: (n, n) The distances, in any unit.
-        source: The name of the matrix's file, which appears in error messages.
-        file_rows: (n,) The row of each location in the file, which appears in error messages. None if the locations are
-            in the file's order.
+        source: The name of the matrix's file, used in error messages.
+        file_rows: (n,) The row of each location in the file, used in error messages. None if the locations are in the
+            file's order.
     """
 
     distances: Floats = field(converter=doubles)

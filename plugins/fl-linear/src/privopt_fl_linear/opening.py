@@ -51,7 +51,7 @@ PAIRS_PER_BATCH: Final = 200_000_000
 IMPROVED_WITHIN: Final = 0.01
 """The largest relative amount by which a set that the relaxation opens may exceed the incumbent's cost to be improved.
 
-It is improved by interchange, i.e. by adding, dropping or swapping one facility at a time.
+It is improved by interchange, which means adding, dropping or swapping one facility at a time.
 """
 BINDING_SHARE: Final = 1.0 - 1e-9
 """The share of the lowest omitted cost from which a client's price counts as limited by omitted pairs."""

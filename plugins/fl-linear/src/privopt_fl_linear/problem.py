@@ -1,4 +1,4 @@
-"""The problem of FL-Linear, i.e. the contents of the problem file and the locations that it names."""
+"""The problem of FL-Linear: the contents of the problem file and the locations that it names."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class FLInstance:
     Attributes:
         declared: The contents of the problem file.
         data: The locations named in the file.
-        file: The name of the problem file, which appears in error messages.
+        file: The name of the problem file, used in error messages.
     """
 
     declared: FLProblem

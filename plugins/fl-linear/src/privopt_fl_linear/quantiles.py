@@ -231,7 +231,7 @@ def chernoff_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discr
     """Return Chernoff's bound t with P(sum of k draws > t) <= beta, which is an integer for discrete noise.
 
     The bound is fast to compute for any k, but somewhat larger than `upper_quantile`. ``epsilon`` is the rate of one
-    draw, i.e. the reciprocal of its scale.
+    draw, the reciprocal of its scale.
     """
     if noise == "discrete":
         epsilon = min(epsilon, LARGE_EPSILON)

@@ -46,7 +46,7 @@ class Assignment:
 
 @frozen(kw_only=True, eq=False)
 class Site:
-    """A problem's public data, i.e. n locations, identified by index, and the costs of a facility at each of them.
+    """A problem's public data: n locations, identified by index, and the costs of a facility at each of them.
 
     Attributes:
         metric: The distances between the locations.
@@ -58,7 +58,7 @@ class Site:
             can.
         capacity: (n,) The maximum number of clients of a facility at each location, infinite if it is unlimited, or
             None if all are.
-        source: The name of the locations file, which appears in error messages.
+        source: The name of the locations file, used in error messages.
     """
 
     metric: Metric

@@ -196,7 +196,7 @@ def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str, p
     Args:
         limits: The bounds.
         totals: For each level from the root down, a (regions,) array with the totals. The lowest levels may be missing.
-        name: The name of the file that the totals were read from, which appears in error messages.
+        name: The name of the file that the totals were read from, used in error messages.
         noun: The plural noun for what is counted, such as ``groups``.
         published_levels: The number of levels, from the root down, whose totals every release publishes. Error messages
             may quote only these totals.

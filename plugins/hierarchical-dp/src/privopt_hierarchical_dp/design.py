@@ -86,7 +86,7 @@ class Design(ABC):
 
     Attributes:
         problem: The contents of the problem file.
-        file: The name of the problem file, which appears in error messages.
+        file: The name of the problem file, used in error messages.
         method: The name of the method.
         tree: The region tree.
         limits: The public bounds on the regions' totals, or None if the problem has none.
@@ -350,8 +350,7 @@ class Design(ABC):
         Args:
             max_scale: The limit, given as a scale of double geometric noise. For Gaussian noise it is converted to a
                 variance.
-            method: The name of the method that imposes the limit, which appears in the error message. Empty if all
-                methods do.
+            method: The name of the method that imposes the limit, used in the error message. Empty if all methods do.
 
         Raises:
             InputError: The noise is too wide. The message names the part of the budget, its table and level, and its

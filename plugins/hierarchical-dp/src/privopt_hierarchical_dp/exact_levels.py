@@ -48,7 +48,7 @@ def require_levels(names: Sequence[str] | None, depth: int, file: str) -> None:
     Args:
         names: The value of the key ``exact``, or None if it is missing.
         depth: The number of levels in the hierarchy.
-        file: The name of the problem file, which appears in error messages.
+        file: The name of the problem file, used in error messages.
 
     Raises:
         InputError: The key names a level that does not exist.

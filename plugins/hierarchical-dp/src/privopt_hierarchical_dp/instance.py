@@ -63,11 +63,11 @@ class Instance:
 
 
 def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Instance:
-    """Read the files of a problem for hierarchical-dp, i.e. the public regions and the secret counts or units.
+    """Read the files of a problem for hierarchical-dp: the public regions and the secret counts or units.
 
     Args:
         declared: The contents of the problem file.
-        file: The name of the problem file, which appears in error messages.
+        file: The name of the problem file, used in error messages.
 
     Raises:
         InfeasibleError: The bounds contradict one another or the exact totals.
@@ -111,11 +111,11 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
 
 
 def read_tables(declared: TablesProblem, file: str) -> Instance:
-    """Read the files of a problem for hierarchical-tables, i.e. the public regions and the secret individuals.
+    """Read the files of a problem for hierarchical-tables: the public regions and the secret individuals.
 
     Args:
         declared: The contents of the problem file.
-        file: The name of the problem file, which appears in error messages.
+        file: The name of the problem file, used in error messages.
 
     Raises:
         InfeasibleError: The bounds contradict one another or the exact totals.

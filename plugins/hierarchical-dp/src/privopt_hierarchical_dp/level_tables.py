@@ -148,7 +148,7 @@ def match_columns(header: Sequence[str], names: Sequence[str], file: str) -> tup
     Args:
         header: The columns of a file.
         names: The columns to find.
-        file: The name of the file, which appears in error messages.
+        file: The name of the file, used in error messages.
 
     Returns:
         The matching column of each name with exactly one match, keyed by name, and a fault for each name with several
@@ -175,7 +175,7 @@ def region_faults(name: str, regions: Sequence[str], is_known: Bools, *, is_secr
     For a secret file, messages quote only known regions, because any other cell in the column may be a secret.
 
     Args:
-        name: The name of the file, which appears in error messages.
+        name: The name of the file, used in error messages.
         regions: The region of each row.
         is_known: (rows,) Whether the region of each row is in the hierarchy.
         is_secret: Whether the file is secret.

@@ -91,7 +91,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return kind
 
     def utility(self, problem: Instance, method: str) -> PostProcessing:
-        """Return the utility loss, i.e. the weighted squared distance between a release and its noisy values."""
+        """Return the utility loss, the weighted squared distance between a release and its noisy values."""
         design = problem.design(method)
         return PostProcessing(design=design, unit=f"{design.layout.noun} squared")
 
@@ -330,7 +330,7 @@ class HierarchicalDP(CountsMechanism):
 
         Args:
             declared: The contents of the published problem file.
-            file: The name of the problem file, which appears in error messages.
+            file: The name of the problem file, used in error messages.
             folder: The release folder. If no public table lists the regions, they are taken from the released counts.
         """
         declared.check_keys(file)
@@ -435,7 +435,7 @@ class HierarchicalTables(CountsMechanism):
 
         Args:
             declared: The contents of the published problem file.
-            file: The name of the problem file, which appears in error messages.
+            file: The name of the problem file, used in error messages.
             folder: The release folder.
         """
         public = TablesDesign.of(declared, file)

@@ -29,7 +29,7 @@ class Regions:
 
         Args:
             parents: The parent of each region, which is "" for the root.
-            file: The name of the file, which appears in error messages.
+            file: The name of the file, used in error messages.
 
         Raises:
             RefusedError: There is not exactly one root, a parent is not a region, or regions form a cycle.

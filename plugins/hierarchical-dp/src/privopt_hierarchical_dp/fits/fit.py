@@ -35,7 +35,7 @@ _ROOT_PULL = 1e6
 
 @frozen(kw_only=True, eq=False)
 class FitInput:
-    """The input to a fit, i.e. noisy values, totals, weights and solver options.
+    """The input to a fit: noisy values, totals, weights and solver options.
 
     Attributes:
         method: The name of the method.

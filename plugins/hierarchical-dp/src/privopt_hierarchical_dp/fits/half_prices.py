@@ -8,12 +8,12 @@ Raising a node from v - 1 to v has a *marginal* cost. It is w (2 (v - noisy) - 1
 cost of the child that is raised along with it. Weights and noisy values are integers, so marginal costs are integers as
 well. They increase with v, because the cost of each node is convex (Lemma 5 of the paper).
 
-A *price* p, i.e. a Lagrange multiplier, therefore determines the value of each node, which is the largest value whose
-marginal cost is at most p. The *half-price* is the price that a node passes on to its children, which is p minus the
-node's own part of the marginal cost. It is found by a search over integers or, for nodes directly above the leaves, in
-closed form from sorted break points. The price at the top is the smallest one at which the roots add up to at least G.
-Nodes whose marginal cost equals this price are tied. The units that would be missing at any lower price are divided
-evenly among them.
+A *price* p, which is a Lagrange multiplier, therefore determines the value of each node: the largest one whose marginal
+cost is at most p. The *half-price* is the price that a node passes on to its children, i.e. p minus the node's own part
+of the marginal cost. It is found by a search over integers or, for nodes directly above the leaves, in closed form from
+sorted break points. The price at the top is the smallest one at which the roots add up to at least G. Nodes whose
+marginal cost equals this price are tied. The units that would be missing at any lower price are divided evenly among
+them.
 
 For |R| regions and N sizes, the running time is O(|R| N) up to logarithmic factors, with a few searches per level
 between the root and the parents of the leaves.

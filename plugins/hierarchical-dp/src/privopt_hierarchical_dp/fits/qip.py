@@ -65,7 +65,7 @@ def refuse(tree: Tree, sizes: int, method: str, instead: str) -> None:
     Args:
         tree: The region tree.
         sizes: The number of sizes.
-        method: The name of the method, which appears in the error message.
+        method: The name of the method, used in the error message.
         instead: A suggestion of alternatives, with which the error message ends.
 
     Raises:

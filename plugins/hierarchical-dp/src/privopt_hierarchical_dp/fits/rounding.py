@@ -2,7 +2,7 @@
 
 A parent's integer counts n_1, n_2, ... are distributed to its children size by size. Before size s, child c has
 received C_c units in total. Up to and including size s, it should receive x_c units, which is its continuous cumulative
-count. The n_s units go to the children that are furthest behind, i.e. have the smallest C_c - x_c.
+count. The n_s units go to the children that are furthest behind, those with the smallest C_c - x_c.
 
 How many units each child receives is determined by an integer threshold, which is found by bisection. In this way,
 every child stays within about one unit of its continuous cumulative counts, never has a negative count, never exceeds
