@@ -303,13 +303,15 @@ def exp_fixed(exponent: Fraction, bits: int) -> tuple[int, int]:
     import flint
 
     # exp(x) has about 1.443 x bits before the binary point, which are needed in addition to the requested bits.
-    with flint.ctx.workprec(bits + 32 + int(1.5 * float(exponent))):
-        ball = ball_of(exponent).exp() * flint.arb(flint.fmpz(1) << bits)
-        lower, upper = ball.lower().floor().unique_fmpz(), ball.upper().ceil().unique_fmpz()
-    # The ball's endpoints could not be rounded to integers, so try again with more precision.
-    if lower is None or upper is None:
-        return exp_fixed(exponent, 2 * bits)
-    return int(lower), int(upper)
+    precision = bits + 32 + int(1.5 * float(exponent))
+    while True:
+        with flint.ctx.workprec(precision):
+            ball = ball_of(exponent).exp() * flint.arb(flint.fmpz(1) << bits)
+            lower, upper = ball.lower().floor().unique_fmpz(), ball.upper().ceil().unique_fmpz()
+        if lower is not None and upper is not None:
+            return int(lower), int(upper)
+        # The precision was too low to round the ball's ends to integers.
+        precision *= 2
 
 
 def log_bounds(ratio: Fraction, divisor: Fraction) -> tuple[float, float]:
