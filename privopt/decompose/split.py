@@ -1,4 +1,4 @@
-"""A compiled model split into complicating columns and blocks, and the cuts that a block's multipliers prove.
+"""Split a compiled model into complicating columns and blocks, and compute the cuts that multipliers prove.
 
 Once the complicating columns ``z`` are fixed, the blocks are independent linear programs. By weak duality, any
 multipliers of a block's rows give a cut over ``z``. The model has m rows and n columns, |Y| of which are complicating.
@@ -23,9 +23,10 @@ from privopt.errors import ModelError
 __all__ = ["Cut", "Piece", "Split", "cut_of", "restrict", "split_form"]
 
 MIN_CUT_COEFFICIENT = 1e-9
-"""The size up to which a cut's coefficients are removed in a way that keeps the cut valid.
+"""The absolute value up to which coefficients are removed from a cut, in a way that keeps the cut valid.
 
-HiGHS would drop coefficients this small without a message."""
+HiGHS would drop coefficients this small without a message.
+"""
 
 STEEP, STEEPEST = 2.0**40, 2.0**66
 """The limits on a cut's coefficients.
@@ -34,22 +35,23 @@ A cut with a coefficient above the first limit is scaled down to it, so that HiG
 coefficient above the second limit is not used."""
 
 REDUCED_COST_TOLERANCE = 1e-9
-"""The largest size of a reduced cost that counts as a rounding error if its column lacks the bound that it requires."""
+"""The largest absolute value at which a reduced cost counts as a rounding error if its column lacks the bound that it
+needs."""
 
 
 @frozen(eq=False, kw_only=True)
 class Piece:
-    """One block, which is a linear program once the complicating columns z have fixed values.
+    """One block of a split form, which is a linear program once the complicating columns z have fixed values.
 
-    It minimises ``form.c x`` subject to the rows of ``form``, from whose bounds ``coupling z`` is subtracted. Block l
-    has n_l columns x and m_l rows, and there are |Y| complicating columns.
+    The program minimises ``form.c x`` subject to the rows of ``form``, after ``coupling z`` has been subtracted from
+    their bounds. Block l has n_l columns x and m_l rows, and there are |Y| complicating columns.
 
     Attributes:
         number: The block's index.
         columns: The indices of the block's columns in the whole form, shape (n_l,).
         rows: The indices of the block's rows in the whole form, shape (m_l,).
-        form: The block's rows over its columns, with the row bounds for z = 0.
-        coupling: The rows' coefficients for the complicating columns z, a CSR matrix of shape (m_l, |Y|).
+        form: The form restricted to the block's rows and columns, with the row bounds for z = 0.
+        coupling: The rows' coefficients for the complicating columns z, as a CSR matrix of shape (m_l, |Y|).
         lower, upper: The bounds on the block's columns that the whole form implies, shape (n_l,).
         outer_lower, outer_upper: The bounds on the complicating columns that the whole form implies, shape (|Y|,).
     """
@@ -65,18 +67,19 @@ class Piece:
     outer_upper: Floats
 
     def sides(self, z: Floats) -> tuple[Floats, Floats]:
-        """Return the lower and upper bounds of the block's rows, shape (m_l,) each, for complicating columns ``z``."""
+        """Return the lower and upper bounds of the block's rows, shape (m_l,) each, for given values of ``z``."""
         shift = self.coupling @ z
         return self.form.row_lower - shift, self.form.row_upper - shift
 
 
 @frozen(eq=False, kw_only=True)
 class Split:
-    """A form that is split into complicating columns and blocks, stated as a minimisation.
+    """A minimisation that is split into complicating columns and blocks.
 
     Attributes:
-        form: The whole form as a minimisation, with costs scaled so that the largest is 1.
-        scale: The factor by which the user's costs were multiplied, which is negative if the user maximises.
+        form: The whole form as a minimisation. Its costs are scaled so that the largest absolute value is 1, unless all
+            are 0.
+        scale: The factor by which the original costs were multiplied. It is negative if the original form maximises.
         outer: The indices of the complicating columns, shape (|Y|,).
         outer_rows: The indices of the rows that contain only complicating columns.
         outer_form: The form restricted to these rows and columns.
@@ -96,17 +99,20 @@ class Split:
 
 @frozen(eq=False, kw_only=True)
 class Cut:
-    """A cut proved by the multipliers of a block's rows.
+    """A cut that the multipliers of a block's rows prove.
 
-    An optimality cut is ``w_block >= constant + slope z``, where w_block is the block's cost. A feasibility cut is
-    ``0 >= constant + slope z``. The complicating columns are z.
+    Let z be the complicating columns. An optimality cut is ``w_block >= constant + slope z``, where w_block is the
+    block's cost. A feasibility cut is ``0 >= constant + slope z``.
 
     Attributes:
         block: The index of the block.
-        feasibility: Whether the cut is a feasibility cut, which excludes z for which the block has no solution.
+        feasibility: Whether the cut is a feasibility cut, which excludes values of z for which the block has no
+            solution.
         constant: The value of the right-hand side at z = 0.
-        places, slope: The positions of the nonzero coefficients among the complicating columns, and these coefficients.
-        rows, duals: The rows of the whole form with nonzero multipliers, and these multipliers, which prove the cut.
+        places, slope: The cut's nonzero coefficients (``slope``), and their positions among the complicating columns
+            (``places``).
+        rows, duals: The nonzero multipliers that prove the cut (``duals``), and the indices of their rows in the whole
+            form (``rows``).
     """
 
     block: int
@@ -118,12 +124,12 @@ class Cut:
     duals: Floats
 
     def value(self, z: Floats) -> float:
-        """Return the value of the cut's right-hand side at ``z``, which has shape (|Y|,)."""
+        """Return the value of the cut's right-hand side at ``z``, an array of shape (|Y|,)."""
         return self.constant + float(self.slope @ z[self.places])
 
 
 def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardForm, Ints]:
-    """Restrict a form to some rows and columns.
+    """Restrict a form to some of its rows and columns.
 
     A privacy row ``z_i <= exp(L) z_j``, whose exponent L is stored separately, keeps its exponent if both its columns
     remain. Otherwise it becomes a plain row.
@@ -133,10 +139,10 @@ def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardFor
         rows, columns: The indices of the rows and columns to select.
 
     Returns:
-        The new form, and the indices of the selected rows in the order of the new form: plain rows first, then the
-        privacy rows, family by family.
+        The new form, and the indices of the selected rows in the order of the new form. Plain rows come first, followed
+        by the privacy rows of one family after another.
     """
-    # The new index of each column, -1 for a column that is left out.
+    # The new index of each column, or -1 for a column that is left out.
     new_columns = np.full(form.shape[1], -1, dtype=np.int64)
     new_columns[columns] = np.arange(len(columns))
     is_privacy = np.zeros(form.shape[0], dtype=bool)
@@ -164,7 +170,7 @@ def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardFor
                     right=right_columns[block_rows],
                 )
             )
-    # The positions of the families' rows are known only now: one family after another, behind the plain rows.
+    # The positions of the families' rows are known only now. One family after another follows the plain rows.
     plain_rows = rows[~is_privacy[rows]]
     order = np.concatenate([plain_rows, *grouped]).astype(np.int64)
     start = len(plain_rows)
@@ -188,13 +194,13 @@ def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardFor
 
 
 def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
-    """Split a form into the given blocks of columns and the complicating columns, which are all other columns.
+    """Split a form into given blocks of columns and complicating columns, which are all columns outside the blocks.
 
     Once the complicating columns are fixed, each block is a separate linear program.
 
     Args:
-        form: The model, without integer columns.
-        blocks: The column indices of each block. A column may be in one block only.
+        form: The compiled model, which must not have integer columns.
+        blocks: The column indices of each block. A column must not be in more than one block.
 
     Raises:
         ModelError: A column is in two blocks or out of range, a row joins two blocks, or the form has integer columns
@@ -204,7 +210,7 @@ def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
         raise ModelError("Benders decomposition takes no integer columns: its cuts come from multipliers")
     form.check_linear("Benders decomposition")
     n = form.shape[1]
-    # The block of each column, -1 for a complicating one.
+    # The block of each column, or -1 for a complicating column.
     owner = np.full(n, -1, dtype=np.int64)
     for number, block in enumerate(blocks):
         columns = np.asarray(block, dtype=np.int64)
@@ -218,10 +224,10 @@ def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
         owner[columns] = number
     # With a largest cost of 1, the solver's absolute tolerances are relative to the largest cost.
     largest = float(np.abs(form.c).max(initial=0.0))
-    # A negative scale turns a maximum into a minimum; everything from here on minimises.
+    # A negative scale turns a maximisation into a minimisation, which is all that the following code handles.
     scale = (1.0 if form.sense == "min" else -1.0) / (largest or 1.0)
     minimised = evolve(form, c=form.c * scale, c0=form.c0 * scale, sense="min")
-    # The block of each row, -1 for rows over complicating columns alone.
+    # The block of each row, or -1 for a row over complicating columns alone.
     row_owner = _row_owners(minimised, owner)
     lower, upper = implied_bounds(minimised)
     outer = np.flatnonzero(owner < 0)
@@ -257,9 +263,11 @@ def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
 
 
 def _row_owners(form: StandardForm, owner: Ints) -> Ints:
-    """Return the index of each row's block, shape (m,), or -1 for a row with only complicating columns.
+    """Return the index of each row's block, or -1 for a row with complicating columns only, as an array of shape (m,).
 
-    ``owner`` contains the index of each column's block, or -1 for a complicating column.
+    Args:
+        form: The form.
+        owner: The index of each column's block, or -1 for a complicating column, shape (n,).
 
     Raises:
         ModelError: A row has columns from two blocks.
@@ -268,7 +276,8 @@ def _row_owners(form: StandardForm, owner: Ints) -> Ints:
     entry_owners = owner[form.A.indices]
     is_in_block = entry_owners >= 0
     max_owner = np.full(form.shape[0], -1, dtype=np.int64)
-    # The columns of a row that belong to blocks have one owner exactly if their smallest and largest owners agree.
+    # All of a row's columns that belong to blocks have the same owner exactly if the smallest and the largest owner
+    # agree.
     np.maximum.at(max_owner, rows[is_in_block], entry_owners[is_in_block])
     min_owner = np.full(form.shape[0], np.iinfo(np.int64).max)
     np.minimum.at(min_owner, rows[is_in_block], entry_owners[is_in_block])
@@ -283,7 +292,7 @@ def _row_owners(form: StandardForm, owner: Ints) -> Ints:
 
 
 def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | None:
-    """Return the cut that multipliers of a block's rows prove by weak duality, or None if they prove nothing.
+    """Return the cut that a block's multipliers prove by weak duality, or None if they prove no usable cut.
 
     A cut is a lower bound on the block's cost that is linear in the complicating columns. Any multipliers give a valid
     cut, even inexact ones, because the bounds of the block's columns compensate for nonzero reduced costs. Multipliers
@@ -301,14 +310,15 @@ def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | N
     if constant == -np.inf:
         return None
     nonzero = np.flatnonzero(y)
-    # Sides are shifted by -coupling z, so the multipliers weigh the columns of z with the opposite sign.
+    # The rows' bounds are shifted by -coupling z, so the multipliers weigh the columns z with the opposite sign.
     slope = -np.asarray(piece.coupling.T @ y)
     places = np.flatnonzero(slope)
     largest = float(np.abs(slope[places]).max(initial=0.0))
-    # Too steep for the solver even when scaled.
+    # Even after scaling, the solver would not accept a cut this steep.
     if largest > STEEPEST:
         return None
-    # The solver gets the cut times its scale (at most 1), so in the cut's own units the least coefficient is larger.
+    # The solver gets the cut multiplied by its scale, which is at most 1. So in the cut's own units, the smallest
+    # coefficient that it keeps is larger.
     min_coefficient = MIN_CUT_COEFFICIENT / row_scale(largest)
     small = places[np.abs(slope[places]) <= min_coefficient]
     moved_constant = _move_small_terms(slope, small, 2.0 * min_coefficient, piece.outer_lower, piece.outer_upper)
@@ -328,7 +338,7 @@ def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | N
 
 
 def _move_small_terms(slope: Floats, small: Ints, steeper: float, lower: Floats, upper: Floats) -> float:
-    """Remove small coefficients from a cut's slope, in place, and return the amount to add to the cut's constant.
+    """Remove small coefficients from a cut's slope in place, and return the amount to add to the cut's constant.
 
     To keep the cut valid, each term is replaced by its minimum over the column's bounds. If that minimum is infinite,
     the coefficient is enlarged instead, and the constant is changed so that, within the bounds, the new cut is nowhere
@@ -341,7 +351,7 @@ def _move_small_terms(slope: Floats, small: Ints, steeper: float, lower: Floats,
         lower, upper: The bounds of the complicating columns, shape (|Y|,).
 
     Returns:
-        The amount to add to the constant; minus infinity if a column has no bounds, so that no valid cut remains.
+        The amount to add to the constant. It is minus infinity if a column has no bounds, so that no valid cut remains.
     """
     gain = 0.0
     for column in small:
@@ -352,7 +362,7 @@ def _move_small_terms(slope: Floats, small: Ints, steeper: float, lower: Floats,
             gain += coefficient * float(lowest[column])
             slope[column] = 0.0
         elif np.isfinite(opposite[column]):
-            # coefficient z >= steep z + (coefficient - steep) times the bound on the other side, for every z.
+            # For every z, coefficient z >= steep z + (coefficient - steep) times the opposite bound.
             steep = float(np.copysign(steeper, coefficient))
             gain += (coefficient - steep) * float(opposite[column])
             slope[column] = steep
@@ -362,7 +372,7 @@ def _move_small_terms(slope: Floats, small: Ints, steeper: float, lower: Floats,
 
 
 def row_scale(largest: float) -> float:
-    """Return the power of two that scales a row's largest coefficient down to ``STEEP``, or 1 if no scaling is needed.
+    """Return the power of two that scales a row's largest coefficient to at most ``STEEP``, or 1 if it is no larger.
 
     >>> row_scale(8.0), row_scale(2.0**41)
     (1.0, 0.5)
@@ -371,9 +381,11 @@ def row_scale(largest: float) -> float:
 
 
 def sparse_rows(cuts: Sequence[Cut], width: int) -> csr_array:
-    """Return the slopes of cuts as a CSR matrix of shape (cuts, width).
+    """Return the cuts' slopes as a CSR matrix with one row per cut.
 
-    ``width`` is the number of complicating columns. Only the attributes ``places`` and ``slope`` of each cut are used.
+    Args:
+        cuts: The cuts, of which only ``places`` and ``slope`` are used.
+        width: The number of columns, which is the number of complicating columns.
     """
     lengths = [len(cut.places) for cut in cuts]
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

@@ -1,7 +1,7 @@
 """Compile a model's constraint families and objective to a ``StandardForm``.
 
-Each family becomes one CSR block. Its index tuples are expanded to arrays of positions with NumPy's ``repeat`` and
-``tile``, and NumPy evaluates the coefficients on these arrays. No Python loop runs over the rows.
+Each family becomes one CSR block. Its index tuples are expanded to arrays of positions, on which NumPy evaluates the
+coefficients. No Python loop runs over the rows.
 """
 
 from __future__ import annotations
@@ -25,21 +25,23 @@ from privopt.dsl.variables import Variable
 from privopt.errors import ModelError
 
 RowsKey = tuple[object, ...]
-"""A key for a family's rows: the number of columns, the first columns of its variables, and its parameters' revisions.
+"""A key for a family's rows, made of the number of columns, the first column of each variable, and the parameters'
+revisions.
 
-If the family's formula and the bounds are unchanged, equal keys imply equal rows."""
+If the family's formula and the bounds are unchanged, equal keys mean equal rows.
+"""
 
 
 @define(eq=False)
 class CompiledParts:
-    """The results of a model's last compilation. The next compilation reuses the rows that have not changed.
+    """The results of a model's last compilation, from which the next compilation reuses the rows that have not changed.
 
     Attributes:
         coefficients: The NumPy functions to which the model's symbolic coefficients were converted.
-        form: The last compiled form; None before the first compilation.
+        form: The last compiled form, or None before the first compilation.
         objective: The terms of the compiled objective.
-        keys: For each family name, the compiled family and a cache key for its rows. The key is derived from all inputs
-            to the rows except variable bounds, and is None if the rows must be compiled every time.
+        keys: The compiled families and the cache keys for their rows, keyed by the family's name. A cache key depends
+            on all inputs to the rows except variable bounds, and is None if the rows must be compiled every time.
     """
 
     coefficients: Coefficients = field(factory=Coefficients)
@@ -48,7 +50,7 @@ class CompiledParts:
     keys: dict[str, tuple[Family | Block, RowsKey | None]] = field(factory=dict)
 
     def drop_old_coefficients(self, families: Sequence[Family | Block], objective: Sequence[Term]) -> None:
-        """Drop cached coefficient functions that the model no longer uses, to free their memory.
+        """Drop cached coefficient functions that the model no longer uses, so that their memory is freed.
 
         Args:
             families: All current families of the model.
@@ -71,20 +73,20 @@ def compile_model(
     parts: CompiledParts | None = None,
     quadratic: Sequence[QuadraticTerm] = (),
 ) -> StandardForm:
-    """Compile a model to one ``StandardForm``: arrays of costs, bounds and sparse rows.
+    """Compile a model to a ``StandardForm``, which consists of arrays of costs, bounds and sparse rows.
 
     Args:
         variables: All variables, in the order of their columns.
-        families: Constraint families, and blocks of ready-made rows, in the order in which their rows are stacked.
-        objective: The terms whose sum is optimised.
+        families: Constraint families and blocks of precomputed rows, in the order in which to stack their rows.
+        objective: The terms whose sum is minimised or maximised.
         sense: Whether the objective is minimised or maximised.
         parts: The results of the model's last compilation, which are updated in place. A family is compiled again only
-            if its formula, parameters or bounds have changed. None means that all families are compiled.
-        quadratic: Quadratic terms in the objective, if any.
+            if its formula, parameters or bounds have changed. If None, all families are compiled.
+        quadratic: The quadratic terms in the objective.
 
     Raises:
-        ModelError: A coefficient is not finite, bounds cross, a privacy row or a big-M row cannot be stated, or a
-            quadratic objective has the wrong curvature.
+        ModelError: A coefficient is not finite, a lower bound exceeds its upper bound, a privacy or big-M constraint
+            cannot be expressed as a row, or a quadratic objective has the wrong curvature.
     """
     parts = CompiledParts() if parts is None else parts
     n = sum(v.size for v in variables)
@@ -96,7 +98,7 @@ def compile_model(
     integrality = (
         np.concatenate([np.full(v.size, _domain_code(v), dtype=np.uint8) for v in variables]) if variables else empty
     )
-    # Before the rows, because the big-M of an indicator row follows from these bounds.
+    # This comes before the rows, because the big-M of an indicator row is computed from these bounds.
     col_lower, col_upper = round_integer_bounds(col_lower, col_upper, integrality)
     parts.drop_old_coefficients(families, objective)
     # The objective is compiled like a family of a single row.
@@ -158,35 +160,35 @@ def _domain_code(variable: Variable) -> int:
 
 
 def _rows_key(family: Family | Block, n: int) -> RowsKey | None:
-    """Return a key for a family's compiled rows in a model of ``n`` columns.
+    """Return a key for a family's compiled rows in a model with ``n`` columns.
 
-    The key depends on all inputs to the rows except variable bounds. The rows can be reused while it is unchanged. The
-    result is None if the rows must be compiled every time.
+    The key depends on all inputs to the rows except variable bounds, so the rows can be reused while it and the bounds
+    are unchanged. The result is None if the rows must be compiled every time.
     """
     if isinstance(family, Block):
         return None  # it is placed in less time than its arrays could be compared
     params: set[Param] = set().union(*(t.coefficient.atoms(Param) for t in family.all_terms))
     if any(callable(p.source) for p in params):
         return None  # a function may return other numbers each time
-    # The columns of absolute values and extrema move if the model gets further variables.
+    # Columns that stand for absolute values and extrema move if the model gets further variables.
     starts = tuple(t.variable.start for t in family.all_terms if t.variable is not None)
     return n, starts, frozenset((p, p.revision) for p in params)
 
 
 def _depends_on_bounds(family: Family | Block) -> bool:
-    """Return whether a family's rows depend on variable bounds, as those of implications and privacy families do."""
+    """Return whether a family's rows depend on variable bounds, as they do for implications and privacy families."""
     return isinstance(family, Family) and (family.kind == "indicator" or privacy_terms(family) is not None)
 
 
 def _old_rows(form: StandardForm, name: str) -> Rows:
-    """Return the rows of the family ``name`` in a previous form."""
+    """Return the rows of the family ``name`` in the previous form."""
     block = form.family(name)
     rows = slice(block.start, block.stop)
     return Rows(form.A[rows], form.row_lower[rows], form.row_upper[rows], block)
 
 
 def _compile_objective(terms: Sequence[Term], n: int, coefficients: Coefficients) -> tuple[Floats, float]:
-    """Return an objective's coefficient for each column, shape (n,), and its constant."""
+    """Return an objective's coefficients, one per column in an array of shape (n,), and its constant."""
     cost, constant = np.zeros(n), 0.0
     for term in terms:
         # No index is free in an objective, so each term is evaluated as if for a single row.
@@ -194,13 +196,13 @@ def _compile_objective(terms: Sequence[Term], n: int, coefficients: Coefficients
         if columns is None:
             constant += float(values.sum())
         else:
-            # A column can occur in several entries of a term, of which indexed addition would count only one.
+            # A column can occur in several entries of a term, and indexed addition would count only one of them.
             cost += np.bincount(columns, weights=values, minlength=n)
     return cost, constant
 
 
 def _compile_quadratic(terms: Sequence[QuadraticTerm], n: int, coefficients: Coefficients) -> QuadraticPart:
-    """Compile an objective's quadratic terms over ``n`` columns to a matrix, a linear part and a constant.
+    """Compile an objective's quadratic terms to a matrix over ``n`` columns, a linear part and a constant.
 
     Raises:
         ModelError: A coefficient is not finite.
@@ -220,8 +222,8 @@ def _compile_quadratic(terms: Sequence[QuadraticTerm], n: int, coefficients: Coe
         right, right_constant = (
             (left, left_constant) if term.is_square else terms_matrix(term.right, places, size, n, where, coefficients)
         )
-        # The term is the sum of weight * (l x + l0) (r x + r0) over the rows l and r. A part is x' matrix x / 2, so its
-        # matrix is the product plus its transpose. Products of a row and a constant are linear.
+        # The term is the sum of weight * (l x + l0) (r x + r0) over the rows l and r. QuadraticPart stands for x'
+        # matrix x / 2, so its matrix is the product plus its transpose. Products of a row and a constant are linear.
         product = left.T @ sparse.diags(weights) @ right
         is_positive, is_negative = bool((weights >= 0).all()), bool((weights <= 0).all())
         parts.append(
@@ -242,7 +244,7 @@ def _row_positions(family: Family) -> tuple[dict[Index, Ints], int]:
     given tuples. All other indices run over their whole sets.
 
     Returns:
-        The position of each index's value in each row, as one array of shape (rows,) for each index; and the number of
+        The positions of each index's values in its set, as one array of shape (rows,) per index, and the number of
         rows.
     """
     places = dict(zip(family.restricted, family.tuples, strict=True))
@@ -251,7 +253,8 @@ def _row_positions(family: Family) -> tuple[dict[Index, Ints], int]:
         if index in places:
             continue
         n = len(index.index_set)
-        # The product with one more set: every tuple so far is repeated n times, next to all positions of the set.
+        # Form the product with one more set, in which every tuple so far is repeated n times, next to all positions of
+        # the set.
         places = {i: np.repeat(p, n) for i, p in places.items()}
         places[index] = np.tile(np.arange(n), size)
         size *= n
@@ -261,17 +264,18 @@ def _row_positions(family: Family) -> tuple[dict[Index, Ints], int]:
 def _compile_family(family: Family, n: int, col_lower: Floats, col_upper: Floats, coefficients: Coefficients) -> Rows:
     """Compile one symbolic family into rows.
 
-    Privacy rows and indicator rows are built by separate functions, because their coefficients differ from those in the
+    Separate functions build privacy rows and indicator rows, because their coefficients differ from those in the
     formula.
 
     Args:
         family: The family.
         n: Number of columns in the model.
         col_lower, col_upper: Column bounds, shape (n,).
-        coefficients: The NumPy functions for the model's coefficients; missing ones are added.
+        coefficients: The NumPy functions for the model's coefficients. Missing functions are added.
 
     Raises:
-        ModelError: A row's lower bound is above its upper bound, or a coefficient cannot be used.
+        ModelError: A row's lower bound exceeds its upper bound, a coefficient is not finite, or a privacy or big-M
+            constraint cannot be expressed as a row.
     """
     places, size = _row_positions(family)
     block = FamilyBlock(
@@ -286,19 +290,21 @@ def _compile_family(family: Family, n: int, col_lower: Floats, col_upper: Floats
     pair = privacy_terms(family)
     if pair is not None:
         privacy_rows = build_privacy_rows(family, pair, places, size, n, col_lower, block, coefficients)
-        # None means that the numbers show no privacy rows; the family is then compiled like any other.
+        # The result is None if the coefficients show that these are not privacy rows. The family is then compiled like
+        # any other.
         if privacy_rows is not None:
             return privacy_rows
     where = f"family {family.name}"
-    # A big-M needs finite sides.
+    # Only plain rows may have infinite bounds. A big-M cannot be computed from them.
     is_row = family.kind == "rows"
     matrix, constant = terms_matrix(family.terms, places, size, n, where, coefficients, allow_infinite=is_row)
     infinite = np.full(size, np.inf)
-    # Terms are left side minus right side, so that the constant moves to the side of the row.
+    # The terms are the left side minus the right side, so their constant becomes the row's bound with the opposite
+    # sign.
     lower = -infinite if family.operator == "<=" else -constant
     upper = infinite if family.operator == ">=" else -constant
     if family.upper_terms:
-        # Only constants, so that the matrix is empty.
+        # The upper side consists of constants, so its matrix is empty.
         _, upper_constant = terms_matrix(
             family.upper_terms, places, size, n, where, coefficients, allow_infinite=is_row
         )
@@ -315,8 +321,9 @@ def _compile_family(family: Family, n: int, col_lower: Floats, col_upper: Floats
 
 
 def _place_block(block: Block, n: int) -> Rows:
-    """Return a block's rows, with its matrix expanded from the block's columns to all ``n`` columns of the model."""
-    # Several columns of the block can stand for one column of the model; building a CSR matrix adds up their entries.
+    """Return a block's rows, with its matrix expanded to all ``n`` columns of the model."""
+    # Several columns of the block can stand for the same column of the model. Building a CSR matrix adds up their
+    # entries.
     source = block.matrix.tocoo()
     matrix = sparse.csr_matrix((source.data, (source.row, block.columns[source.col])), shape=(source.shape[0], n))
     family_block = FamilyBlock(name=block.name, start=0, stop=source.shape[0], kind="block")

@@ -1,14 +1,14 @@
-"""Scale a model's rows for a solver. Privacy rows are never loosened, and the cost of tightening them is bounded.
+"""Scale a model's rows for a solver, without ever loosening a privacy row, and bound the cost of tightening some.
 
 A privacy row ``z_i <= exp(L) z_j`` relates two columns of a model, where z_j is at least 0. Its coefficients are
-computed here from the exponent L. A smaller factor exp(L) is stricter. The factor is therefore rounded down, and an L
-beyond the solver's range is capped. In metric DP, L is the product of epsilon and a distance d. Capping L then amounts
-to replacing d with the smaller distance ``min(d, cap / epsilon)``, so every point that satisfies the capped rows is
-also private for d.
+computed here from the exponent L. A smaller factor exp(L) is stricter, so the factor is rounded down, and an L beyond
+the solver's range is capped. In metric DP, L is the product of epsilon and a distance d. Capping L then amounts to
+replacing d with the smaller distance ``min(d, cap / epsilon)``, so every point that satisfies the capped rows is also
+private for d.
 
 The ranges of coefficients were measured on unit grids (3 x 3 to 8 x 8) with known optima:
 
-- HiGHS drops coefficients below 1e-9 and refuses those of 1e15 or more.
+- HiGHS drops coefficients below 1e-9 and rejects those of 1e15 or more.
 - With plain rows ``z_i - e^L z_j``, HiGHS finds the exact optimum up to L = 24. At L = 28, it reports a value of 900
   times the optimum as optimal.
 - With rows scaled symmetrically, ``e^(-L/2) z_i - e^(L/2) z_j``, the value from HiGHS differs from the optimum by at
@@ -28,7 +28,7 @@ from privopt.dsl.duality import dual_bound
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError
 
-# The end of the error message about a row whose coefficients differ too much in size.
+# The last part of the error message about a row whose coefficients differ too much in size.
 WIDE_ROW_ADVICE = (
     "rescale the row; replace a big-M by implies(binary, relation), which takes the smallest M that the bounds of the "
     "variables allow; or declare a privacy row with its exponent (exp, log_ratio)"
@@ -36,11 +36,13 @@ WIDE_ROW_ADVICE = (
 EXPONENT_ROUNDING = 2.0**-50
 """The factor by which 4 + |L| is multiplied to get the amount by which a privacy row's exponent L is lowered.
 
-It equals eight times the unit roundoff (2**-53)."""
+It is eight times the unit roundoff (2**-53).
+"""
 MIP_COST = 2.0**13
-"""The size to which an integer program's largest cost is scaled up if it is smaller.
+"""The absolute value to which an integer program's largest cost is scaled up if it is smaller.
 
-Searches over integers stop at an absolute difference of about 1e-6 (see ``_cost_scale``)."""
+Searches over integers stop at an absolute difference of about 1e-6 (see ``_cost_scale``).
+"""
 
 
 @frozen(kw_only=True)
@@ -48,10 +50,10 @@ class CoefficientRange:
     """The range of coefficients that a solver can work with.
 
     Attributes:
-        smallest: Absolute value at or below which the solver drops coefficients.
-        largest: Absolute value at or above which the solver rejects coefficients, or crashes on them.
+        smallest: The absolute value at or below which the solver drops coefficients.
+        largest: The absolute value at or above which the solver rejects coefficients or crashes.
         log_cap: The largest exponent L of a privacy row ``z_i <= exp(L) z_j``. Rows with a larger exponent are
-            tightened to the cap.
+            tightened to this one.
     """
 
     smallest: float = 1e-9
@@ -64,12 +66,12 @@ class TightenedRows:
     """A report on the privacy rows that were tightened and on the cost of tightening them.
 
     Attributes:
-        rows: Number of tightened rows.
-        log_cap: The cap to which their exponents were reduced.
+        rows: The number of tightened rows.
+        log_cap: The largest exponent that the solver can work with, to which larger exponents were reduced.
         largest_log: The largest absolute exponent among the tightened rows.
-        families: Names of the families with tightened rows.
-        cost: Upper bound on the loss in the objective due to tightening, in the objective's units; None before a solve,
-            or if the multipliers prove no bound.
+        families: The names of the families with tightened rows.
+        cost: An upper bound on the loss in the objective due to tightening, in the objective's units. None before a
+            solve, or if the multipliers prove no bound.
     """
 
     rows: int
@@ -79,7 +81,7 @@ class TightenedRows:
     cost: float | None = None
 
     def __str__(self) -> str:
-        """Return a sentence that states how many rows were tightened, and the bound on the cost of tightening them."""
+        """Return a sentence that says how many rows were tightened and what this costs at most."""
         cost = "not bounded" if self.cost is None else f"at most {self.cost:.3g}"
         return (
             f"{self.rows} privacy rows of {', '.join(self.families)} tightened from exponents up to "
@@ -89,21 +91,21 @@ class TightenedRows:
 
 @frozen(eq=False, kw_only=True)
 class ScaledForm:
-    """A form scaled for a solver, which minimises ``c x`` over the scaled rows.
+    """A form that was scaled for a solver, which minimises ``c x`` over the scaled rows.
 
-    The methods convert the solver's results back to the units of the form.
+    The methods convert the solver's results back to the form's units.
 
     Attributes:
         form: The form before scaling.
         c: The scaled costs, which are to be minimised, shape (n,).
         A: The scaled rows as a CSR matrix, shape (m, n).
-        row_lower, row_upper: Lower and upper bounds of the scaled rows, shape (m,).
-        row_scale: Factor by which each row was multiplied, shape (m,). A multiplier y of a scaled row corresponds to
-            the multiplier ``y * row_scale`` of the unscaled row, apart from the scale of the costs.
-        cost_scale: Factor by which the costs were multiplied, negative if the form maximises.
-        tightened: Indices of the tightened rows.
-        tightening: The report on the tightened rows; None if there are none.
-        wide_rows: Indices of the rows, other than privacy rows, whose coefficients differ by a factor above 1e7.
+        row_lower, row_upper: The bounds of the scaled rows, shape (m,).
+        row_scale: The factor by which each row was multiplied, shape (m,). A multiplier y of a scaled row corresponds
+            to the multiplier ``y * row_scale`` of the unscaled row, apart from the scale of the costs.
+        cost_scale: The factor by which the costs were multiplied. It is negative if the form maximises.
+        tightened: The indices of the tightened rows.
+        tightening: The report on the tightened rows, or None if there are none.
+        wide_rows: The indices of the rows whose coefficients differ by a factor above 1e7, except privacy rows.
     """
 
     form: StandardForm
@@ -118,7 +120,7 @@ class ScaledForm:
     wide_rows: Ints
 
     def with_cost_scale(self, scale: float) -> ScaledForm:
-        """Return this form with its costs scaled by a different factor.
+        """Return a copy of this form with its costs scaled by another factor.
 
         Args:
             scale: The positive factor. It is negated if the form maximises, because solvers minimise.
@@ -138,7 +140,7 @@ class ScaledForm:
         return scaled / self.cost_scale
 
     def objective(self, point: Floats) -> float:
-        """Return the objective value at a point, in the form's own sense and units."""
+        """Return the objective value at a point in the form's own sense and units."""
         return self.form.objective_at(point)
 
     def bound(self, scaled: float) -> float:
@@ -147,15 +149,15 @@ class ScaledForm:
 
 
 def condition(form: StandardForm, bearing: CoefficientRange) -> ScaledForm:
-    """Scale the rows and costs of a form so that a solver in double precision can work with them.
+    """Scale a form's rows and costs so that a solver in double precision can work with them.
 
     Args:
-        form: The form as it was compiled.
+        form: The form as compiled.
         bearing: The range of coefficients that the solver can work with, and its cap on the exponents of privacy rows.
 
     Raises:
-        SolverError: The coefficients in a general row (not a privacy row) differ by more than the solver can handle.
-            The message names the row and the terms.
+        SolverError: The coefficients in a row other than a privacy row differ by more than the solver can handle. The
+            message names the row and the terms.
     """
     m, n = form.shape
     data = form.A.data.copy()
@@ -163,14 +165,14 @@ def condition(form: StandardForm, bearing: CoefficientRange) -> ScaledForm:
     is_privacy = np.zeros(m, dtype=bool)
     tightened: list[Ints] = []
     names, largest = [], 0.0
-    # For each privacy family: its rows, their left and right columns, and the coefficients of these.
+    # For each privacy family, its rows, their left and right columns, and the coefficients of these columns.
     parts: list[tuple[Ints, Ints, Ints, Floats, Floats]] = []
     for block in form.families:
         if block.log_ratio is None or block.left is None or block.right is None:
             continue
         rows = np.arange(block.start, block.stop)
         is_privacy[rows] = True
-        # Rows a z_left - b z_right <= 0; is_cut marks exponents that exceeded the cap.
+        # The rows are a z_left - b z_right <= 0. is_cut marks exponents beyond the cap.
         a, b, row_scale, is_cut = _privacy_coefficients(block.log_ratio, bearing)
         # If both columns are the same, z <= exp(L) z always holds for L >= 0, and means z <= 0 for L < 0.
         is_same_column = block.left == block.right
@@ -188,7 +190,7 @@ def condition(form: StandardForm, bearing: CoefficientRange) -> ScaledForm:
     # The row of each stored matrix entry, shape (nnz,).
     row_of = np.repeat(np.arange(m), np.diff(form.A.indptr))
     is_wide = _scale_general_rows(form, bearing, data, scale, is_privacy, row_of)
-    # Other rows are scaled by powers of two, which is exact. Entries of privacy rows are written anew below.
+    # All other rows are scaled by powers of two, which is exact. The entries of privacy rows are replaced below.
     data *= np.where(is_privacy, 0.0, scale)[row_of]
     matrix = sparse.csr_matrix((data, form.A.indices.copy(), form.A.indptr.copy()), shape=(m, n))
     if parts:
@@ -212,7 +214,7 @@ def condition(form: StandardForm, bearing: CoefficientRange) -> ScaledForm:
 
 
 def _cost_scale(form: StandardForm) -> float:
-    """Return the factor by which to scale the costs: a power of two, negative if the form maximises.
+    """Return the factor by which to scale the costs, a power of two that is negated if the form maximises.
 
     Scaling must not make costs small, because solvers have absolute tolerances on costs and would ignore small ones.
     For example, HiGHS and CBC report wrong points as optimal after all costs are divided by a penalty of 1e5.
@@ -222,13 +224,13 @@ def _cost_scale(form: StandardForm) -> float:
     if largest == 0.0:
         scale = 1.0
     elif form.is_mip:
-        # Searches over integers end within about 1e-6 of the optimum, whatever relative gap is requested.
+        # Searches over integers stop within about 1e-6 of the optimum, whatever relative gap is requested.
         scale = MIP_COST / largest if largest < MIP_COST else min(1.0, 1.0 / smallest)
     elif largest < 0.1:
         scale = 1.0 / largest
     else:
-        # Costs up to 1e4 suit the solvers as they are. Larger ones are scaled down, but none below about 1e-3. If that
-        # makes a wrong point look optimal, its multipliers show it, unlike in an integer program.
+        # Costs up to 1e4 suit the solvers as they are. Larger costs are scaled down, but none of them below about 1e-3.
+        # If scaling makes a wrong point look optimal, its multipliers show it, unlike in an integer program.
         scale = min(1.0, max(1.0 / largest, 1e-3 / smallest)) if largest > 1e4 else 1.0
     # Multiplying by a power of two is exact. The limits keep the scale of costs next to the smallest doubles finite.
     scale = float(2.0 ** np.clip(np.round(np.log2(scale)), -1000.0, 1000.0))
@@ -238,41 +240,43 @@ def _cost_scale(form: StandardForm) -> float:
 def _privacy_coefficients(log_ratio: Floats, bearing: CoefficientRange) -> tuple[Floats, Floats, Floats, Bools]:
     """Return the coefficients a and b of privacy rows ``a z_i - b z_j <= 0``, rounded so that ``b / a <= e^L``.
 
-    ``log_ratio`` contains the exponent L of each row, shape (rows,).
+    Args:
+        log_ratio: The exponent L of each row, shape (rows,).
+        bearing: The range of coefficients that the solver can work with, of which only the cap on exponents is used.
 
     Returns:
-        For each row, the coefficients a and b, the scale, and whether the exponent was capped; shape (rows,) each.
+        The coefficients a and b, the scale, and whether the exponent was capped, as arrays of shape (rows,).
     """
     cap = bearing.log_cap
     is_above_cap, is_below_cap = log_ratio > cap, log_ratio < -cap
-    # The exponent is rounded down by more than the errors of exp and of the product that made L. Beyond the cap, the
-    # error of L itself has no effect, because L is cut.
+    # The exponent is rounded down by more than the errors of exp and of the product from which L was computed. Beyond
+    # the cap, L is replaced, so its own error has no effect.
     slack = EXPONENT_ROUNDING * (4.0 + np.minimum(np.abs(log_ratio), cap))
     safe_log = np.clip(log_ratio, -cap, cap) - slack
-    # Split evenly, both coefficients of a row stay within e^(cap/2) of 1.
+    # If the exponent is split evenly, both coefficients of a row are within a factor of e^(cap/2) of 1.
     shift = safe_log / 2
     a, b = np.exp(-shift), np.exp(safe_log - shift)
-    # Below -cap the factor is too small for the solver: the row becomes z_i <= 0, which is stricter.
+    # Below -cap, the factor is too small for the solver. The row becomes z_i <= 0, which is stricter.
     b = np.where(is_below_cap, 0.0, b)
-    # Multiplied by a, the row z_i - (b / a) z_j <= 0 is a z_i - b z_j <= 0, so a is its scale.
+    # The row z_i - (b / a) z_j <= 0 becomes a z_i - b z_j <= 0 if it is multiplied by a, so a is its scale.
     return a, b, a.copy(), is_above_cap | is_below_cap
 
 
 def _replace_privacy_rows(matrix: Any, is_privacy_entry: Any, parts: Any) -> Any:
-    """Return a matrix in which privacy rows are replaced by rows with the coefficients computed from their exponents.
+    """Return a matrix whose privacy rows have the coefficients that were computed from their exponents.
 
     Args:
-        matrix: CSR (m, n), in which all other rows are scaled.
-        is_privacy_entry: Mask of the stored entries that belong to a privacy row, shape (nnz,).
-        parts: For each privacy family, its row indices, left columns, right columns, and the coefficients a and b in
-            its rows ``a x[left] - b x[right] <= 0``.
+        matrix: The CSR matrix (m, n), in which all other rows are scaled.
+        is_privacy_entry: A mask of the stored entries that belong to a privacy row, shape (nnz,).
+        parts: A tuple per privacy family, with its row indices, left columns, right columns, and the coefficients a and
+            b in its rows ``a x[left] - b x[right] <= 0``.
     """
     rows = np.concatenate([p[0] for p in parts])
     data = matrix.data.copy()
     data[is_privacy_entry] = 0.0
-    # Only the entries of other rows stay; those of privacy rows are computed again from their exponents.
+    # Only the entries of other rows stay. Those of privacy rows are replaced.
     general_rows = sparse.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)
-    # Without entries of other rows, an empty matrix saves adding one full of stored zeros.
+    # If there are no entries of other rows, an empty matrix avoids adding one full of stored zeros.
     if len(rows) == matrix.shape[0] or not (~is_privacy_entry).any():
         general_rows = sparse.csr_matrix(matrix.shape)
     left_columns, right_columns = np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts])
@@ -286,21 +290,21 @@ def _replace_privacy_rows(matrix: Any, is_privacy_entry: Any, parts: Any) -> Any
 def _scale_general_rows(
     form: StandardForm, bearing: CoefficientRange, data: Floats, scale: Floats, is_privacy: Bools, row_of: Ints
 ) -> Bools:
-    """Scale rows that have very large or very small coefficients by powers of two.
+    """Scale the rows that have very large or very small coefficients by powers of two.
 
     Privacy rows are not scaled here. Entries that are too small to matter are dropped.
 
     Args:
         form: The form, whose column bounds decide which entries can matter.
         bearing: The range of coefficients that the solver can work with.
-        data: The matrix entries, shape (nnz,); dropped entries are set to 0 in place.
-        scale: Factor for each row, shape (m,); set in place.
-        is_privacy: Mask of the privacy rows, shape (m,). These rows are not changed.
-        row_of: Row index of each entry, shape (nnz,).
+        data: The matrix entries, shape (nnz,). Dropped entries are set to 0 in place.
+        scale: The factor for each row, shape (m,), which is set in place.
+        is_privacy: A mask of the privacy rows, shape (m,). These rows are not changed.
+        row_of: The row index of each entry, shape (nnz,).
 
     Returns:
-        Mask of the rows whose coefficients differ by a factor above 1e7, shape (m,). All entries are False for a linear
-        program whose rows need no scaling.
+        A mask of the rows whose coefficients differ by a factor above 1e7, shape (m,). It is False everywhere for a
+        linear program whose rows need no scaling.
     """
     size = np.abs(data)
     is_live = (size > 0) & ~is_privacy[row_of]
@@ -312,18 +316,19 @@ def _scale_general_rows(
     np.maximum.at(max_sizes, row_of[is_live], size[is_live])
     np.minimum.at(min_sizes, row_of[is_live], size[is_live])
     is_out_of_range = (max_sizes > 0) & ((min_sizes < 1e-7) | (max_sizes > 1e7))
-    # In logarithms to base 2: the middle is the geometric mean of the smallest and the largest coefficient.
+    # The middle of a row is the geometric mean of its smallest and largest coefficient, here as a logarithm to base 2.
     log_middles = (np.log2(max_sizes[is_out_of_range]) + np.log2(min_sizes[is_out_of_range])) / 2
-    # A narrow row is scaled by its largest coefficient, a wide one by the geometric mean of its extremes.
+    # A row of similar coefficients is scaled by its largest one, and a row of very different ones by the geometric mean
+    # of its extremes.
     is_narrow = min_sizes[is_out_of_range] >= 1e-7 * max_sizes[is_out_of_range]
-    # A row of very different coefficients, such as a big-M row, is not scaled down if the solver takes it as it is:
-    # scaling it down would allow a larger violation in the row's own units.
+    # A row of very different coefficients, such as a big-M row, is not scaled down if the solver accepts it as it is.
+    # Scaling it down would allow a larger violation in the row's own units.
     is_too_large = max_sizes[is_out_of_range] >= bearing.largest
     log_middles = np.where(is_too_large, log_middles, np.minimum(log_middles, 0.0))
     scale[is_out_of_range] = 2.0 ** -np.round(np.where(is_narrow, np.log2(max_sizes[is_out_of_range]), log_middles))
     is_too_wide = is_out_of_range & ((max_sizes * scale >= bearing.largest) | (min_sizes * scale <= bearing.smallest))
-    # A row that no scaling brings into the range is scaled by its largest coefficient. Its smallest ones are dropped,
-    # or the row is refused if they matter.
+    # A row that no scaling brings into the range is scaled by its largest coefficient. Its smallest coefficients are
+    # dropped, or an error is raised if they matter.
     if is_too_wide.any():
         scale[is_too_wide] = 2.0 ** -np.round(np.log2(max_sizes[is_too_wide]))
         _drop_harmless_entries(form, bearing, data, scale, is_live & is_too_wide[row_of], row_of)
@@ -333,16 +338,16 @@ def _scale_general_rows(
 def _drop_harmless_entries(
     form: StandardForm, bearing: CoefficientRange, data: Floats, scale: Floats, is_live: Bools, row_of: Ints
 ) -> None:
-    """Zero out entries too small for the solver where that is harmless, and raise an error where it is not.
+    """Set entries that are too small for the solver to 0 if that is harmless, and raise an error otherwise.
 
     Args:
-        form: The form, for its column bounds and for names in messages.
+        form: The form, which provides column bounds and the names in messages.
         bearing: The range of coefficients that the solver can work with. The solver drops scaled coefficients up to
             ``bearing.smallest``.
-        data: The matrix entries before scaling, shape (nnz,); changed in place.
-        scale: Factor for each row, shape (m,).
-        is_live: Mask of the entries to examine, shape (nnz,).
-        row_of: Row index of each entry, shape (nnz,).
+        data: The matrix entries before scaling, shape (nnz,), which are changed in place.
+        scale: The factor for each row, shape (m,).
+        is_live: A mask of the entries to examine, shape (nnz,).
+        row_of: The row index of each entry, shape (nnz,).
 
     Raises:
         SolverError: An entry is too small for the solver, but could change its row's value by more than 1e-10.
@@ -351,8 +356,8 @@ def _drop_harmless_entries(
     is_small = is_live & (np.abs(data) * scale[row_of] <= bearing.smallest)
     # A dropped entry moves its row by at most the coefficient times the largest absolute value of its column.
     largest_values = np.maximum(np.abs(form.col_lower), np.abs(form.col_upper))[columns]
-    # Harmless means that the row moves by at most 1e-10, both in its own units and scaled. A column without a bound has
-    # an infinite largest value, so its entry is never harmless.
+    # An entry is harmless if the row moves by at most 1e-10, both in its own units and scaled. If the column lacks a
+    # bound, its largest value is infinite, so the entry is never harmless.
     with np.errstate(invalid="ignore"):
         is_harmless = is_small & (np.abs(data) * largest_values * np.maximum(1.0, scale[row_of]) <= 1e-10)
     harmful_entries = np.flatnonzero(is_small & ~is_harmless)
@@ -369,7 +374,7 @@ def _drop_harmless_entries(
 
 
 def tightening_cost(conditioned: ScaledForm, duals: Floats, objective: float) -> float | None:
-    """Return an upper bound on the loss in the objective due to tightening, or None if no bound is proved.
+    """Return an upper bound on the loss in the objective due to tightening, or None if the multipliers prove none.
 
     The result is the difference between the objective and a dual bound on the optimum of the untightened problem. Two
     sets of multipliers are tried, and the better bound is used. In the first set, the multipliers of the tightened rows
@@ -377,22 +382,23 @@ def tightening_cost(conditioned: ScaledForm, duals: Floats, objective: float) ->
 
     Args:
         conditioned: The scaled form, which lists the tightened rows.
-        duals: Multipliers of the form's own rows, in its sense, shape (m,).
+        duals: The multipliers of the form's own rows, in its sense, shape (m,).
         objective: The objective value that was reached, in the form's units.
     """
     form, rows = conditioned.form, conditioned.tightened
     logs = np.concatenate([b.log_ratio for b in form.families if b.log_ratio is not None])
     privacy_rows = np.concatenate([np.arange(b.start, b.stop) for b in form.families if b.log_ratio is not None])
-    # By how much each row's exponent exceeded the cap.
+    # The amount by which each row's exponent exceeds the cap.
     excess = np.zeros(form.shape[0])
     cap = conditioned.tightening.log_cap if conditioned.tightening else np.inf
     excess[privacy_rows] = np.maximum(logs - cap, 0.0)
     bounds = []
-    # A multiplier y of the tightened row corresponds to y e^(cap - L) of the untightened row, and 0 is always valid.
+    # A multiplier y of the tightened row corresponds to y e^(cap - L) of the untightened row. A multiplier of 0 is
+    # always valid.
     for factor in (0.0, np.exp(-excess[rows])):
         y = duals.copy()
         y[rows] = y[rows] * factor
         bounds.append(dual_bound(form, y))
-    # The better of the two bounds is the nearer one.
+    # The better of the two bounds is the one nearer to the objective.
     gaps = [abs(objective - b) for b in bounds if np.isfinite(b)]
     return min(gaps) if gaps else None

@@ -1,7 +1,7 @@
-"""Bounds on a linear program's optimum by weak duality, from arbitrary row multipliers, in double precision.
+"""Bounds on a linear program's optimum by weak duality, computed in double precision from arbitrary row multipliers.
 
-For multipliers y with reduced costs ``r = c - A'y``, ``c x`` equals ``y (A x) + r x``. Therefore the smallest value of
-this sum within the row and column bounds is a lower bound on ``c x``.
+For multipliers y with reduced costs ``r = c - A'y``, ``c x`` equals ``y (A x) + r x``. The smallest value of this sum
+within the row and column bounds is therefore a lower bound on ``c x``.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ def weak_duality(
     """Return the lower bound on a form's cost that row multipliers prove.
 
     The reduced costs ``cost - A'y`` of multipliers y need not be 0. Each is multiplied by one of its column's bounds,
-    and the products are added to the bound. Multipliers of the wrong sign count as 0.
+    and the products are added to the lower bound. Multipliers of the wrong sign are treated as 0.
 
     Args:
         form: The form. Only its rows are used, not its costs or bounds.
-        cost: Costs to be minimised, shape (n,).
-        duals: Multipliers of the rows, of any sign and size, shape (m,).
-        lower, upper: Column bounds, shape (n,).
-        slack: Tolerance for reduced costs that would be multiplied by an infinite bound. They are treated as 0
-            if all of them are at most ``slack * max(1, max(abs(y)))`` in absolute value.
+        cost: The costs to minimise, shape (n,).
+        duals: The multipliers of the rows, of any sign and size, shape (m,).
+        lower, upper: The column bounds, shape (n,).
+        slack: The tolerance for reduced costs that would be multiplied by an infinite bound. They are treated as 0 if
+            all of them are at most ``slack * max(1, max(abs(y)))`` in absolute value.
 
     Returns:
         The lower bound, which is -inf if the multipliers prove no bound, and the multipliers with those of the wrong
@@ -39,7 +39,8 @@ def weak_duality(
     active = np.flatnonzero(y)
     active_sides = np.where(y[active] > 0, form.row_lower[active], form.row_upper[active])
     reduced = cost - form.A.T @ y
-    # A reduced cost times its column is smallest at the column's lower bound if it is positive, else at the upper one.
+    # If a reduced cost is positive, its product with the column is smallest at the column's lower bound, otherwise at
+    # the upper one.
     column_bounds = np.where(reduced > 0, lower, upper)
     is_unbounded = ~np.isfinite(column_bounds) & (reduced != 0)
     if (
@@ -53,7 +54,7 @@ def weak_duality(
 
 
 def _drop_wrong_signs(form: StandardForm, duals: Floats) -> Floats:
-    """Return a copy of the multipliers of a minimised form's rows, shape (m,), with those of the wrong sign set to 0.
+    """Return a copy of a minimisation's row multipliers, shape (m,), with those of the wrong sign set to 0.
 
     A positive multiplier is valid only for a row with a lower bound, and a negative one only for a row with an upper
     bound.
@@ -63,23 +64,28 @@ def _drop_wrong_signs(form: StandardForm, duals: Floats) -> Floats:
 
 
 def dual_bound(form: StandardForm, duals: Floats) -> float:
-    """Return the bound on the optimum that multipliers prove, in the form's sense. It is infinite if they prove none.
+    """Return the bound on a form's optimum that row multipliers prove. It is infinite if they prove none.
 
-    ``duals`` contains a multiplier for each row, shape (m,). If a column has no upper bound, one is derived from a row
-    with non-negative entries (such as "each record's probabilities sum to 1"), if there is such a row.
+    The bound is a lower one for a minimisation and an upper one for a maximisation. If a column has no upper bound, one
+    is derived from a row with non-negative entries, such as "each record's probabilities sum to 1", if there is such a
+    row.
+
+    Args:
+        form: The form.
+        duals: The multipliers of its rows, in its own sense, shape (m,).
 
     Raises:
         ModelError: The objective is quadratic.
     """
     form.check_linear("a bound by weak duality")
-    # A maximum is the minimum of the negated costs, and the multipliers change their sign with the costs.
+    # Maximising means minimising the negated costs, and the multipliers change their sign with the costs.
     flip = 1.0 if form.sense == "min" else -1.0
     lower_bound, _ = weak_duality(form, flip * form.c, flip * duals, *implied_bounds(form))
     return flip * lower_bound + form.c0
 
 
 def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, tolerance: float) -> float:
-    """Return the bound on a linear program's optimum that a solver's multipliers prove, up to rounding.
+    """Return the bound on a linear program's optimum that a solver's multipliers prove, except for rounding.
 
     Unlike :func:`dual_bound`, this function allows unbounded columns to have small reduced costs, within rounding and
     the solver's tolerance. It assumes that such a column x satisfies ``abs(x) <= 10 * max(1, abs(v))``, where v is its
@@ -88,12 +94,12 @@ def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, toler
 
     Args:
         form: The linear program.
-        duals: Multipliers of its rows, in its own sense, shape (m,).
+        duals: The multipliers of its rows, in its own sense, shape (m,).
         point: The solver's point, shape (n,).
-        tolerance: The solver's tolerance on reduced costs, in units of the objective.
+        tolerance: The solver's tolerance for reduced costs, in units of the objective.
 
     Returns:
-        The bound in the form's own sense; infinite if the multipliers prove no bound.
+        The bound in the form's own sense, which is infinite if the multipliers prove none.
     """
     form.check_linear("a bound by weak duality")
     flip = 1.0 if form.sense == "min" else -1.0
@@ -104,16 +110,16 @@ def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, toler
         return flip * lower_bound + form.c0
     reduced = cost - form.A.T @ y
     unbounded = np.flatnonzero(~np.isfinite(np.where(reduced > 0, lower, upper)) & (reduced != 0))
-    # The sum of the sizes of a reduced cost's terms: its rounding error is proportional to it.
+    # The rounding error of a reduced cost is proportional to the sum of its terms' absolute values.
     magnitude = np.abs(cost[unbounded]) + abs(form.A[:, unbounded]).T @ np.abs(y)
-    # A larger reduced cost is neither rounding nor within the solver's tolerance, and nothing is proved.
+    # A larger reduced cost cannot be explained by rounding or by the solver's tolerance, so nothing is proved.
     if (np.abs(reduced[unbounded]) > 2 * tolerance + 1e-9 * magnitude).any():
         return -flip * np.inf  # No bound: -inf for a minimum, inf for a maximum.
-    # Each such column is taken to be at most ten times its value in the solver's point, or 10. The bound is lowered by
-    # the most that the reduced costs can contribute then.
+    # Each such column is assumed to be at most ten times its value in the solver's point, or 10. The bound is lowered
+    # by the most that the reduced costs can then contribute.
     reach = 10.0 * np.maximum(np.abs(point[unbounded]), 1.0)
     largest_error = sum_products(np.abs(reduced[unbounded]), reach)
-    # weak_duality counts a column at 0 if it is given 0 for the bound that the column lacks.
+    # If a missing column bound is set to 0, the column contributes nothing in weak_duality.
     lower, upper = lower.copy(), upper.copy()
     lower[unbounded] = np.where(np.isfinite(lower[unbounded]), lower[unbounded], 0.0)
     upper[unbounded] = np.where(np.isfinite(upper[unbounded]), upper[unbounded], 0.0)
@@ -122,27 +128,28 @@ def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, toler
 
 
 ULP: Final = 2.0**-52
-"""Relative distance between neighbouring doubles near 1; each rounded operation is off by at most half of it."""
+"""The relative distance between neighbouring doubles near 1. A rounded operation is off by at most half of it."""
 
 MAX_LOG_RATIO: Final = 700.0
-"""The largest exponent L of a privacy row ``z_i <= exp(L) z_j`` that the matrix represents.
+"""The largest exponent L of a privacy row ``z_i <= exp(L) z_j`` that the matrix can represent.
 
-For larger exponents, the matrix contains exp of this value, which is a smaller factor, because exp overflows above
-709.8. ``FamilyBlock.log_ratio`` contains the original L."""
+If the exponent is larger, the matrix contains exp of this value instead, which is a smaller factor, because exp
+overflows above 709.8. ``FamilyBlock.log_ratio`` contains the original L.
+"""
 
 
 def rigorous_bound(form: StandardForm, duals: Floats) -> float:
-    """Return a bound on a linear program's optimum that holds despite all rounding errors.
+    """Return a bound on a linear program's optimum that is valid despite all rounding errors.
 
-    The bound is infinite if the multipliers prove nothing. They can be any numbers.
+    The multipliers may be any numbers. If they prove nothing, the bound is infinite.
 
     The result is the bound of :func:`dual_bound`, weakened by upper bounds on the rounding errors of all steps. Costs
     and the entries of privacy rows (doubles near ``exp(eps d)``) are assumed to differ from their true values by at
-    most a few units in the last place. Bounds of rows and columns are taken as exact.
+    most a few units in the last place. The bounds of rows and columns are taken as exact.
 
     Args:
-        form: The linear program. The bound also holds if some of its columns must be integers.
-        duals: Multipliers of its rows, in its own sense, shape (m,).
+        form: The linear program. The bound is also valid if some of its columns must be integers.
+        duals: The multipliers of its rows, in its own sense, shape (m,).
 
     Raises:
         ModelError: The objective is quadratic.
@@ -151,30 +158,32 @@ def rigorous_bound(form: StandardForm, duals: Floats) -> float:
     flip = 1.0 if form.sense == "min" else -1.0
     cost, y, matrix = flip * form.c, flip * duals, form.A.tocsr(copy=True)
     lower, upper = form.col_lower, implied_bounds(form)[1]
-    # A bound that follows from a row was rounded when it was computed.
+    # An upper bound that was derived from a row has been rounded.
     upper = np.where(upper < form.col_upper, np.nextafter(upper, np.inf), upper)
-    # Each entry and cost may be off by a few units in its last place; 8 is a generous allowance.
+    # Each entry and cost may be off by a few units in its last place. The allowance of 8 is generous.
     entry_error = np.full(matrix.shape[0], 8 * ULP)
     is_usable = np.isfinite(y)
     for family in form.families:
         if family.log_ratio is not None:
-            # An exponent is off by some units in its last place, which exp multiplies by the exponent.
+            # The error of an exponent is some units in its last place, which exp multiplies by the exponent.
             entry_error[family.start : family.stop] += 4 * ULP * np.abs(np.minimum(family.log_ratio, MAX_LOG_RATIO))
             is_usable[family.start : family.stop] &= family.log_ratio <= MAX_LOG_RATIO
     row_of = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     is_usable[row_of[~np.isfinite(matrix.data)]] = False
-    # Rows without multipliers prove nothing and cost nothing, and inf times 0 must not become NaN.
+    # Rows without usable multipliers do not contribute. Their entries are set to 0, so that inf times 0 does not become
+    # NaN.
     matrix.data[~is_usable[row_of]] = 0.0
     y = _drop_wrong_signs(form, np.where(is_usable, y, 0.0))
     reduced = cost - matrix.T @ y
-    # A sum of k terms is off by at most k units in the last place of the sum of their absolute values. The terms are
-    # the entries of a column and its cost, and 7 more units allow for the error of the cost itself.
+    # The error of a sum of k terms is at most k units in the last place of the sum of their absolute values. The terms
+    # are a column's entries and its cost, and 7 more units allow for the error of the cost itself.
     terms = np.diff(matrix.tocsc().indptr) + 8
     sizes = np.abs(cost) + abs(matrix).T @ np.abs(y)
     error = terms * ULP * sizes + abs(matrix).T @ (entry_error * np.abs(y)) * (1 + terms * ULP)
     is_free_of_error = sizes == 0
     error = np.where(is_free_of_error, 0.0, error + np.finfo(float).tiny)
-    # The smallest value of a reduced cost times its column, over the interval of either: it is at one of the corners.
+    # The product of a reduced cost and its column, each of which lies in an interval, is smallest at one of the
+    # corners.
     products = [
         np.where((end == 0) | (bounds == 0), 0.0, end * np.where(end == 0, 1.0, bounds))
         for end in (reduced - error, reduced + error)
@@ -186,7 +195,7 @@ def rigorous_bound(form: StandardForm, duals: Floats) -> float:
     parts = np.concatenate([smallest, y[active] * sides])
     if not np.isfinite(parts).all():
         return -flip * np.inf
-    # fsum is exact up to its last rounding; each product was rounded once, and underflow loses less than tiny.
+    # fsum rounds only at its end. Each product was rounded once, and underflow loses less than tiny.
     slack = 2 * ULP * math.fsum(np.abs(parts).tolist()) + len(parts) * np.finfo(float).tiny
     lower_bound = math.fsum([*parts.tolist(), flip * form.c0, -slack - 2 * ULP * abs(form.c0)])
     return float(flip * np.nextafter(lower_bound, -np.inf))
@@ -195,16 +204,16 @@ def rigorous_bound(form: StandardForm, duals: Floats) -> float:
 def implied_bounds(form: StandardForm) -> tuple[Floats, Floats]:
     """Return the lower and upper column bounds, shape (n,) each, with missing upper bounds derived from rows.
 
-    If a row ``sum a x <= b`` has only non-negative coefficients a and non-negative columns x, each of its columns
-    with ``a > 0`` satisfies ``x <= b / a``. An upper bound remains infinite if no such row exists. If any upper bound
-    is missing, such rows also lower finite upper bounds.
+    If a row ``sum a x <= b`` has only non-negative coefficients a and non-negative columns x, each of its columns with
+    ``a > 0`` satisfies ``x <= b / a``. An upper bound remains infinite if there is no such row. If any upper bound is
+    missing, such rows may also lower finite upper bounds.
     """
     lower, upper = form.col_lower, form.col_upper.copy()
     matrix = form.A
     if not np.isinf(upper).any() or matrix.nnz == 0:
         return lower, upper
     row_of = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    # A row bounds each of its columns alone only if none of its terms can be negative.
+    # A row bounds each of its columns separately only if none of its terms can be negative.
     has_negative = np.zeros(matrix.shape[0], dtype=bool)
     has_negative[row_of[(matrix.data < 0) | (lower[matrix.indices] < 0)]] = True
     is_usable = ~has_negative[row_of] & np.isfinite(form.row_upper)[row_of] & (matrix.data > 0)

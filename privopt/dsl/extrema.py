@@ -1,9 +1,9 @@
-"""Absolute values, maxima and minima of linear expressions, modelled by variables and linear rows.
+"""Model absolute values, maxima and minima of linear expressions with variables and linear rows.
 
-Each such function is represented by a variable. ``abs(e)`` and ``maximum(...)`` are convex: they are the maximum of
-several linear expressions, called their lines. Rows keep the variable above each line, and the variable equals the
-function if the rest of the model pushes it down. ``minimum(...)`` is concave: its variable is kept below the lines, and
-must be pushed up.
+Each such function is represented by a variable. ``abs(e)`` and ``maximum(...)`` are convex, because they are the
+maximum of several linear expressions, which are called their lines. Rows keep the variable above each line, and it
+equals the function if the rest of the model pushes it down. ``minimum(...)`` is concave. Its variable is kept below the
+lines, and must be pushed up.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ MAX_COLUMNS = 10_000_000
 
 
 class Extremum(Operators, sympy.Expr):  # type: ignore[misc]
-    """The largest or smallest of several expressions, or of their values over some indices.
+    """The largest or smallest of several expressions, or their largest or smallest value over some indices.
 
-    Created by :func:`maximum` and :func:`minimum`.
+    It is created by :func:`maximum` and :func:`minimum`.
     """
 
     __slots__ = ()
@@ -47,12 +47,12 @@ class Extremum(Operators, sympy.Expr):  # type: ignore[misc]
 
     @property
     def over(self) -> tuple[Index, ...]:
-        """The indices that the extremum runs over; empty for an extremum of the expressions alone."""
+        """The indices that the extremum runs over. Empty if it is an extremum of the expressions alone."""
         return tuple(self.args[2])
 
     @property
     def restriction(self) -> Restriction | None:
-        """The index tuples that the extremum is restricted to; None for all tuples."""
+        """The index tuples that the extremum is restricted to, or None if it runs over all tuples."""
         return self.args[3] if len(self.args) > 3 else None
 
     def _sympystr(self, printer: Any) -> str:
@@ -82,16 +82,18 @@ def maximum(
     >>> maximum(x[i], over=i)
     max(x[i] for i in X)
 
-    The result may be minimised or bounded from above, because linear rows can express this. Any other use causes an
-    error when the model is compiled.
+    The result may be minimised or bounded from above, which linear rows can express. Any other use raises an error when
+    the model is compiled.
 
     Args:
         expressions: One or more linear expressions.
-        over: Indices that the extremum runs over.
-        where: The tuples of index values to consider, in any form that :func:`total` accepts; None for all.
+        over: The indices that the maximum runs over.
+        where: The tuples of index values to consider, in any form that :func:`total` accepts. If None, all tuples are
+            considered.
 
     Raises:
-        ModelError: An argument cannot be used, or ``over`` is given although no expression contains a variable.
+        ModelError: An argument is invalid, ``where`` is given without ``over``, or ``over`` is given although no
+            expression contains a variable.
     """
     return _extremum(True, expressions, over, where)
 
@@ -101,16 +103,18 @@ def minimum(
 ) -> sympy.Expr:
     """Return the smallest of several expressions, or their smallest value over some indices.
 
-    The result may be maximised or bounded from below, because linear rows can express this. Any other use causes an
-    error when the model is compiled.
+    The result may be maximised or bounded from below, which linear rows can express. Any other use raises an error when
+    the model is compiled.
 
     Args:
         expressions: One or more linear expressions.
-        over: Indices that the extremum runs over.
-        where: The tuples of index values to consider, in any form that :func:`total` accepts; None for all.
+        over: The indices that the minimum runs over.
+        where: The tuples of index values to consider, in any form that :func:`total` accepts. If None, all tuples are
+            considered.
 
     Raises:
-        ModelError: An argument cannot be used, or ``over`` is given although no expression contains a variable.
+        ModelError: An argument is invalid, ``where`` is given without ``over``, or ``over`` is given although no
+            expression contains a variable.
     """
     return _extremum(False, expressions, over, where)
 
@@ -121,7 +125,7 @@ def _extremum(
     over: Index | Sequence[Index] | None,
     where: Where | None,
 ) -> sympy.Expr:
-    """Return a maximum or minimum for use in formulas.
+    """Return a maximum or minimum that can be used in formulas.
 
     If no expression contains a variable, the result is sympy's own ``Max`` or ``Min``.
 
@@ -156,14 +160,14 @@ def _extremum(
 
 @frozen(eq=False)
 class Line:
-    """One of the linear expressions whose maximum is a convex function, or whose minimum is a concave function.
+    """One of the linear expressions of which a convex function is the maximum, or a concave function the minimum.
 
     Rows keep the function's variable above the line if the function is convex, and below it if it is concave.
 
     Attributes:
         body: The expression.
-        indices: The indices that the rows run over.
-        where: The index tuples that get a row, in a form that ``Model.require`` accepts; None for all.
+        indices: The indices that the line's rows run over.
+        where: The index tuples that get a row, in a form that ``Model.require`` accepts. If None, all tuples get one.
     """
 
     body: sympy.Expr
@@ -177,10 +181,10 @@ class Epigraph:
 
     Attributes:
         statement: The function as it was written.
-        variable: The variable, over the sets of the function's free indices.
+        variable: The variable, which is indexed by the sets of the function's free indices.
         term: The variable with its indices, which replaces the function in formulas.
-        lines: The expressions that the variable lies above or below.
-        is_convex: Whether the variable lies above the lines.
+        lines: The expressions above or below which the variable must lie.
+        is_convex: Whether the variable must lie above the lines rather than below them.
     """
 
     statement: sympy.Expr
@@ -191,12 +195,12 @@ class Epigraph:
 
     @property
     def line_names(self) -> tuple[str, ...]:
-        """Names of the families that state the lines."""
+        """The names of the constraint families for the lines."""
         return tuple(f"{self.variable.name} line {number + 1}" for number in range(len(self.lines)))
 
     @property
     def advice(self) -> str:
-        """The prefix of error messages, which says how the function may be used and what to write in other cases."""
+        """The beginning of error messages, which says how the function may be used and what to write otherwise."""
         use = "minimised or bounded from above" if self.is_convex else "maximised or bounded from below"
         if isinstance(self.statement, sympy.Abs):
             body = self.statement.args[0]
@@ -211,15 +215,15 @@ class Epigraph:
 
 @define(eq=False)
 class FunctionReplacer:
-    """A converter that replaces absolute values and extrema in expressions with variables.
+    """An object that replaces absolute values and extrema in expressions with variables.
 
     Attributes:
-        name: Name of the family, or "objective". It is the prefix of the variables' names.
-        restricted: The family's restrictions. Each is a pair: the restricted indices, and the positions of their values
-            in each tuple.
-        epigraphs: The functions replaced so far, inner ones first.
-        contexts: For each of these functions, the restrictions on the sums that enclose it. They determine the index
-            tuples for which its variable needs lines.
+        name: The name of the family, or "objective". It is the prefix of the variables' names.
+        restricted: The family's restrictions. Each is a pair of the restricted indices and the positions of their
+            values in each tuple.
+        epigraphs: The functions that were replaced so far, inner ones first.
+        contexts: The restrictions on the sums that enclose each of these functions. They determine the index tuples for
+            which the function's variable needs lines.
     """
 
     name: str
@@ -228,7 +232,7 @@ class FunctionReplacer:
     contexts: list[tuple[Any, ...]] = field(factory=list)
 
     def replace(self, expression: sympy.Expr, restrictions: tuple[Any, ...] = ()) -> sympy.Expr:
-        """Return an expression in which absolute values and extrema are replaced by variables.
+        """Return a copy of an expression with variables in place of absolute values and extrema.
 
         Args:
             expression: The expression.
@@ -245,13 +249,16 @@ class FunctionReplacer:
         return expression.func(*(self.replace(argument, inner) for argument in expression.args))
 
     def _replace_function(self, function: sympy.Expr, restrictions: tuple[Any, ...]) -> sympy.Expr:
-        """Return the indexed variable that stands for a function, adding an epigraph if the function is new.
+        """Return the indexed variable that stands for a function. If the function is new, add an epigraph for it.
 
         Args:
             function: An absolute value, maximum or minimum.
             restrictions: The restrictions on the sums that enclose the function, as in :meth:`replace`.
+
+        Raises:
+            ModelError: The function would need too many columns.
         """
-        # The same function in a sum over other tuples gets a variable of its own, because it needs other lines.
+        # The same function in a sum over other tuples gets another variable, because it needs other lines.
         for epigraph, context in zip(self.epigraphs, self.contexts, strict=True):
             if epigraph.statement == function and _are_same_restrictions(context, restrictions):
                 return epigraph.term
@@ -270,7 +277,7 @@ class FunctionReplacer:
             around = (*around, (restriction.indices, restriction.positions))
         bodies = [self.replace(body, around) for body in bodies]
         location = f"{self.name}: {function}"
-        # Each tuple of the indices that the function does not run over has a column of its own.
+        # There is one column for each tuple of the indices that the function does not run over.
         free = free_indices([term for body in bodies for term in linear_terms(body, location)])
         if restriction is not None:
             free |= set(restriction.indices)
@@ -287,7 +294,7 @@ class FunctionReplacer:
         else:
             where = self._tuples_of(indices, restrictions)
             if where is not None:
-                # The columns of other tuples have no rows and are not used.
+                # The columns of all other tuples have no rows and are not used, so they are fixed to 0.
                 bound = np.zeros(variable.shape)
                 bound[tuple(where[1].T[[where[0].index(index) for index in indices]])] = np.inf
                 variable.lower, variable.upper = -bound, bound
@@ -298,10 +305,14 @@ class FunctionReplacer:
         return term
 
     def _tuples_of(self, indices: tuple[Index, ...], restrictions: tuple[Any, ...]) -> Any:
-        """Return the tuples to which the given indices are restricted, as a ``where`` argument; None if unrestricted.
+        """Return the tuples to which indices are restricted as a ``where`` argument, or None if there are none.
 
-        ``restrictions``, those of the enclosing sums, are searched before those of the family. Only a restriction on
-        exactly these indices counts. Without one, every tuple gets a row; rows for unused tuples do no harm.
+        Only a restriction on exactly these indices counts. If there is none, every tuple gets a row, because rows for
+        unused tuples do no harm.
+
+        Args:
+            indices: The indices.
+            restrictions: The restrictions on the enclosing sums, which take precedence over those of the family.
         """
         for restricted, positions in (*restrictions, *self.restricted):
             if indices and set(restricted) == set(indices):
@@ -318,7 +329,7 @@ def _restrictions_inside(restrictions: tuple[Any, ...], over: tuple[Index, ...])
 
 
 def _are_same_restrictions(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    """Return whether two sequences of restrictions have equal indices and the same position objects (by ``is``)."""
+    """Return whether two sequences of restrictions have equal indices and identical position objects."""
     return len(a) == len(b) and all(x[0] == y[0] and x[1] is y[1] for x, y in zip(a, b, strict=True))
 
 

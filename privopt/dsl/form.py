@@ -1,6 +1,6 @@
-"""The standard form of a compiled model: arrays, together with the names and labels from the model's formulas.
+"""The standard form of a compiled model, which consists of arrays and of the names and labels from its formulas.
 
-Solvers receive this form, also in other processes. Results are reported under its names.
+Solvers receive this form, also in other processes. Results are reported under the form's names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ __all__ = ["FamilyBlock", "Floats", "StandardForm", "VariableBlock", "round_inte
 BOUND_ROUNDING = 1e-9
 """The distance from an integer up to which an integer column's bound is rounded to that integer.
 
-For bounds above 1 it is relative to the bound, but at most 1e-6."""
+For bounds above 1, the distance is relative to the bound, but at most 1e-6.
+"""
 
 SEMICONTINUOUS = 2
 """The code for semicontinuous columns in ``StandardForm.integrality``."""
@@ -45,10 +46,10 @@ def _csr_matrix(value: ArrayLike | sparse.csr_matrix) -> sparse.csr_matrix:
     matrix = sparse.csr_matrix(value, dtype=np.float64)
     matrix.sum_duplicates()
     if not matrix.data.all():
-        # Zeros are eliminated in place, and the arrays may be the caller's.
+        # Zeros are eliminated in place, and the arrays may belong to the caller.
         matrix = matrix.copy()
         matrix.eliminate_zeros()
-    # A form is immutable: its arrays are always shared, never copied.
+    # A form is immutable, because its arrays are shared and never copied.
     for part in (matrix.data, matrix.indices, matrix.indptr):
         part.flags.writeable = False
     return matrix
@@ -62,19 +63,20 @@ def _optional_matrix(value: ArrayLike | sparse.csr_matrix | None) -> sparse.csr_
 
 @frozen(eq=False, kw_only=True)
 class FamilyBlock:
-    """Rows ``start`` to ``stop - 1`` of a form: one symbolic constraint, with a row for each index tuple.
+    """Rows ``start`` to ``stop - 1`` of a form, which belong to one constraint family.
 
     Attributes:
         name: The family's name.
-        start: Index of the family's first row.
-        stop: Index of the row after the family's last row.
-        indices: Names of the indices, in the order of ``forall``.
-        sets: The set that each index runs over.
-        positions: For each index, the position (from 0) of its value in every row, shape (stop - start,).
-        kind: "rows", "privacy" (z_i <= exp(log_ratio) z_j), "indicator", "piecewise" or "block".
+        start: The index of the family's first row.
+        stop: The index of the row after the family's last row.
+        indices: The names of the indices, in the order of ``forall``.
+        sets: The sets that the indices run over.
+        positions: The positions, counted from 0, of the indices' values in each row, as one array of shape (stop -
+            start,) per index.
+        kind: The kind of rows: "rows", "privacy" (z_i <= exp(log_ratio) z_j), "indicator", "piecewise" or "block".
         log_ratio: For privacy rows, the exponent of each row (such as eps d), shape (stop - start,). The matrix
-            contains its exponential, with large exponents capped; this array contains the uncapped exponent.
-        left, right: For privacy rows, the column indices of z_i and of z_j, shape (stop - start,).
+            contains the exponential, for which large exponents are capped. This array contains the uncapped exponents.
+        left, right: For privacy rows, the column indices of z_i and z_j, shape (stop - start,).
     """
 
     name: str
@@ -92,8 +94,8 @@ class FamilyBlock:
         return self.stop - self.start
 
     def label(self, row: int) -> tuple[Hashable, ...]:
-        """Return the labels of a row, one for each index. ``row`` is counted from the start of the family."""
-        # The rows of a ready block (given as arrays, not as a formula) have no indices, so they are labelled by
+        """Return a row's labels, with one label per index. ``row`` is counted from the start of the family."""
+        # The rows of a block that was given as arrays, not as a formula, have no indices, so they are labelled by
         # position.
         if not self.indices and len(self) > 1:
             return (row,)
@@ -108,10 +110,11 @@ class FamilyBlock:
         return f"{self.name}[{', '.join(f'{n}={x!r}' for n, x in zip(names, label, strict=True))}]"
 
     def keep_rows(self, remaining_rows: Ints) -> FamilyBlock:
-        """Return a copy of this block for the form that remains after rows are deleted.
+        """Return a copy of this block for the form that remains after some rows have been deleted.
 
         Args:
-            remaining_rows: Ascending indices of all rows that remain in the form, including those of other blocks.
+            remaining_rows: The indices of all rows that remain in the form, including those of other blocks, in
+                ascending order.
         """
         start, stop = np.searchsorted(remaining_rows, [self.start, self.stop]).tolist()
         block_rows = remaining_rows[start:stop] - self.start
@@ -126,10 +129,10 @@ class FamilyBlock:
         )
 
     def keep_columns(self, remaining_columns: Ints) -> FamilyBlock:
-        """Return a copy of this block for the form that remains after columns are deleted.
+        """Return a copy of this block for the form that remains after some columns have been deleted.
 
         Args:
-            remaining_columns: Ascending indices of the columns that remain in the form.
+            remaining_columns: The indices of the columns that remain in the form, in ascending order.
 
         Raises:
             ModelError: A privacy row in this block refers to a deleted column.
@@ -166,12 +169,14 @@ class FamilyBlock:
 
 @frozen(eq=False, kw_only=True)
 class VariableBlock:
-    """Columns ``start`` to ``stop - 1`` of a form: one variable over the product of its sets, in row-major order.
+    """Columns ``start`` to ``stop - 1`` of a form, which belong to one variable.
+
+    There is one column for each tuple of the variable's sets, in row-major order.
 
     Attributes:
         name: The variable's name.
-        start: Index of its first column.
-        sets: The sets that the indices run over; empty for a scalar.
+        start: The index of its first column.
+        sets: The sets that the indices run over. Empty for a scalar.
     """
 
     name: str
@@ -180,12 +185,12 @@ class VariableBlock:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of the sets; () for a scalar."""
+        """The sizes of the sets, or () for a scalar."""
         return tuple(len(s) for s in self.sets)
 
     @property
     def stop(self) -> int:
-        """Index of the column after the last one."""
+        """The index of the column after the last one."""
         return self.start + int(np.prod(self.shape, dtype=np.int64))
 
     def flat(self, labels: Sequence[Hashable]) -> int:
@@ -198,12 +203,12 @@ class VariableBlock:
             raise ModelError(f"variable {self.name} has {len(self.sets)} indices, got {len(labels)} labels")
         offset = 0
         for index_set, label in zip(self.sets, labels, strict=True):
-            # Row-major, as Variable.columns numbers the columns.
+            # The order is row-major, as in Variable.columns.
             offset = offset * len(index_set) + index_set.position(label)
         return offset
 
     def column_name(self, offset: int) -> str:
-        """Return the name of a column, such as ``z['a', 'b']``. ``offset`` is counted from the start of the block."""
+        """Return a column's name, such as ``z['a', 'b']``. ``offset`` is counted from the start of the block."""
         if not self.sets:
             return self.name
         places = np.unravel_index(offset, self.shape)
@@ -212,26 +217,26 @@ class VariableBlock:
 
 @frozen(eq=False, kw_only=True)
 class StandardForm:
-    """An optimisation problem: ``c x + c0`` subject to ``row_lower <= A x <= row_upper, col_lower <= x <= col_upper``.
+    """The problem to optimise ``c x + c0`` subject to ``row_lower <= A x <= row_upper, col_lower <= x <= col_upper``.
 
-    Its objective may also have a quadratic part ``x' Q x / 2``.
+    The objective may also have a quadratic part ``x' Q x / 2``.
 
     All arrays are read-only. Forms can be pickled, so that they can be sent to a solver in another process.
 
     Attributes:
-        c: Coefficients of the objective, shape (n,), as the user wrote them (not negated for a maximum).
-        c0: Constant of the objective.
-        sense: Whether ``c x + c0`` is minimised ("min") or maximised ("max").
-        A: scipy CSR matrix, shape (m, n). Privacy rows are ``z_i - exp(L) z_j <= 0``, with L capped at
-            ``MAX_LOG_RATIO`` so that the matrix is finite (a smaller factor is stricter).
-        row_lower, row_upper: Lower and upper bounds of the rows, shape (m,); infinite where a row is unbounded on that
+        c: The coefficients of the objective, shape (n,). They are not negated for a maximisation.
+        c0: The constant of the objective.
+        sense: Whether the objective is minimised ("min") or maximised ("max").
+        A: The rows as a CSR matrix of shape (m, n). Privacy rows are ``z_i - exp(L) z_j <= 0``. L is capped at
+            ``MAX_LOG_RATIO``, so that the matrix is finite. This makes rows stricter, never looser.
+        row_lower, row_upper: The bounds of the rows, shape (m,). They are infinite where a row is unbounded on that
             side.
-        col_lower, col_upper: Lower and upper bounds of the columns, shape (n,); infinite where there is no bound.
+        col_lower, col_upper: The bounds of the columns, shape (n,). They are infinite where there is no bound.
         integrality: The kind of each column, shape (n,), uint8: 1 for columns that take only integers, 2 for
-            semicontinuous columns (0 or within their bounds), 0 for others.
+            semicontinuous columns (0 or within their bounds), and 0 for all others.
         families: The row families, in the order of their rows.
         variables: The variables, in the order of their columns.
-        Q: Symmetric CSR matrix (n, n) for the objective's quadratic part; None for a linear objective.
+        Q: The symmetric CSR matrix (n, n) of the objective's quadratic part, or None for a linear objective.
     """
 
     c: Floats = field(converter=_float_vector)
@@ -254,7 +259,7 @@ class StandardForm:
             ModelError: A shape or a number is invalid. The message names the array, the row or the column.
         """
         m, n = self.A.shape
-        # c, bounds and integrality have an entry for each column, sides one for each row.
+        # c, the column bounds and integrality have one entry per column, and the row bounds have one per row.
         sizes = {"c": n, "col_lower": n, "col_upper": n, "integrality": n, "row_lower": m, "row_upper": m}
         for name, size in sizes.items():
             shape = getattr(self, name).shape
@@ -269,7 +274,8 @@ class StandardForm:
         self._check_semicontinuous()
         if not np.isfinite(self.A.data).all():
             entry = int(np.flatnonzero(~np.isfinite(self.A.data))[0])
-            # Row r has the entries from indptr[r] on, so the row of an entry is one before the first larger start.
+            # The entries of row r begin at indptr[r], so an entry's row is the one before the first row that begins
+            # after it.
             row = int(np.searchsorted(self.A.indptr, entry, side="right")) - 1
             raise ModelError(
                 f"{self.row_name(row)}: the coefficient of "
@@ -289,7 +295,7 @@ class StandardForm:
             raise ModelError(f"objective: Q at {left} and {right} must be finite, got {self.Q.data[entry]}")
 
     def _check_infinite_sides(self) -> None:
-        """Raise a ModelError if a lower bound of a row or column is +inf, or if an upper bound is -inf."""
+        """Raise a ModelError if any lower bound of a row or column is +inf, or any upper bound is -inf."""
         for kind, side in (("row", "lower"), ("row", "upper"), ("col", "lower"), ("col", "upper")):
             name_of = self.row_name if kind == "row" else self.column_name
             values = getattr(self, f"{kind}_{side}")
@@ -319,10 +325,11 @@ class StandardForm:
         return value if self.Q is None else value + 0.5 * sum_products(point, self.Q @ point)
 
     def linearised_at(self, point: Floats) -> StandardForm:
-        """Return this form with its objective replaced by the objective's tangent at a point, shape (n,).
+        """Return a copy of this form whose objective is the tangent of this one's at a point of shape (n,).
 
-        The tangent is linear and lies below a convex objective or above a concave one. A lower bound on the
-        minimum of the returned form, or an upper bound on its maximum, therefore holds for this form, too.
+        The tangent is linear, and lies below a convex objective or above a concave one. A lower bound on the minimum of
+        the returned form, or an upper bound on its maximum, is therefore valid for this form too. A form with a linear
+        objective is returned unchanged.
         """
         if self.Q is None:
             return self
@@ -336,7 +343,7 @@ class StandardForm:
 
     @property
     def semicontinuous_columns(self) -> Ints:
-        """Indices of the semicontinuous columns."""
+        """The indices of the semicontinuous columns."""
         return np.flatnonzero(self.integrality == SEMICONTINUOUS)
 
     @property
@@ -381,7 +388,7 @@ class StandardForm:
 
 
 def has_crossed_bounds(form: StandardForm) -> bool:
-    """Return whether any lower bound of a row or column is above its upper bound, so that no point is feasible."""
+    """Return whether any row or column has a lower bound above its upper bound, so that no point is feasible."""
     return bool((form.row_lower > form.row_upper).any() or (form.col_lower > form.col_upper).any())
 
 
@@ -392,18 +399,21 @@ def round_integer_bounds(lower: Floats, upper: Floats, is_integer: NDArray[Any])
     reported feasible models with such bounds as infeasible.
 
     Args:
-        lower, upper: Column bounds, shape (n,).
-        is_integer: 1 for columns that take only integers, shape (n,).
+        lower, upper: The column bounds, shape (n,).
+        is_integer: An array of shape (n,) with 1 for columns that take only integers, and other values for other
+            columns.
 
     Returns:
-        The rounded lower and upper bounds. If no integer lies between them, the lower one is above the upper one.
+        The rounded lower and upper bounds. If no integer lies between a column's bounds, its rounded lower bound is
+        above the upper one.
     """
     is_integer_column = np.asarray(is_integer) == 1
     if not is_integer_column.any():
         return lower, upper
-    # Bounds may carry rounding errors: 0.1 * 30 = 3.0000000000000004 is meant to be 3.
+    # Bounds may contain rounding errors. For example, 0.1 * 30 = 3.0000000000000004 is meant to be 3.
     with np.errstate(invalid="ignore"):
-        # At most 1e-6: of a bound of 1e9, the relative tolerance would be a whole integer.
+        # The tolerance is at most 1e-6, because for a bound of 1e9, a relative tolerance of 1e-9 would be a whole
+        # integer.
         min_integers = np.ceil(lower - np.clip(BOUND_ROUNDING * np.abs(lower), BOUND_ROUNDING, 1e-6))
         max_integers = np.floor(upper + np.clip(BOUND_ROUNDING * np.abs(upper), BOUND_ROUNDING, 1e-6))
     min_integers, max_integers = (

@@ -1,7 +1,7 @@
-"""Repeatable batches of ``apply``: after a crash, the same command gives each row the report that was charged for it.
+"""Repeatable batches of ``apply``. After a crash, the same command gives each row the report that was charged for it.
 
 All random bytes in a batch are derived from one 32-byte key, which is drawn from the operating system's entropy and
-stored durably before the first charge. The key lies next to the ledger, in the ``FILE.batches/`` folder, which only its
+durably stored before the first charge. The key lies next to the ledger, in the folder ``FILE.batches/``, which only its
 owner can enter. Until it is deleted, the key is as sensitive as the true data, because anyone who has it can test every
 candidate for a row's secret against the row's report. Privacy relies on SHAKE-256 under a secret key being a
 pseudo-random function.
@@ -35,22 +35,23 @@ from privopt.ledger.subject_names import key_at
 _KEY_BYTES: Final = 32
 
 LONGEST_NAME: Final = 200
-"""The largest number of characters in a batch's name."""
+"""Maximum number of characters in a batch's name."""
 
 _LABEL: Final = b"privopt batch 1"
-"""A label in everything that is hashed under a batch's key, so that no other use of the key gives the same hashes."""
+"""A label that is part of everything hashed under a batch's key, so that no other use of the key gives the same
+hashes."""
 _KEY, _RECORD, _LOCK, _OPEN = "key", "record.json", "lock", "open"
 """The files in a batch's folder: its key, its record, the lock file and, while workers may read the key, the token."""
 
 
 def encode_parts(parts: Iterable[bytes]) -> bytes:
-    """Join byte strings, each preceded by its length, so that different lists never give the same result."""
+    """Join byte strings, each preceded by its length, so that different lists always give different results."""
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
 @frozen
 class Coins:
-    """The random bytes of a batch: one reproducible stream for each draw.
+    """The random bytes of a batch, with one reproducible stream per draw.
 
     Attributes:
         prefix: The batch's key and name, and the release, encoded by :func:`encode_parts`.
@@ -59,24 +60,24 @@ class Coins:
     prefix: bytes = field(repr=False)
 
     def stream(self, purpose: str, row: bytes, position: str, secret: bytes, start: int, count: int) -> bytes:
-        """Return ``count`` bytes, beginning at byte ``start``, from the stream for one draw.
+        """Return some bytes from the stream for one draw.
 
         Args:
-            purpose: The draw's label, which is unique among a row's draws for the same position.
-            row: The row's name: either its index in the table as 8 bytes, or its encoded subject and id.
-            position: The position's name; empty if each row has only one position.
-            secret: The canonical bytes of the row's secret, so that a row gets new random bytes if its secret changes.
-            start, count: The index of the first byte in the stream, and the number of bytes.
+            purpose: A label for what is drawn, which is unique among a row's draws for the same position.
+            row: The row's name, which is either its index in the table as 8 bytes or its encoded subject and id.
+            position: The position's name, which is empty if each row has only one position.
+            secret: The canonical bytes of the row's secret. If the secret changes, the row gets other random bytes.
+            start, count: The index of the first byte to return, and the number of bytes.
         """
         parts = (purpose.encode(), row, position.encode("utf-8"), secret)
-        # SHAKE-256 cannot seek: the bytes before ``start`` are computed again, which is cheap for the few bytes that a
-        # draw needs.
+        # SHAKE-256 cannot seek, so the bytes before ``start`` are computed again. That is cheap for the few bytes that
+        # a draw needs.
         return hashlib.shake_256(self.prefix + encode_parts(parts)).digest(start + count)[start:]
 
 
 @define
 class Digest:
-    """A keyed digest of a table's rows that depends neither on their order nor on how the table is split into parts.
+    """A keyed digest of a table's rows that depends neither on their order nor on how the table is split.
 
     Attributes:
         key: The batch's key.
@@ -87,20 +88,20 @@ class Digest:
     total: int = 0
 
     def add(self, *parts: bytes) -> None:
-        """Add the HMAC of the given parts to the total. The parts describe a row or the command's options."""
+        """Add the HMAC of some parts to the total. The parts describe a row or the command's options."""
         self.add_number(self.mac(*parts))
 
     def mac(self, *parts: bytes) -> int:
-        """Return the HMAC of the given parts, as an integer below 2^256."""
+        """Return the HMAC of some parts as an integer below 2^256."""
         return int.from_bytes(hmac.digest(self.key, encode_parts((_LABEL, *parts)), "sha256"), "big")
 
     def add_number(self, number: int) -> None:
-        """Add an integer to the total modulo 2^256: the HMAC of one row, or the sum of the HMACs of several rows."""
-        # A sum does not depend on the order of the rows; unlike XOR, it does not cancel a row that occurs twice.
+        """Add an integer to the total modulo 2^256. It is the HMAC of one row, or the sum of several rows' HMACs."""
+        # A sum does not depend on the order of the rows. Unlike XOR, it does not cancel a row that occurs twice.
         self.total = (self.total + number) % (1 << 256)
 
     def add_sum(self, text: str) -> None:
-        """Add the total of another digest, given in hexadecimal (its :attr:`text`)."""
+        """Add the total of another digest, which is given as that digest's :attr:`text`."""
         self.add_number(int(text, 16))
 
     @property
@@ -111,14 +112,14 @@ class Digest:
 
 @frozen(kw_only=True)
 class BatchAccess:
-    """Access to a batch's key for worker processes, valid while the block of :meth:`Batch.open_folder` runs.
+    """Access to a batch's key for worker processes, which is valid while the block of :meth:`Batch.open_folder` runs.
 
     A BatchAccess can be pickled and contains no key. It works in any process that can read the batch's folder.
 
     Attributes:
         name: The batch's name.
         folder: The batch's folder, as an absolute path.
-        token: A random string, new in each block, that is stored in the batch's folder while the block runs.
+        token: A random string that is stored in the batch's folder while the block runs. Each block has a new one.
     """
 
     name: str
@@ -144,26 +145,26 @@ class BatchAccess:
         return key
 
     def coins(self, key: bytes, release: str) -> Coins:
-        """Return the batch's random streams for a release, as :meth:`Batch.coins` does.
+        """Return the batch's random streams for a release, like :meth:`Batch.coins`.
 
         Args:
-            key: The batch's key (:meth:`read_key`), which must not be pickled.
-            release: The SHA-256 of the release's SHA256SUMS.
+            key: The batch's key from :meth:`read_key`. It must not be pickled.
+            release: The SHA-256 of the release's file SHA256SUMS.
         """
         return Coins(encode_parts((key, _LABEL, self.name.encode("utf-8"), release.encode())))
 
 
 @define(kw_only=True, eq=False)
 class Batch:
-    """One batch, stored next to a ledger and locked by this process.
+    """A batch, which is stored next to a ledger and locked by this process.
 
     Attributes:
         ledger: The ledger's file.
         name: The batch's name.
         target: The file to which the batch's table is written.
         folder: The folder that contains the batch's key and record.
-        _lock: The descriptor of the lock file; -1 before :meth:`open_folder`.
-        _fresh: Whether this object created the key, which is deleted if the batch does not begin.
+        _lock: The descriptor of the lock file, or -1 before :meth:`open_folder`.
+        _fresh: Whether this object created the key. If so, the key is deleted again if the batch does not begin.
     """
 
     ledger: Path
@@ -174,18 +175,20 @@ class Batch:
     _fresh: bool = field(init=False, default=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        """Check the name, and derive the folder from it."""
+        """Check the name, and derive the folder's path from it."""
         if not self.name.strip() or len(self.name) > LONGEST_NAME or not self.name.isprintable():
             expectation = f"a name of 1 to {LONGEST_NAME} printable characters"
             raise UsageError(f"batch must be {expectation}, got {cut(repr(self.name))}")
         self.target = self.target.absolute()
-        # Hashed, because a name can contain characters that file names cannot, such as a slash.
+        # The name is hashed, because it can contain characters that file names cannot, such as a slash.
         digest = hashlib.sha256(self.name.encode("utf-8")).hexdigest()[:32]
         self.folder = self.ledger.with_name(f"{self.ledger.name}.batches") / digest
 
     @contextmanager
     def open_folder(self) -> Iterator[Self]:
-        """Create the batch's folder, and lock it during the block. A batch that does not begin leaves no key behind.
+        """Create the batch's folder if it is missing, and lock it during the block.
+
+        If the batch does not begin in the block, no key is left behind.
 
         Raises:
             UsageError: Another process is running the batch, the ledger's folder is missing, or other users can enter
@@ -205,7 +208,8 @@ class Batch:
         except OSError:
             os.close(self._lock)
             raise UsageError(f"batch {cut(self.name)}: another process runs it; wait for its end") from None
-        # Only the process that holds the lock may end the workers' access or delete the key.
+        # Only the process that holds the lock may end the workers' access or delete the key, so the lock is released
+        # last.
         try:
             yield self
         finally:
@@ -219,12 +223,12 @@ class Batch:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The record of the batch: its state, digest and target. Empty before the batch begins.
+        """The record of the batch, with its state, digest and target. Empty before the batch begins.
 
         The state is ``begun``, ``writing``, ``finished`` or ``forgotten``.
 
         Raises:
-            DoesNotHoldError: The record was changed after it was written.
+            DoesNotHoldError: The record cannot be read or belongs to another batch.
         """
         try:
             content = json.loads((self.folder / _RECORD).read_bytes())
@@ -238,9 +242,10 @@ class Batch:
         return content
 
     def _write_record(self, record: dict[str, Any]) -> None:
-        """Replace the record durably and atomically."""
+        """Durably and atomically replace the record."""
         target = self.folder / _RECORD
-        # Written into a temporary folder first, then renamed, so that a crash leaves the old record or the new one.
+        # The record is first written to a temporary folder and then renamed, so that a crash leaves either the old
+        # record or the new one.
         with claim_folder(target) as work:
             new = work / "new"
             with open_private(new) as stream:
@@ -249,12 +254,12 @@ class Batch:
         flush(self.folder)
 
     def _close_batch(self, record: dict[str, Any]) -> None:
-        """Record that the batch has ended, then delete the key. The record stays, so that no batch reuses the name."""
+        """Record that the batch has ended, and delete the key. The record stays, so that no batch reuses the name."""
         self._write_record(record)
         self._delete_key()
 
     def check_open(self) -> None:
-        """Refuse a batch that has ended.
+        """Check that the batch has not ended.
 
         Raises:
             UsageError: The batch is finished or was forgotten.
@@ -267,7 +272,7 @@ class Batch:
     # --- its key ----------------------------------------------------------------------------------------------
 
     def key(self) -> bytes:
-        """Return the batch's 32-byte key, creating it if the batch has no key and has not begun.
+        """Return the batch's 32-byte key. If the batch has no key and has not begun, create one.
 
         Raises:
             UsageError: The batch is finished or was forgotten.
@@ -289,22 +294,24 @@ class Batch:
         return access
 
     def fingerprint(self) -> str:
-        """Return a fingerprint that identifies the key without revealing it, for use in :meth:`purpose`."""
+        """Return a fingerprint that identifies the key without revealing it."""
         return hmac.new(self.key(), encode_parts((_LABEL, b"fingerprint")), hashlib.sha256).hexdigest()[:32]
 
     def purpose(self, charged: Iterable[str]) -> str:
-        """Return the purpose under which the ledger records this batch's charges: its name and its key's fingerprint.
+        """Return the purpose under which the ledger records this batch's charges.
+
+        It consists of the batch's name and its key's fingerprint.
 
         Args:
             charged: All purposes that the ledger contains.
 
         Raises:
-            UsageError: The ledger has charges for a batch with this name under another key, so their reports cannot be
-                drawn again.
+            UsageError: The ledger has charges for a batch with this name but another key. The key is gone, so the
+                reports cannot be drawn again.
         """
         prefix = f"batch {self.name} "
         purpose = prefix + self.fingerprint()
-        # Lengths are compared too, since the prefix for a batch "a" also begins the purpose of a batch "a b".
+        # Lengths are compared too, because the prefix for a batch "a" also begins the purpose of a batch "a b".
         other_purposes = [
             text for text in charged if text.startswith(prefix) and len(text) == len(purpose) and text != purpose
         ]
@@ -316,12 +323,14 @@ class Batch:
         """Return the batch's random streams for a release.
 
         Args:
-            release: The SHA-256 of the release's SHA256SUMS, so that two releases never get the same bytes.
+            release: The SHA-256 of the release's file SHA256SUMS. With it, two releases never get the same bytes.
         """
         return Coins(encode_parts((self.key(), _LABEL, self.name.encode("utf-8"), release.encode())))
 
     def begin(self, digest: Digest) -> None:
-        """Record the digest of the batch's data durably before the first charge, or compare it with the recorded one.
+        """Durably record the digest of the batch's data or, if the batch has begun, compare it with the recorded one.
+
+        This must be called before the first charge.
 
         Args:
             digest: The digest of the table, the release and the options.
@@ -339,12 +348,12 @@ class Batch:
             )
 
     def begin_writing(self, finished: Path) -> None:
-        """Record durably that the complete file ``finished`` is about to be renamed to the target."""
+        """Durably record that the complete file ``finished`` is about to be renamed to the target."""
         self._write_record({**self.record, "state": "writing", "sha256": sha256(finished)})
 
     @property
     def left_target(self) -> bool:
-        """Whether an unfinished run of the batch wrote the target file, and the file has not changed since."""
+        """Whether an unfinished run of the batch wrote the target file, and it has not changed since."""
         record = self.record
         # The checksum was recorded before the rename, so a table that was changed afterwards is not mistaken for this
         # one.
@@ -352,10 +361,10 @@ class Batch:
         return is_own_target and self.target.is_file() and sha256(self.target) == record.get("sha256")
 
     def finish(self, counts: dict[str, Any], source: str, options: dict[str, Any]) -> None:
-        """Record the result and delete the key. Call this once the table is durable.
+        """Record the result and delete the key. This must be called only when the table is durable.
 
         Args:
-            counts: Counts about the table, such as its rows and the refused rows by reason.
+            counts: Counts about the table, such as the number of rows and the number of refused rows by reason.
             source: A description of the table's sources, which must reveal nothing secret.
             options: The options with which the table was made, as JSON values that reveal nothing secret.
         """
@@ -364,12 +373,12 @@ class Batch:
         self._close_batch({**self.record, **final_state})
 
     def end(self) -> None:
-        """Delete the key of a batch whose reports are stored elsewhere. The record stays."""
+        """Record that the batch is finished, and delete its key. The target is not checked."""
         self._close_batch({**self.record, "state": "finished"})
 
     @property
     def counts(self) -> dict[str, Any] | None:
-        """The counts of a finished batch whose table is unchanged; otherwise None."""
+        """The counts of a finished batch whose table is unchanged, or None for any other batch."""
         record = self.record
         if record.get("state") != "finished" or not self.target.is_file():
             return None
@@ -380,7 +389,7 @@ class Batch:
         """Delete the key of an unfinished batch, so that it can never be repeated. The charges stay.
 
         Returns:
-            Whether there was a key to delete. False for a batch that has ended.
+            Whether there was a key to delete. Always False for a batch that has ended.
 
         Raises:
             UsageError: There is no batch with this name.
@@ -402,12 +411,12 @@ class Batch:
 
 
 def count_batch_keys(ledger: Path) -> int:
-    """Return the number of a ledger's unfinished batches: those whose keys still exist."""
+    """Return the number of a ledger's batches whose keys still exist, which are the unfinished ones."""
     return sum(1 for _ in ledger.with_name(f"{ledger.name}.batches").glob(f"*/{_KEY}"))
 
 
 def row_names(frame: nw.DataFrame[Any], columns: tuple[str, str]) -> list[bytes]:
-    """Return a name for each row in a table, formed from its subject and its id among that subject's rows.
+    """Return a name for each row of a table that consists of the row's subject and its id.
 
     A row's random bytes are derived from its name (:meth:`Coins.stream`), so the order of rows does not matter.
 
@@ -421,21 +430,22 @@ def row_names(frame: nw.DataFrame[Any], columns: tuple[str, str]) -> list[bytes]
     subjects, ids = subjects_of(frame[columns[0]]), texts_of(frame[columns[1]])
     if (ids.is_null() & subjects.is_not_null()).any():
         raise InputError([Fault(TABLE, f"column {columns[1]}", "nothing", "an id of each row")])
-    # Encoded with their lengths, so that different pairs have different names.
+    # The lengths are encoded too, so that different pairs have different names.
     pairs = zip(subjects.fill_null("").to_list(), ids.fill_null("").to_list(), strict=True)
     return [encode_parts((subject.encode("utf-8"), row_id.encode("utf-8"))) for subject, row_id in pairs]
 
 
 def secrets_of(columns: Sequence[Sequence[object]]) -> list[bytes]:
-    """Encode each row's secret as canonical bytes.
+    """Encode the rows' secrets as canonical bytes.
 
-    ``columns`` are the columns that make up the secret. Each row contains a string, a number or None in each of them.
+    Args:
+        columns: The columns that make up the secret. Their cells are strings, numbers or None.
     """
     return [encode_parts(_canonical(value) for value in row) for row in zip(*columns, strict=True)]
 
 
 def _canonical(value: object) -> bytes:
-    """Encode a cell as bytes that begin with its type. A double is encoded as its shortest decimal."""
+    """Encode a cell as bytes that begin with a code for its type. A double is encoded as its shortest decimal."""
     if value is None:
         return b"\x00"
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""The ledger and subject to charge for table rows, for individual draws, or for the noise that a solve draws."""
+"""The ledger and the subject to charge for a table's rows, for single draws, or for the noise drawn by a solve."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from privopt.ledger.subject_names import key_path, subject_name
 
 
 def check_apart(option: str, path: Path, folder: Path, *files: Path) -> None:
-    """Refuse a file that is in the release's folder, where it could be published, or that the command already uses.
+    """Check that a file is outside the release's folder, where it could be published, and has no other use.
 
     Args:
-        option: The option that names the file, as error messages quote it.
+        option: The option that names the file, which error messages quote.
         path: The file.
         folder: The release's folder.
-        files: Files that the command reads or writes.
+        files: The other files that the command reads or writes.
 
     Raises:
         UsageError: The file lies in the release's folder, or is one of ``files``.
     """
-    # Resolved, so that a link into the folder is refused too.
+    # Links are resolved, so that a link into the folder is rejected too.
     location = path.absolute().resolve()
     if location.is_relative_to(folder.resolve()):
         raise UsageError(f"{option} {path}: lies in {folder}, which holds the release alone; name a file elsewhere")
@@ -46,9 +46,9 @@ class DrawnReports:
     """Reports that have been charged and are drawn on demand.
 
     Attributes:
-        reports: An iterator over blocks of output ids, each of which is drawn when it is requested.
-        refused: A sentence that states how many draws the limit did not allow. None if it allowed all of them.
-        sequence: A sentence that states the joint guarantee for all reports about the subject.
+        reports: An iterator over blocks of output ids. Each block is drawn when it is requested.
+        refused: A sentence that says how many draws the limit did not allow, or None if it allowed all of them.
+        sequence: A sentence on the guarantee for all reports about the subject together.
     """
 
     reports: Iterator[list[str]]
@@ -57,7 +57,7 @@ class DrawnReports:
 
 
 def _ledger_or_path(value: Ledger | Path | str) -> Ledger | Path:
-    """Return an open ledger unchanged, or a file name as a path. Raises UsageError for any other value."""
+    """Return an open ledger unchanged, and a file name as a path. Raise UsageError for any other value."""
     return value if isinstance(value, Ledger) else path_of(value, "ledger")
 
 
@@ -67,15 +67,14 @@ class Charge:
 
     Attributes:
         ledger: An open ledger, or its file, which is created if it is missing.
-        subject: For a table, the column that contains the subject of each row. For a solve, a person, or a data set
-            whose tables all share one limit. If None, the subject is the name of the problem's only secret file. The
-            ledger must then have no other subject, because a renamed copy of the file, such as next year's, would get a
-            separate budget.
-        key: The file that contains the key under which the ledger hashes subjects' names. None means that names are
-            stored unhashed.
-        sticky: For a table: whether each subject's first report at a place is stored, and repeated at later visits.
-        within: With ``sticky``, the distance, in km, from the centre of a cell up to which the cell's stored report is
-            repeated. None means that a report is repeated only in its own cell.
+        subject: For a table, the column that names each row's subject. For a solve, a person, or a data set whose
+            tables all share one limit. If None, the subject of a solve is the name of the problem's only secret file.
+            The ledger must then have no other subject, because a renamed copy of the file, such as next year's, would
+            get a separate budget.
+        key: The file with the key under which the ledger hashes subjects' names. If None, names are stored unhashed.
+        sticky: For a table, whether each subject's first report at a place is stored and repeated at later visits.
+        within: With ``sticky``, the distance in km from a cell's centre up to which the cell's stored report is
+            repeated. If None, a report is repeated only in its own cell.
     """
 
     ledger: Ledger | Path = field(converter=_ledger_or_path)
@@ -97,17 +96,17 @@ class Charge:
         sticky: bool = False,
         within: float | None = None,
     ) -> Self | None:
-        """Return the charge that a command's options describe, or None if none of these options is given.
+        """Return the charge that a command's options describe, or None if none of the options is given.
 
         Args:
-            command: The command's name, for messages.
+            command: The command's name, which messages quote.
             ledger, subject, key: The values of ``--ledger``, ``--subject`` and ``--hash-subjects``.
-            whom: The kind of value that ``--subject`` takes, for messages.
-            because: The reason why these options must be used together, for messages.
+            whom: The kind of value that ``--subject`` takes, which messages quote.
+            because: The reason why these options must be used together, which messages quote.
             sticky, within: The values of the options that exist only for tables.
 
         Raises:
-            UsageError: An option is given without another that it requires.
+            UsageError: One of the options is given without the ledger or the subject.
         """
         options = {"--ledger": ledger, "--subject": subject, "--sticky": sticky or None, "--hash-subjects": key}
         given_names = " and ".join(name for name, value in options.items() if value is not None)
@@ -129,11 +128,11 @@ class Charge:
         return self.ledger.path if isinstance(self.ledger, Ledger) else self.ledger
 
     def check_apart(self, folder: Path, *files: Path) -> None:
-        """Refuse a ledger or key that lies inside the release's folder, or is one of the command's other files.
+        """Check that the ledger and the key file are outside the release's folder and have no other use.
 
         Args:
             folder: The release's folder.
-            files: Files that the command reads or writes.
+            files: The other files that the command reads or writes.
 
         Raises:
             UsageError: One of the two files lies in the release's folder, or is one of ``files``.
@@ -144,10 +143,10 @@ class Charge:
 
     @contextmanager
     def open_ledger(self, progress: Progress | None = None) -> Iterator[Ledger]:
-        """Yield the ledger, after opening and checking it if only its file was given.
+        """Yield the ledger. If only its file was given, open and check it first.
 
         Args:
-            progress: A function that is called with the number of entries that have been checked so far.
+            progress: A function that is called with the number of entries checked so far.
 
         Raises:
             DoesNotHoldError: An entry was changed after it was written.
@@ -157,8 +156,8 @@ class Charge:
             yield self.ledger
             return
         with Ledger(self.ledger, key=self.key) as ledger:
-            # Nothing must be charged to a ledger that was changed. Only the entries since the last check are checked,
-            # so that nightly runs do not become slower during a long period.
+            # Nothing may be charged to a ledger that was changed. Only entries since the last check are checked, so
+            # that nightly runs do not become slower over a long period.
             ledger.check(full=False, progress=progress)
             yield ledger
 
@@ -176,20 +175,20 @@ class Charge:
         """Durably charge the subject for a release whose noise is about to be drawn.
 
         Args:
-            privacy: The constraint that states the release's guarantee and its neighbouring relation.
+            privacy: The privacy constraint, which provides the release's guarantee and its neighbouring relation.
             declared: The problem, which names its secret files.
-            release: The class of the release. Classes whose reports are drawn later, such as matrices, are refused.
-            seeded: Whether the noise is drawn from a seed, in which case it cannot be charged.
-            mechanism: The SHA-256 of the public problem file.
-            purpose: The purpose of the charge, in words.
-            progress: A function that is called with the number of entries that have been checked so far.
+            release: The class of the release. Classes whose reports are drawn later, such as matrices, are rejected.
+            seeded: Whether the noise is drawn with a seed. If so, it cannot be charged.
+            mechanism: The SHA-256 of the problem file, which is public.
+            purpose: The purpose of the charge in words.
+            progress: A function that is called with the number of entries checked so far.
 
         Returns:
-            A sentence that states the charge, to be shown if the run fails afterwards.
+            A sentence on the charge, which is shown if the run fails afterwards.
 
         Raises:
-            UsageError: No noise is drawn in this run, a ledger cannot count this kind of guarantee, or a subject is
-                required but missing.
+            UsageError: The noise is drawn with a seed, or not until a later command, a ledger cannot count this kind of
+                guarantee, or a subject must be given but is missing.
             BudgetSpentError: The subject's remaining budget is too small. Nothing was charged.
             DoesNotHoldError: The ledger was changed.
             InputError: The file is not a ledger, or its charges are in another unit.
@@ -198,13 +197,14 @@ class Charge:
         cost = cost_of_draw(privacy.guarantee, privacy.relation, mechanism, purpose, mark=mark)
         if isinstance(cost, str):
             raise UsageError(f"--ledger must be used with a method whose noise can be charged, got {cost}")
-        # A release class that defines `sample` draws no noise now: each of its later reports is charged separately.
+        # If a release class defines `sample`, it draws no noise now. Each of its later reports is charged separately.
         if release.sample is not Release.sample:
             actual = f"{privacy.guarantee.kind}, whose reports are drawn later"
             raise UsageError(
                 f"--ledger must be used with a method that draws noise now, got {actual}: apply charges those"
             )
-        # One secret file can name the data set; with several, or none, there is no natural name.
+        # If there is one secret file, its name can stand for the data set. If there are several or none, there is no
+        # natural name.
         secret_files = list(dict.fromkeys(file.name for file in files_of(declared) if file.secret))
         if self.subject is None and len(secret_files) != 1:
             actual = f"{len(secret_files)} secret files" + (f" ({', '.join(secret_files[:5])})" if secret_files else "")
@@ -229,20 +229,20 @@ class Charge:
     ) -> DrawnReports:
         """Durably charge the subject for as many draws as the limit allows, and then draw them.
 
-        The number of charged draws does not depend on the secret, which is read only afterwards.
+        The secret is read only after the charge, so the number of charged draws does not depend on it.
 
         Args:
-            draw: A function that takes a count and returns that many reports about the secret, in blocks. It draws the
-                first block at once.
-            count: The number of requested draws.
+            draw: A function that takes a count and returns that many reports about the secret in blocks. It draws the
+                first block immediately.
+            count: The number of draws to make.
             folder, result: The release's folder and its result.json.
-            relation: The neighbouring relation to which a draw's cost refers (:attr:`PrivacyConstraint.relation`).
-            progress: A function that is called with the name of the current step.
+            relation: The neighbouring relation that a draw's cost refers to (:attr:`PrivacyConstraint.relation`).
+            progress: A function that is called with the name of each step.
 
         Raises:
             BudgetSpentError: The limit allows no draw. Nothing was charged.
-            UsageError: The subject has no valid name, the release has no guarantee, or the secret is unknown; the
-                message says what was charged.
+            UsageError: The subject has no valid name, the release has no guarantee, or the secret is unknown. For an
+                unknown secret, the message says what was charged.
             InputError: The file is not a ledger, or its charges are in another unit.
             DoesNotHoldError: The ledger was changed.
         """
@@ -257,7 +257,7 @@ class Charge:
                 raise ledger.refusal(subject, cost)
             label = ledger.label_of(subject)
             remaining, limit = ledger.account(subject, unit=cost.account).left_text, ledger.limit_of(cost.account)
-        # An unknown secret stays charged: a refund would reveal through the ledger that it is unknown.
+        # A charge for an unknown secret stays. If it were refunded, the ledger would reveal that the secret is unknown.
         try:
             reports = draw(granted)
         except UsageError as error:

@@ -1,4 +1,4 @@
-"""Checks a ledger for changes: the hash chain, every total and the database itself."""
+"""Check a ledger for changes to its hash chain, its totals and the database itself."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from privopt.interfaces.cost import UNITS, Sum
 from privopt.ledger.entries import BEGINNING, AccountKey, Entry, Terms, add_sums, sum_of, zero_sum
 
 ENTRIES_PER_PROGRESS = 50_000
-"""The number of entries that are checked between two progress reports."""
+"""The number of entries checked between two progress reports."""
 
 
 def check_chain(
     connection: sqlite3.Connection, path: Path, *, head: tuple[int, str] | None = None, progress: Progress | None = None
 ) -> None:
-    """Check a ledger: recompute every entry's hash and every account's total, and run SQLite's integrity check.
+    """Check that a ledger was not changed.
 
-    The check takes time linear in the number of entries, and keeps a count and a total for each account in memory.
+    Every entry's hash and every account's total are recomputed, and SQLite's integrity check is run. The check takes
+    time linear in the number of entries, and keeps a count and a total per account in memory.
 
     Args:
-        connection: The ledger's database, in a transaction, so that no other process can write during the check.
-        path: The ledger's file, for messages.
-        head: The number and hash of an entry that is known to have been written. If entries are cut off at the end, the
-            remaining entries form a valid chain, so only this argument reveals the loss.
-        progress: A function that is called with the number of entries that have been checked so far.
+        connection: The ledger's database. It must be in a transaction, so that no other process can write during the
+            check.
+        path: The ledger's file, which messages quote.
+        head: The number and hash of an entry that is known to have been written. If entries were removed at the end,
+            the remaining ones form a valid chain, and only this argument reveals the loss.
+        progress: A function that is called with the number of entries checked so far.
 
     Raises:
-        DoesNotHoldError: The ledger was changed. The message names the entry.
+        DoesNotHoldError: The ledger was changed. The message names the first entry affected, if it is known.
     """
     walk = Walk(connection, path, head)
     try:
@@ -61,15 +63,15 @@ def head_of(text: str) -> tuple[int, str]:
 
 
 class Walk:
-    """Checks the entries of a ledger one after another.
+    """A check of a ledger's entries, one after another.
 
     Attributes:
-        path: The ledger's file, for messages.
-        head: The number and hash of an entry that is known to have been written. None if no such entry is known.
-        accounts, terms: The valid rows of these two tables, by id.
-        sizes: The number of rows in each of these tables.
-        totals: The total and the number of charges so far, by account id.
-        used_terms: The ids of all terms that the entries checked so far use.
+        path: The ledger's file, which messages quote.
+        head: The number and hash of an entry that is known to have been written, or None if no such entry is known.
+        accounts, terms: The valid rows of the tables of accounts and terms, keyed by id.
+        sizes: The number of rows in each of the two tables, valid or not.
+        totals: The total and the number of charges so far, keyed by the account's id.
+        used_terms: The ids of all terms that occur in the entries checked so far.
         previous_hash, number, time: The hash, number and time of the last entry that was checked.
         relation: The unit of all charges, such as "per km". None before the first charge.
     """
@@ -79,14 +81,14 @@ class Walk:
 
         Args:
             connection: The ledger's database, in a transaction.
-            path: The ledger's file, for messages.
-            head: The number and hash of an entry that is known to have been written. None if no such entry is known.
+            path: The ledger's file, which messages quote.
+            head: The number and hash of an entry that is known to have been written, or None if no such entry is known.
         """
         self.path, self.head = path, head
         accounts, terms = (connection.execute(f"SELECT * FROM {table}").fetchall() for table in ("accounts", "terms"))
         self.accounts = {number: AccountKey(*texts) for number, *texts in accounts if _are_texts(texts)}
         self.terms = {number: Terms(*texts) for number, *texts in terms if _are_texts(texts)}
-        # Rows with values that are not text count too, so that check_end finds them, since no valid entry can use them.
+        # Rows with values that are not text count too. No valid entry can use them, so check_end reports them.
         self.sizes = len(accounts), len(terms)
         self.totals: dict[int, tuple[Sum, int]] = {}
         self.used_terms: set[int] = set()
@@ -94,19 +96,19 @@ class Walk:
         self.relation: str | None = None
 
     def key_of(self, entry: Entry) -> AccountKey | None:
-        """Return the key of an entry's account; None if the entry has no account or the account's row is missing."""
+        """Return the key of an entry's account, or None if the entry has no account or the account is missing."""
         return None if entry.account is None else self.accounts.get(entry.account)
 
     def terms_of(self, entry: Entry) -> Terms | None:
-        """Return the terms of an entry; None if they are missing."""
+        """Return the terms of an entry, or None if they are missing."""
         return self.terms.get(entry.terms)
 
     def total_of(self, account: int, key: AccountKey) -> tuple[Sum, int]:
-        """Return an account's total and its number of charges in the entries that were checked so far."""
+        """Return an account's total and number of charges in the entries checked so far."""
         return self.totals.get(account, (zero_sum(key.unit), 0))
 
     def change_error(self, entry: Entry, reason: str) -> DoesNotHoldError:
-        """Return an error about a changed entry that gives its number and subject, and the reason."""
+        """Return the error for a changed entry, with the entry's number and subject and the reason."""
         key = self.key_of(entry)
         owner_text = "" if key is None else f" (subject {cut(key.subject)})"
         return DoesNotHoldError(f"{self.path}: entry {self.number + 1}{owner_text}: changed: {reason}")
@@ -127,7 +129,7 @@ class Walk:
         # Transactions never write an earlier time than that of the last entry (LedgerTransaction.now).
         if entry.time < self.time:
             raise self.change_error(entry, "it is older than the one before")
-        # Charges have an account, and no other entry has one.
+        # Charges have an account, and no other kind of entry does.
         if (key is None) == (terms.kind == "charge"):
             owner = "a subject, got none" if key is None else "no subject, got one"
             raise self.change_error(entry, f"{terms.kind} must be of {owner}")
@@ -140,7 +142,7 @@ class Walk:
         self.previous_hash, self.number, self.time = entry.hash, entry.number, entry.time
 
     def _check_charge(self, entry: Entry, account: int, key: AccountKey, terms: Terms) -> None:
-        """Check a charge against the charges before it, and add it to the total of its account.
+        """Check a charge against the charges before it, and add it to its account's total.
 
         Args:
             entry: The entry.
@@ -156,7 +158,7 @@ class Walk:
         if key.unit != terms.unit or key.unit not in UNITS:
             raise self.change_error(entry, f"a charge of {terms.unit} in an account of {key.unit}")
         previous_total, count = self.total_of(account, key)
-        # The stored total must be recomputable, because a transaction relies on an account's newest total alone.
+        # The stored total must be correct, because a transaction relies on an account's newest total alone.
         total, count = add_sums(previous_total, sum_of(terms.amount)), count + 1
         text = ";".join(map(str, total))
         if (entry.total, entry.charges) != (text, count):
@@ -164,21 +166,21 @@ class Walk:
         self.totals[account] = (total, count)
 
     def check_end(self) -> None:
-        """Check that no entry is missing at the end, and that every account and all terms are used by some entry.
+        """Check that no entry is missing at the end, and that every account and all terms occur in some entry.
 
         Raises:
-            DoesNotHoldError: Entries are missing, or an account or terms are used by no entry.
+            DoesNotHoldError: Entries are missing, or an account or terms occur in no entry.
         """
         if self.number == 0:
             raise DoesNotHoldError(f"{self.path}: entry 1: changed: it is missing")
         if self.head is not None and self.number < self.head[0]:
             missing = f"entries {self.number + 1} to {self.head[0]} are missing"
             raise DoesNotHoldError(f"{self.path}: entry {self.number + 1}: changed: {missing}")
-        # No hash covers rows that no entry uses, so they were added from outside.
+        # No hash covers a row that no entry uses, so such a row was added from outside.
         if (len(self.totals), len(self.used_terms)) != self.sizes:
             raise DoesNotHoldError(f"{self.path}: changed: subjects, or terms, that no entry has")
 
 
 def _are_texts(values: list[object]) -> bool:
-    """Return whether all values in a row are strings. Any other type shows that the file was changed."""
+    """Return whether all values in a row are strings. A value of another type shows that the file was changed."""
     return all(isinstance(value, str) for value in values)

@@ -1,30 +1,30 @@
-"""An incremental check of a ledger, which covers the entries added since the last check.
+"""Check the part of a ledger that was added since the last check.
 
 The time of a full check (:mod:`.check_chain`) grows with the number of entries, so nightly checks would become slower
-during a period. Each successful check therefore stores a checkpoint in ``LEDGER.checked``: the number and hash of the
-last entry, and a SHA-256 digest of the data that determine which earlier entries count:
+during a period. Each successful check therefore stores a checkpoint in ``LEDGER.checked``. It contains the number and
+hash of the last entry, and a SHA-256 digest of the data that determine which earlier entries count:
 
 - all accounts, as their index lists them, each with the hash of its newest entry;
 - all terms;
-- the entries that charge nobody: limits, names of subjects and closed periods.
+- the entries that charge nobody, namely limits, names of subjects and closed periods.
 
 The next check computes the digest again, in time linear in the number of accounts, terms and entries that charge
 nobody. Then it recomputes the hashes and totals of the later entries, and the hash of the newest earlier entry of each
-account that they charge. It also finds each later entry in the index, and refuses later accounts and terms that no
+account that they charge. It also looks up each later entry in the index, and rejects later accounts and terms that no
 entry uses.
 
-After that, everything that transactions rely on is either correct or refused, with one exception, described below.
+After that, everything that transactions rely on is either correct or rejected, with one exception, described below.
 Transactions recompute the hash of each entry that they read. The newest entry of each account has the hash that it had
 at the last check. For a window, the entries just before and just after its beginning are read
 (:meth:`~.LedgerTransaction._read_balance`).
 
 The exception is an entry at the beginning of a window that was changed together with its hash. The next entry's hash is
-then wrong, but only a full check recomputes it. Changes to earlier entries on which nothing relies are also found only
-by a full check.
+then wrong, but only a full check recomputes it. Likewise, only a full check finds changes to earlier entries on which
+nothing relies.
 
-Anyone who can write the ledger can also write the checkpoint, and even a whole new chain. Such a forgery is detected
-only by comparison with a head (an entry's number and hash) that was stored elsewhere. A check against a head is always
-full.
+Anyone who can write the ledger can also write the checkpoint, and even a whole new chain. Such a forgery can be
+detected only by comparison with a head (an entry's number and hash) that was stored elsewhere. A check against a head
+is always full.
 """
 
 from __future__ import annotations
@@ -50,16 +50,17 @@ _CHECKED: Final = re.compile(
     r"privopt ledger checked 3 (?P<first>[0-9a-f]{64}) (?P<number>[1-9][0-9]{0,17}):(?P<hash>[0-9a-f]{64})"
     r" accounts (?P<accounts>[0-9]{1,18}) terms (?P<terms>[0-9]{1,18}) (?P<digest>[0-9a-f]{64})\n"
 )
-"""Matches a stored checkpoint.
+"""A pattern for a stored checkpoint.
 
-It consists of the hash of the ledger's first entry, the number and hash of the last checked entry, the largest numbers
-in the tables of accounts and terms, and the digest."""
+It consists of the hash of the ledger's first entry, the number and hash of the last checked entry, the largest row ids
+in the tables of accounts and terms, and the digest.
+"""
 
 ROWS_AT_ONCE: Final = 1000
-"""The number of rows that are read and digested at a time."""
+"""The number of rows that are read and digested at once."""
 
 _DIGESTED: Final = (
-    # The order is that of the index, so SQLite scans the index, and this query reads what a charge looks up.
+    # The rows are in the order of the index, so SQLite scans the index, and this query reads what a charge looks up.
     (
         "SELECT subject, unit, period, id, (SELECT hash FROM entries WHERE account = a.id AND number <= :number "
         f"{NEWEST}) FROM accounts a INDEXED BY sqlite_autoindex_accounts_1 WHERE id <= :accounts "
@@ -71,12 +72,12 @@ _DIGESTED: Final = (
 
 
 class _Checkpoint(NamedTuple):
-    """The state of a ledger at the last entry that was checked.
+    """The state of a ledger up to the last entry that was checked.
 
     Attributes:
         number, hash, time: The number, hash and time of the last entry that was checked.
-        accounts, terms: The largest row numbers in the tables of accounts and of terms.
-        digest: The digest of the accounts, the terms and the entries that charge nobody, in hexadecimal.
+        accounts, terms: The largest row ids in the tables of accounts and terms.
+        digest: The hexadecimal digest of the accounts, the terms and the entries that charge nobody.
     """
 
     number: int
@@ -91,9 +92,9 @@ class Checked(NamedTuple):
     """The outcome of a check.
 
     Attributes:
-        archive: The file of the closed period that contains the given head. None if the open period contains it, or if
-            no head was given.
-        first: The number of the first entry that was checked; 1 after a full check.
+        archive: The file of the closed period that contains the given head. None if the open period contains it or no
+            head was given.
+        first: The number of the first entry that was checked, which is 1 after a full check.
     """
 
     archive: Path | None
@@ -113,29 +114,29 @@ def check_ledger(
     Args:
         transaction: The ledger, open for reading.
         form: The log-file format of ledgers.
-        head: A head ``N:HASH``, stored elsewhere, for the open period or a closed one. With a head, all entries are
-            checked.
+        head: A head ``N:HASH`` of the open period or a closed one, which was stored elsewhere. If it is given, all
+            entries are checked.
         full: Whether to check all entries. If False and there is a checkpoint, only the entries after it are checked.
-        progress: A function that is called with the number of entries that have been checked so far.
+        progress: A function that is called with the number of entries checked so far.
 
     Returns:
         The archive that contains the head, and the number of the first entry that was checked.
 
     Raises:
-        DoesNotHoldError: The ledger was changed. The message names the entry, or says what to do.
+        DoesNotHoldError: The ledger was changed. The message says where, as far as that is known.
         UsageError: The head does not have the form ``N:HASH``.
     """
     known_head = None if head is None else head_of(head)
     archive = None if known_head is None else find_closed_head(transaction, known_head, form, progress=progress)
     if archive is not None:
-        # The entry is in an archive. find_closed_head has checked that archive and the newer ones.
+        # The head's entry is in an archive. find_closed_head has already checked that archive and all newer ones.
         known_head = None
     checkpoint = None if full or head is not None else _read_checkpoint(transaction)
     if checkpoint is None:
         check_chain(transaction.connection, transaction.path, head=known_head, progress=progress)
     else:
         _check_later_entries(transaction, checkpoint, progress)
-    # Without later entries the stored checkpoint stays valid.
+    # If there are no later entries, the stored checkpoint stays valid.
     if checkpoint is None or transaction.count_entries() > checkpoint.number:
         _write_checkpoint(transaction)
     return Checked(archive, 1 if checkpoint is None else checkpoint.number + 1)
@@ -147,7 +148,7 @@ def _checkpoint_path(ledger: Path) -> Path:
 
 
 def _read_checkpoint(transaction: LedgerTransaction) -> _Checkpoint | None:
-    """Return the stored checkpoint; None if it is missing or does not match the ledger's entries.
+    """Return the stored checkpoint, or None if it is missing or does not match the ledger's entries.
 
     After a rotation, or after a backup was restored, the stored checkpoint belongs to other entries.
     """
@@ -187,18 +188,18 @@ def _write_checkpoint(transaction: LedgerTransaction) -> None:
 
 
 def _digest_of(transaction: LedgerTransaction, number: int, accounts: int, terms: int) -> str:
-    """Return the digest of the accounts, the terms and the entries that charge nobody, in hexadecimal.
+    """Return the hexadecimal digest of the accounts, the terms and the entries that charge nobody.
 
     Args:
         transaction: The ledger, open for reading.
-        number, accounts, terms: The number of the last entry, the largest account id and the largest terms id that are
-            included.
+        number, accounts, terms: The last entry's number, and the largest ids of accounts and terms, up to which rows
+            are included.
     """
     digest = hashlib.sha256()
     for query in _DIGESTED:
         cursor = transaction.connection.execute(query, {"number": number, "accounts": accounts, "terms": terms})
         while rows := cursor.fetchmany(ROWS_AT_ONCE):
-            # The repr of the rows tells types apart, which SQLite does not enforce.
+            # repr distinguishes the types of values, which SQLite does not enforce.
             digest.update(repr(rows).encode("utf-8", "surrogateescape"))
         digest.update(b"\n")
     return digest.hexdigest()
@@ -208,8 +209,8 @@ def _check_later_entries(transaction: LedgerTransaction, checkpoint: _Checkpoint
     """Check that the digest up to a checkpoint is unchanged, and check the entries after the checkpoint.
 
     Raises:
-        DoesNotHoldError: A later entry was changed, or the digest differs because accounts, terms, limits or the index
-            were changed.
+        DoesNotHoldError: A later entry was changed, or the digest shows that accounts, terms, limits or the index were
+            changed.
     """
     number, _, _, accounts, terms, digest = checkpoint
     if _digest_of(transaction, number, accounts, terms) != digest:
@@ -227,15 +228,15 @@ def _check_later_entries(transaction: LedgerTransaction, checkpoint: _Checkpoint
 
 
 class _LaterWalk(Walk):
-    """Checks the entries after a checkpoint. Accounts, terms and earlier totals are read when an entry needs them.
+    """A check of the entries after a checkpoint, which reads accounts, terms and earlier totals when needed.
 
     Other attributes are inherited from :class:`.check_chain.Walk`. Of these, ``accounts``, ``terms`` and ``totals``
     contain only what has been read so far.
 
     Attributes:
         transaction: The ledger, open for reading.
-        checkpoint: The checkpoint.
-        numbers: The numbers of the later entries, by account. The key None stands for entries that charge nobody.
+        checkpoint: The checkpoint after which the check begins.
+        numbers: The numbers of the later entries, keyed by account. The key None stands for entries that charge nobody.
     """
 
     def __init__(self, transaction: LedgerTransaction, checkpoint: _Checkpoint) -> None:
@@ -251,7 +252,7 @@ class _LaterWalk(Walk):
         self.relation = transaction.relation
 
     def key_of(self, entry: Entry) -> AccountKey | None:
-        """Return the key of an entry's account; None if the entry has no account or the account's row is missing."""
+        """Return the key of an entry's account, or None if the entry has no account or the account is missing."""
         if entry.account is not None and entry.account not in self.accounts:
             key = self.transaction.key_at(entry.account)
             if key is not None:
@@ -259,7 +260,7 @@ class _LaterWalk(Walk):
         return super().key_of(entry)
 
     def terms_of(self, entry: Entry) -> Terms | None:
-        """Return the terms of an entry; None if they are missing."""
+        """Return the terms of an entry, or None if they are missing."""
         if entry.terms not in self.terms:
             terms = self.transaction.terms_at(entry.terms)
             if terms is not None:
@@ -267,7 +268,7 @@ class _LaterWalk(Walk):
         return super().terms_of(entry)
 
     def total_of(self, account: int, key: AccountKey) -> tuple[Sum, int]:
-        """Return an account's total and number of charges so far, including the charges up to the checkpoint.
+        """Return an account's total and number of charges so far, including those up to the checkpoint.
 
         Raises:
             DoesNotHoldError: The account's newest entry up to the checkpoint was changed.
@@ -290,7 +291,8 @@ class _LaterWalk(Walk):
         self.numbers.setdefault(entry.account, []).append(entry.number)
 
     def check_end(self) -> None:
-        """Check that the index lists all later entries in order, and that they use all later accounts and terms.
+        """Check that the index lists all later entries in order, and that every later account and all later terms are
+        used.
 
         Raises:
             DoesNotHoldError: The index was changed, or accounts or terms were added that no entry uses.
@@ -308,7 +310,7 @@ class _LaterWalk(Walk):
         ]
         if not (later_rows[0] <= self.numbers.keys() and later_rows[1] <= self.used_terms):
             raise DoesNotHoldError(f"{self.path}: changed: subjects, or terms, that no entry has")
-        # A charge finds its account by name, through a separate index.
+        # A charge looks up its account by name in a separate index.
         for account in later_rows[0]:
             if self.transaction.number_of(self.accounts[account]) != account:
                 raise DoesNotHoldError(

@@ -1,4 +1,4 @@
-"""Limits, the entries of a ledger in canonical form, and the hash that chains each entry to the previous one."""
+"""Limits, the entries of a ledger in canonical form, and the hashes that chain each entry to the previous one."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from privopt.ledger.periods import Calendar
 __all__ = ["AccountKey", "Limit"]
 
 BEGINNING: Final = bytes(32)
-"""Zero bytes, which stand in for the previous hash of a ledger's first entry."""
+"""Zero bytes that take the place of the previous hash in a ledger's first entry."""
 
 MICROSECONDS_PER_HOUR: Final = 3_600_000_000
-"""The number of microseconds in an hour. Entries state their times in whole microseconds since 1970, UTC."""
+"""The number of microseconds in an hour. The times of entries are whole microseconds since 1970, UTC."""
 
 
-# Cached, because many entries have equal amounts.
+# Results are cached, because many entries have equal amounts.
 @lru_cache(maxsize=4096)
 def sum_of(text: str) -> Sum:
-    """Parse a sum from its text in an entry: exact numbers separated by semicolons."""
+    """Parse a sum from its text in an entry, which consists of exact numbers separated by semicolons."""
     return tuple(Fraction(part) for part in text.split(";"))
 
 
 def zero_sum(unit: str) -> Sum:
-    """Return the zero sum in a unit: one zero for epsilon or rho, two zeros for epsilon with delta."""
+    """Return the zero sum in a unit, which has one zero for epsilon or rho and two for epsilon with delta."""
     return (Fraction(0),) * len(NUMBERS[unit])
 
 
@@ -43,42 +43,44 @@ def add_sums(first: Sum, second: Sum) -> Sum:
 
 
 def _read_amount(value: Amount) -> Fraction:
-    """Convert a limit's amount to an exact number. Zero is accepted, as a limit that allows no spending."""
+    """Convert a limit's amount to an exact number. It may be zero, which allows no spending."""
     return amount_of(value, "limit", zero=True)
 
 
 def _read_delta(value: Amount | None) -> Fraction | None:
-    """Convert a limit's delta to an exact number; None stays None."""
+    """Convert a limit's delta to an exact number, or return None for None."""
     return None if value is None else _read_amount(value)
 
 
 def _read_hours(value: Amount | None) -> Fraction | None:
-    """Convert a window's hours to a positive exact number; None stays None."""
+    """Convert a window's hours to a positive exact number, or return None for None."""
     return None if value is None else amount_of(value, "window")
 
 
 def _check_account(instance: object, attribute: object, value: Any) -> None:
-    """Refuse an account that is not in :data:`UNITS` (an attrs validator)."""
+    """Attrs validator that rejects any value that is not in :data:`UNITS`."""
     if value not in UNITS:
         raise UsageError(f"account must be one of {', '.join(UNITS)}, got {cut(repr(value))}")
 
 
 def _check_calendar(instance: object, attribute: object, value: Any) -> None:
-    """Refuse a calendar that is neither a :class:`Calendar` nor None (an attrs validator)."""
+    """Attrs validator that rejects any value other than a :class:`Calendar` or None."""
     if value is not None and not isinstance(value, Calendar):
         raise UsageError(f"calendar must be a Calendar such as Calendar('day', 'Europe/Rome'), got {cut(repr(value))}")
 
 
 @frozen(kw_only=True)
 class Limit:
-    """The largest amount that each subject may spend in one unit: epsilon, rho, or epsilon with delta.
+    """The largest amount that each subject may spend in one unit, which is epsilon, rho, or epsilon with delta.
 
     Attributes:
-        amount: The largest epsilon, or rho, that may be spent.
-        delta: The largest delta that may be spent; None unless both epsilon and delta are limited.
-        account: The unit, one of `UNITS`.
+        amount: The largest epsilon or rho that may be spent.
+        delta: The largest delta that may be spent, or None unless the unit is epsilon with delta.
+        account: The unit, which is one of `UNITS`.
         hours: The length of a sliding window in which the amount may be spent. The window includes its end but not its
-            start. None if the limit is for all time or per calendar period.
+            start. None if the limit applies to all time or to calendar periods.
+        calendar: The calendar, if the limit applies to each of its periods. None if the limit applies to all time or to
+            a window.
 
     Raises:
         UsageError: An amount is not a valid number, the account or the calendar is invalid, a delta is missing or given
@@ -92,7 +94,8 @@ class Limit:
     account: str = field(default=EPSILON, validator=_check_account)
 
     def __attrs_post_init__(self) -> None:
-        """Check the combination of values: a delta if and only if the unit has one, and not both hours and calendar."""
+        """Check that there is a delta if and only if the unit has one, and that only one of hours and calendar is
+        set."""
         if (self.delta is None) == (self.account == PAIR):
             actual = f"{sum_text(self.sum)} of {self.account}"
             raise UsageError(f"limit must have a delta with epsilon for {PAIR}, and for it alone, got {actual}")
@@ -106,23 +109,23 @@ class Limit:
 
     @property
     def micros(self) -> int | None:
-        """The window's length in microseconds, rounded up; None without a window."""
+        """The window's length in microseconds, rounded up, or None if there is no window."""
         return micros_of(self.hours)
 
 
 def micros_of(hours: Amount | None) -> int | None:
-    """Convert a window's length from hours to microseconds, rounded up. None (all time) stays None."""
-    # Rounded up, because a shorter window would forget charges too early.
+    """Convert a window's length from hours to microseconds, rounded up, or return None for None (all time)."""
+    # The length is rounded up, because a shorter window would forget charges too early.
     return None if hours is None else math.ceil(amount_of(hours, "window") * MICROSECONDS_PER_HOUR)
 
 
 class AccountKey(NamedTuple):
-    """The key of an account: a subject, a unit and a calendar period.
+    """The key of an account, which consists of a subject, a unit and a calendar period.
 
     Attributes:
         subject: The subject, as the ledger names it.
-        unit: The unit of the account, one of `UNITS`.
-        period: The calendar period; empty if the limit is not per calendar period.
+        unit: The account's unit, which is one of `UNITS`.
+        period: The calendar period. Empty if the limit does not apply to calendar periods.
     """
 
     subject: str
@@ -131,18 +134,18 @@ class AccountKey(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """The part of an entry that many entries have in common, stored once for all of them.
+    """The part of an entry that many entries have in common. It is stored once for all of them.
 
     Attributes:
         kind: ``"charge"``, ``"limit"``, ``"names"`` (the scheme that names subjects), ``"begin"`` (the first entry),
             ``"closed"`` (the calendar periods that are closed) or ``"end"`` (the last entry of an archived ledger).
         unit: One of `UNITS` for a charge, a limit or closed periods. For other kinds it is empty, like every field that
             a kind does not use.
-        relation: The :attr:`Cost.unit` of a charge; for ``"closed"``, the unit that all charges share.
+        relation: The :attr:`Cost.unit` of a charge. For ``"closed"``, the one that all charges share.
         notion, mechanism: See :class:`Cost`.
         amount: The charge or the limit as exact text. A delta follows after a semicolon.
-        within: For a limit: the hours of its window as exact text, or its calendar (``day Europe/Rome``). It is empty
-            if the limit is for all time.
+        within: For a limit, the hours of its window as exact text, or its calendar (such as ``day Europe/Rome``). It is
+            empty if the limit applies to all time.
         purpose: A string whose meaning depends on the kind. For a charge it is :attr:`Cost.purpose`, for ``"names"``
             the scheme's label, and for ``"closed"`` the first period that is still open. For ``"begin"`` it identifies
             the ledger, and for ``"end"`` it is the reason why the ledger ended.
@@ -159,7 +162,7 @@ class Terms(NamedTuple):
 
     @classmethod
     def of_cost(cls, cost: Cost) -> Terms:
-        """Return the terms of an entry that charges a cost. :attr:`cost` converts the terms back."""
+        """Return the terms of an entry that charges a cost. The property :attr:`cost` converts them back."""
         return cls(
             kind="charge",
             unit=cost.account,
@@ -201,7 +204,7 @@ class Terms(NamedTuple):
 
 @lru_cache(maxsize=1 << 16)
 def _json_text(values: tuple[str, ...]) -> str:
-    """Encode strings as a JSON array without its brackets. Results are cached, because many entries share terms."""
+    """Encode strings as a JSON array without brackets. Results are cached, because many entries share terms."""
     return json.dumps(values)[1:-1]
 
 
@@ -210,12 +213,12 @@ class Entry(NamedTuple):
 
     Attributes:
         number: The entry's number, counted from 1.
-        account: The id of the charged account in the ``accounts`` table; None if the entry charges nobody.
+        account: The charged account's id in the table ``accounts``, or None if the entry charges nobody.
         time: The entry's time in microseconds since 1970, UTC.
-        terms: The id of the entry's terms in the ``terms`` table.
-        total: The account's total spending, including this entry, as exact text.
+        terms: The id of the entry's terms in the table ``terms``.
+        total: The account's total spending including this entry, as exact text.
         charges: The number of charges to the account so far, including this one.
-        hash: The SHA-256 of the entry and of the previous entry's hash; see :meth:`compute_hash`.
+        hash: The SHA-256 of the entry and the previous entry's hash (see :meth:`compute_hash`).
     """
 
     number: int
@@ -227,14 +230,14 @@ class Entry(NamedTuple):
     hash: bytes
 
     def compute_hash(self, previous: bytes, account: AccountKey | None, terms: Terms) -> bytes:
-        """Return the entry's hash: SHA-256 of its canonical text, a JSON array that begins with the previous hash.
+        """Return the SHA-256 of the entry's canonical text, which is a JSON array that begins with the previous hash.
 
         Args:
-            previous: The previous entry's hash; :data:`BEGINNING` for the first entry.
-            account: The charged account. None, encoded as three empty strings, if the entry charges nobody.
+            previous: The previous entry's hash, or :data:`BEGINNING` for the first entry.
+            account: The charged account. If the entry charges nobody, None, which is encoded as three empty strings.
             terms: The entry's terms.
         """
-        # This text is part of the file format: if it changed, the hashes of existing ledgers would be invalid.
+        # This text is part of the file format. If it changed, the hashes of existing ledgers would become invalid.
         account_text = _json_text(account or ("", "", ""))
         head = f'["{previous.hex()}", {self.number}, {self.time}, {account_text}, {_json_text(terms)}'
         return hashlib.sha256(f'{head}, "{self.total}", {self.charges}]'.encode("utf-8", "surrogateescape")).digest()
@@ -242,9 +245,9 @@ class Entry(NamedTuple):
     def follows(self, previous: object, account: AccountKey | None, terms: Terms | None) -> bool:
         """Return whether the entry is unchanged and follows an entry with the hash ``previous``.
 
-        ``account`` and ``terms`` are the rows to which the entry's ids refer; None if there is no valid row.
+        ``account`` and ``terms`` are the rows that the entry's ids refer to, or None if there is no valid row.
         """
-        # SQLite stores a value of any type in any column, so a changed file can contain values of the wrong type.
+        # SQLite allows values of any type in any column, so a changed file may contain values of the wrong type.
         numbers = (self.number, self.time, self.terms, self.charges, self.account or 0)
         has_valid_types = isinstance(self.total, str) and all(isinstance(n, int) for n in numbers)
         if (

@@ -1,4 +1,4 @@
-"""Erasure of a subject's data on request, as far as a ledger allows, and the reasons why other data remains."""
+"""Erase a subject's data on request, as far as a ledger allows, and explain why other data remains."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["Erasure", "erase_subject"]
 
 @frozen(kw_only=True)
 class Erasure:
-    """The outcome of an erasure: the data about a subject that was erased, and the data that remains.
+    """The outcome of an erasure, with the data about a subject that was erased and the data that remains.
 
     Attributes:
-        label: The subject's name in the ledger: a hash, if the ledger has a key.
+        label: The subject's name in the ledger, which is a hash if the ledger has a key.
         kept_reports: The number of stored reports that were removed.
         charges: The number of charges that remain in the ledger.
-        archived_charges: The number of charges that remain in its archived periods. Charges that a rotation copied one
-            by one are included in both counts.
+        archived_charges: The number of charges that remain in its archived periods. Both counts include charges that a
+            rotation copied one by one.
         erased: Sentences that describe the removed data.
         remaining: Sentences that describe the remaining data, and say why it cannot be removed.
     """
@@ -36,7 +36,7 @@ class Erasure:
     remaining: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that ``privopt budget --erase ID --json`` prints."""
+        """Return the JSON object that ``privopt budget --erase ID --json`` prints."""
         return {
             "subject": self.label,
             "erased": {"kept_reports": self.kept_reports, "text": list(self.erased)},
@@ -49,17 +49,17 @@ class Erasure:
 
 
 def erase_subject(ledger: Ledger, subject: str) -> Erasure:
-    """Remove a subject's data as far as possible: the reports that ``apply --sticky`` stores.
+    """Remove a subject's data as far as possible, which means the reports that ``apply --sticky`` stores.
 
     Charges cannot be removed. Each entry contains the hash of the previous one, so the ledger would no longer verify.
-    Moreover, removing the charges would give the same person the whole budget again.
+    Removing the charges would also give the same person the whole budget again.
 
     Args:
         ledger: The open ledger.
-        subject: The subject, as the users' tables name it.
+        subject: The subject, as it is named in the user's tables.
 
     Raises:
-        InputError: The key is not the one that the ledger uses, so its hashes would match no subject.
+        InputError: The key is not the ledger's, so its hashes would match no subject.
         UsageError: The subject's name is not valid.
     """
     ledger.account(subject)  # refuses a key other than the ledger's
@@ -105,10 +105,10 @@ def erase_subject(ledger: Ledger, subject: str) -> Erasure:
 
 
 def _count_archived_charges(ledger: Ledger, subject: str) -> tuple[int, list[str]]:
-    """Return the number of a subject's charges in a ledger's archives, and the names of the archives with charges.
+    """Return the number of a subject's charges in a ledger's archives, and the names of the archives with such charges.
 
-    An archive that was moved elsewhere cannot be read. Earlier archives cannot be read either, because each archive is
-    named only in its successor.
+    An archive that was moved elsewhere cannot be read, nor can any earlier ones, because each archive is named only in
+    its successor.
     """
     count, names, archive = 0, [], ledger.archive
     while archive is not None and archive.exists():

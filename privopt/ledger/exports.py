@@ -1,4 +1,4 @@
-"""Export of charges to other privacy accountants, OpenDP and Google's dp-accounting, if they are installed.
+"""Export charges to other privacy accountants, namely OpenDP and Google's dp-accounting, if they are installed.
 
 Both accountants support pure differential privacy. Neither can represent an epsilon per unit of distance.
 """
@@ -24,18 +24,19 @@ else:
     Measurement = Any
 
 LARGEST_EPSILON = 700
-"""The largest epsilon of a charge that is exported to dp-accounting: exp(710) would overflow a double."""
+"""The largest epsilon of a charge that can be exported to dp-accounting, because exp(710) would overflow a double."""
 
 
 def count_by_epsilon(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
-    """Return the number of charges at each epsilon, for charges under pure or local differential privacy.
+    """Return the number of charges at each epsilon. All must be for pure or local differential privacy.
 
     Raises:
         UsageError: A charge is for a notion other than pure or local differential privacy, or there are no charges.
     """
     counts: Counter[Fraction] = Counter()
     for cost in costs:
-        # The class of the charge's privacy notion. A charge without a notion gets `object`, which fails the test below.
+        # The class of the charge's privacy notion. A charge without a notion gets `object`, which the next test
+        # rejects.
         kind = registry().kind("notion", cost.notion).load() if cost.notion else object
         if not issubclass(kind, PureDP | LocalDP):
             actual = f"charges of {cost.notion or 'no notion'}, {cost.unit}"
@@ -55,7 +56,7 @@ def _import_module(name: str, distribution: str) -> Any:
 
     Args:
         name: The module's name.
-        distribution: The package to install if the module is missing, for the message.
+        distribution: The package to install if the module is missing, which the error message names.
 
     Raises:
         UsageError: The module cannot be imported.
@@ -67,10 +68,10 @@ def _import_module(name: str, distribution: str) -> Any:
 
 
 def to_opendp(costs: Iterable[Cost]) -> Measurement:
-    """Convert charges to one OpenDP measurement, whose ``map(1)`` is their total epsilon.
+    """Convert charges to a single OpenDP measurement, whose ``map(1)`` is their total epsilon.
 
-    The result is a composition (``make_composition``) of one measurement for each charge. Two data sets that differ in
-    one individual are at distance 1. When invoked, the measurement reveals nothing about its argument. Epsilons are
+    The result is a composition (``make_composition``) of one measurement per charge. Two data sets that differ in one
+    individual are at distance 1. When invoked, the measurement reveals nothing about its argument. Epsilons are
     doubles, rounded up.
 
     Raises:
@@ -82,7 +83,7 @@ def to_opendp(costs: Iterable[Cost]) -> Measurement:
     opendp.enable_features("contrib", "honest-but-curious")
 
     def make_measurement(epsilon: float) -> Measurement:
-        """Return a measurement that states the cost ``epsilon`` and returns 0 for every data set."""
+        """Return a measurement that has the cost ``epsilon`` and returns 0 for every data set."""
         return opendp.m.make_user_measurement(
             opendp.atom_domain(T=bool),
             opendp.discrete_distance(),
@@ -98,11 +99,11 @@ def to_opendp(costs: Iterable[Cost]) -> Measurement:
 
 
 def to_dp_accounting(costs: Iterable[Cost]) -> object:
-    """Convert charges to one ``dp_accounting.ComposedDpEvent``.
+    """Convert charges to a single ``dp_accounting.ComposedDpEvent``.
 
-    Each charge becomes a binary randomized response at the charge's epsilon, which dominates every
-    mechanism with that epsilon (Kairouz, Oh, Viswanath, ICML 2015, Theorem 3.4). The event is meant for accountants
-    that use the neighbouring relation REPLACE_ONE. The probability of a random answer is rounded down.
+    Each charge becomes a binary randomized response at the charge's epsilon, which dominates every mechanism with that
+    epsilon (Kairouz, Oh, Viswanath, ICML 2015, Theorem 3.4). The event is meant for accountants that use the
+    neighbouring relation REPLACE_ONE. The probability of a random answer is rounded down.
 
     Raises:
         UsageError: A charge is for a notion other than pure or local differential privacy, there are no charges, an
@@ -117,12 +118,12 @@ def to_dp_accounting(costs: Iterable[Cost]) -> object:
     for epsilon, times in counts.items():
         if epsilon > LARGEST_EPSILON:
             raise UsageError(f"epsilon of a charge must be at most {LARGEST_EPSILON} for dp-accounting, got {epsilon}")
-        # One event for each charge: PLDAccountant 0.6 counts a self-composed response once.
+        # There is one event per charge, because PLDAccountant 0.6 counts a self-composed response only once.
         responses += [answers(noise_parameter=_noise_parameter(epsilon), num_buckets=2)] * times
     return events.ComposedDpEvent(responses)
 
 
 def _noise_parameter(epsilon: Fraction) -> float:
-    """Return the probability that randomized response answers at random: 2 / (1 + exp(epsilon)), rounded down."""
+    """Return the probability that randomized response answers at random, 2 / (1 + exp(epsilon)), rounded down."""
     # Less noise means a larger privacy loss, so rounding down is safe. The last factor covers the error of exp.
     return 2.0 / (1.0 + math.exp(float_up(epsilon))) * (1.0 - 2.0**-48)

@@ -1,4 +1,4 @@
-"""An exact parser for dates and times in the formats of ISO 8601."""
+"""An exact parser for dates and times in ISO 8601 formats."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _ISO: Final = re.compile(
     r" ?(?P<offset>Z|UTC|(?P<sign>[+\u2212-])(?P<offset_hour>[0-9]{2})(?::?(?P<offset_minute>[0-9]{2}))?)?)?",
     re.ASCII | re.IGNORECASE,
 )
-"""Matches a calendar, week or ordinal date, with or without separators, and optionally a time of day and an offset."""
+"""A pattern for a calendar, week or ordinal date, with or without separators, and optionally a time of day and an
+offset."""
 
 
 @frozen
@@ -27,9 +28,9 @@ class IsoTime:
     """A date, or a date and time.
 
     Attributes:
-        moment: The date and time to the whole second. It is naive if the text has no offset.
+        moment: The date and time without fractions of a second, as a naive datetime if the text has no offset.
         excess_seconds: The seconds to add to ``moment`` for a decimal fraction in the text, such as 1800 for 10.5
-            hours. They are fewer than 3600. A leap second adds 1.
+            hours, and 1 more for a leap second. They are fewer than 3600.
         is_leap_second: Whether the text names a leap second.
     """
 
@@ -39,12 +40,13 @@ class IsoTime:
 
     @property
     def second(self) -> datetime:
-        """The start of the second that contains the time; for a leap second, the previous second, on the same day."""
+        """The start of the second that contains the time. For a leap second, that of the previous second, on the same
+        day."""
         return self.moment if self.is_leap_second else self.moment + timedelta(seconds=int(self.excess_seconds))
 
 
 def read_iso_time(text: str) -> IsoTime | None:
-    """Parse a date or time in any common ISO 8601 format. Return None for any other string.
+    """Parse a date or time in any common ISO 8601 format, or return None for any other string.
 
     Week dates (2020-W53-5), ordinal dates (2021-003), the basic form (20210103T100000Z), 24:00 and leap seconds are
     accepted.
@@ -61,7 +63,7 @@ def read_iso_time(text: str) -> IsoTime | None:
         return None
     hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
     part = match["part"]
-    # Decimals are a fraction of the last unit written: 10.5 is half past ten.
+    # Decimals are a fraction of the last unit that is written, so 10.5 is half past ten.
     unit = 1 if match["second"] else 60 if match["minute"] else 3600
     excess_seconds = Fraction(unit * int(part), 10 ** len(part)) if part else Fraction(0)
     is_midnight = hour == 24 and minute == second == 0 and excess_seconds == 0
@@ -87,7 +89,7 @@ def _read_date(match: re.Match[str]) -> date:
     if match["week"]:
         return date.fromisocalendar(year, int(match["week"]), int(match["weekday"]))
     if match["ordinal"]:
-        # Day 366 of a common year, and day 000, lie in another year.
+        # Day 366 of a common year and day 000 are in another year.
         day = date(year, 1, 1) + timedelta(days=int(match["ordinal"]) - 1)
         if day.year != year:
             raise ValueError(f"a year of fewer than {match['ordinal']} days")

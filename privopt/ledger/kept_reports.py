@@ -1,9 +1,9 @@
 """A store of each subject's first report at each place, which is repeated at every later visit.
 
-Reports are stored in a folder next to the ledger, ``FILE.sticky/``, which only its owner can enter. The folder's file
-``reports`` contains the reports. Its file ``key`` contains the key under which subjects and places are hashed. Without
-a key, anyone could hash a thousand candidate places and recognise the right one. No report is shared between places,
-subjects or mechanisms.
+The reports are stored next to the ledger in the folder ``FILE.sticky/``, which only its owner can enter. The folder's
+file ``reports`` contains the reports. Its file ``key`` contains the key under which subjects and places are hashed.
+Without a key, anyone could hash a thousand candidate places and recognise the right one. Reports are not shared between
+places, subjects or mechanisms.
 """
 
 from __future__ import annotations
@@ -37,35 +37,36 @@ FORM: Final = Form(
 )
 """The tables of the store.
 
-``place`` and ``subject`` are keyed hashes. ``entry`` and ``charge`` are the number and the hash of the ledger entry
-that charged a report. ``seal`` is an HMAC of the row's other values."""
+``place`` and ``subject`` are keyed hashes. ``entry`` and ``charge`` are the number and hash of the ledger entry that
+charged a report. ``seal`` is an HMAC of the row's other values.
+"""
 
 SEQUENCE: Final = (
     "the guarantee for all reports of a subject: which places they are about is protected, at epsilon times the sum "
     "of the distances between the places, each counted once; which of its visits were to the same place, and how many "
     "places there were, is not protected: equal reports, charges and refusals reveal it"
 )
-"""The sentence that states the joint guarantee for a subject's stored reports."""
+"""A sentence on the guarantee for all of a subject's stored reports together."""
 
 WITHIN: Final = (
     "a place is a cell of a fixed public map, and its report is repeated near the cell's centre: epsilon protects the "
     "position among those of one cell that are near the same centres, and anyone who knows positions at which reports "
     "were or were not renewed learns the cell and which centres are near"
 )
-"""The addition to :data:`SEQUENCE` that says what is protected if a stored report is also repeated near its cell."""
+"""An addition to :data:`SEQUENCE` that says what is protected if a stored report is also repeated near its cell."""
 
 
 class KeptReports(LogFile):
-    """The store of each subject's first report at each place, next to a ledger. A missing store is created.
+    """The store of each subject's first report at each place, which lies next to a ledger.
 
     Args:
         ledger: The open ledger that charged the reports.
-        make: Whether a missing folder may be created; if False, a missing folder is an error.
+        make: Whether to create a missing folder. If False, a missing folder is an error.
 
     Attributes:
         ledger: The open ledger.
         folder: The folder with the reports and their key, next to the ledger.
-        _key: The key, which has 32 bytes.
+        _key: The 32-byte key.
 
     Raises:
         UsageError: The folder is missing and ``make`` is False, or the path is not a folder, belongs to another user or
@@ -85,7 +86,7 @@ class KeptReports(LogFile):
             private_folder(self.folder, closed=True)
         except OSError as error:
             raise StoppedError(f"{self.folder}: {error.strerror or error}; nothing written") from error
-        # The key comes first: opening a new store calls `begin`, which writes a seal.
+        # The key is read first, because opening a new store calls `begin`, which writes a seal.
         self._key = key_at(self.folder / "key", make=True)
         super().__init__(self.folder / "reports", FORM)
         try:
@@ -95,12 +96,12 @@ class KeptReports(LogFile):
             raise
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Write the hash of the ledger's first entry into a new store, to record the ledger to which it belongs."""
+        """Record which ledger a new store belongs to, by the hash of the ledger's first entry."""
         beginning = self.ledger.beginning
         connection.execute("INSERT INTO ledger VALUES (?, ?)", (beginning, self._make_seal(beginning)))
 
     def _check_ledger(self) -> None:
-        """Refuse a store that belongs to another ledger, because its reports were not charged in this one."""
+        """Check that the store belongs to this ledger, because otherwise its reports were not charged here."""
         with self.reading() as connection:
             rows = connection.execute("SELECT * FROM ledger").fetchall()
         if len(rows) != 1 or not self._is_sealed(rows[0]):
@@ -110,11 +111,12 @@ class KeptReports(LogFile):
             raise InputError([Fault(str(self.folder), "", actual, expectation)])
 
     def _keyed_hash(self, *parts: str) -> bytes:
-        """Return the HMAC of a list of strings, encoded as JSON so that different lists have different hashes."""
+        """Return the HMAC of a list of strings, which are encoded as JSON so that different lists have different
+        hashes."""
         return hmac.new(self._key, json.dumps(parts).encode("ascii"), hashlib.sha256).digest()
 
     def _make_seal(self, *values: bytes | int) -> bytes:
-        """Return the seal of a row: an HMAC of its values, which reveals changes made without the key."""
+        """Return a row's seal, which is an HMAC of its values and reveals changes made without the key."""
         texts = [value.hex() if isinstance(value, bytes) else str(value) for value in values]
         return self._keyed_hash("seal", *texts)
 
@@ -132,15 +134,16 @@ class KeptReports(LogFile):
     def visits(
         self, mechanism: str, visits: Sequence[tuple[str, str]], near: Sequence[Sequence[str]] | None = None
     ) -> Iterator[Visits]:
-        """Yield the visits with their stored reports, then store the reports that the block adds (:meth:`Visits.keep`).
+        """Yield the visits with their stored reports, and then store the reports that the block adds
+        (:meth:`Visits.keep`).
 
         No other process can draw a report for a new place until the block ends.
 
         Args:
             mechanism: The SHA-256 that identifies the release in charges. Each release has its own reports.
-            visits: For each visit, the subject's name in the ledger, and the place. A place must be a fixed function of
+            visits: The subject's name in the ledger and the place of each visit. A place must be a fixed function of
                 the position.
-            near: For each visit, further places whose stored report may be given. These too must be fixed functions of
+            near: Further places whose stored reports may be given, for each visit. They too must be fixed functions of
                 the position.
         """
         digests: dict[tuple[str, str], bytes] = {}
@@ -157,7 +160,8 @@ class KeptReports(LogFile):
             [digest_of(subject, nearby_place) for nearby_place in nearby_places]
             for (subject, _), nearby_places in zip(visits, near or [()] * len(keys), strict=True)
         ]
-        # Locked from the lookup to the insertion, so that two processes cannot draw two reports for one place.
+        # The store is locked from the lookup to the insertion, so that two processes cannot draw two reports for one
+        # place.
         with self.writing() as connection:
             stored: dict[bytes, tuple[int, Mark]] = {}
             for digest in digests.values():
@@ -191,8 +195,8 @@ class KeptReports(LogFile):
             The number of removed reports.
 
         Raises:
-            StoppedError: The reports are removed, but another process is reading the store, so their bytes remain in
-                its write-ahead log.
+            StoppedError: The reports were removed, but their bytes remain in the write-ahead log, because another
+                process is reading the store.
         """
         with self.writing() as connection:
             cursor = connection.execute(
@@ -201,7 +205,7 @@ class KeptReports(LogFile):
         # Without this, the removed bytes would remain in the write-ahead log.
         with translated_errors(self.path):
             is_busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        # SQLite raises no error if it waited in vain for another process.
+        # SQLite raises no error if it has waited in vain for another process.
         if is_busy:
             raise StoppedError(
                 f"{self.path}: {number_of(cursor.rowcount, 'report')} removed, but another process reads this file, so "
@@ -214,20 +218,21 @@ class KeptReports(LogFile):
 class Visits:
     """A sequence of visits, and the stored reports for their places.
 
-    A visit is given the earliest report for its own place or a nearby one: a report stored before these visits, or the
-    report of an earlier visit among them. An earlier visit counts even if its charge is refused, so that places alone
-    determine which visits are charged.
+    A visit is given the earliest report for its own place or a nearby one. This is either a report that was stored
+    before these visits, or the report of an earlier visit among them. An earlier visit counts even if its charge is
+    refused, so that places alone determine which visits are charged.
 
     Attributes:
-        keys: The key of each visit, equal for the same subject and place.
-        nearby_keys: For each visit, the keys of further places whose stored report may be given.
-        stored: The stored report for each key, and the rank of its charge among the charges for all keys, oldest first.
+        keys: The key of each visit. Visits by the same subject to the same place have equal keys.
+        nearby_keys: The keys of further places whose stored reports may be given, for each visit.
+        stored: The stored report for each key, with the rank of its charge among the charges for all keys, oldest
+            first.
         uncharged: Stored reports whose charge is missing from the ledger, for example after a restored backup. Such a
             report is charged again before it is repeated.
-        new: The reports that were charged in this block, and the marks of their entries, by key.
+        new: The reports that were charged in this block and the marks of their ledger entries, keyed like ``stored``.
         first: The indices of the visits to be charged, in order. A visit must be charged if its place and the nearby
             places have no report, neither one in ``stored`` nor one from an earlier visit in this list.
-        _given: For each visit, the key of the place whose report is given.
+        _given: The key of the place whose report is given, for each visit.
     """
 
     keys: list[bytes]
@@ -240,14 +245,14 @@ class Visits:
 
     def __attrs_post_init__(self) -> None:
         """Decide for each visit which place's report is given, and which visits must be charged."""
-        # The index of the visit that is charged for a new place, by the place's key.
+        # The index of the visit that is charged for each new place, keyed by place.
         first_visits: dict[bytes, int] = {}
         for number, (key, nearby_keys) in enumerate(zip(self.keys, self.nearby_keys, strict=True)):
             stored_keys = [candidate for candidate in (key, *nearby_keys) if candidate in self.stored]
             # Earlier visits in this block count as well, so that a new place is charged and drawn only once.
             requested_keys = [candidate for candidate in (key, *nearby_keys) if candidate in first_visits]
-            # The earliest report is given. Stored reports are older than all reports from this block, and are ordered
-            # by charge.
+            # The earliest report is given. Stored reports are older than all reports in this block, and are ordered by
+            # their charges.
             if stored_keys:
                 self._given.append(min(stored_keys, key=lambda candidate: self.stored[candidate][1]))
             elif requested_keys:

@@ -36,15 +36,13 @@ FORM: Final = Form(name="ledger of privopt", mark=0x70764C31, schema=SCHEMA)
 class Ledger(LogFile):
     """A record of the privacy budget that each subject has spent, in one append-only file.
 
-    A subject has an account in each unit in which costs add up: epsilon, rho, or epsilon with delta. All charges are
-    for one neighbouring relation (:attr:`unit`), because costs under different relations do not add up.
+    A subject has an account in each unit in which costs add up, which is epsilon, rho, or epsilon with delta. All
+    charges are for one neighbouring relation (:attr:`unit`), because costs under different relations do not add up.
 
     ::
 
-        ledger = Ledger("commuters.ledger")
-        ledger.set_limit(8, hours=720)
-        ledger.charge("anna", Cost(epsilon="0.5", unit="per km", purpose="morning of May 1"))
-        ledger.account("anna").left
+        ledger = Ledger("commuters.ledger") ledger.set_limit(8, hours=720) ledger.charge("anna", Cost(epsilon="0.5",
+        unit="per km", purpose="morning of May 1")) ledger.account("anna").left
 
     Every entry contains the SHA-256 of the previous entry, the subject's exact total including this entry, and the
     time. A charge is durable before :meth:`charge` returns, so draw only after the call. Several processes can charge
@@ -53,13 +51,14 @@ class Ledger(LogFile):
 
     Attributes:
         path: The ledger's file. If it is missing, the first limit or charge creates it with access for its owner alone.
-        key: The file with the key that hashes subjects' names (HMAC-SHA256). None if names are stored unhashed.
-        make: Whether missing files may be created: the ledger and, before the first charge, the key.
-        clock: A function that returns the nanoseconds since 1970, UTC.
+        key: The file with the key under which subjects' names are hashed (HMAC-SHA256). None if names are stored
+            unhashed.
+        make: Whether to create missing files, which are the ledger and, before the first charge, the key.
+        clock: A function that returns the time in nanoseconds since 1970, UTC.
         form: The kind of file and its tables.
-        checked_from: The number of the first entry that the last :meth:`check` recomputed; None before a check.
-        _label: The label of the scheme that names subjects (:attr:`Names.label`), as read when the ledger was opened;
-            "" before any charge.
+        checked_from: The number of the first entry that the last :meth:`check` recomputed, or None before a check.
+        _label: The label of the scheme that names subjects (:attr:`Names.label`), as read when the ledger was opened.
+            It is "" before any charge.
 
     Raises:
         InputError: The file is not a ledger, the key file does not contain a key, or the key is not this ledger's.
@@ -89,13 +88,13 @@ class Ledger(LogFile):
         return f"Ledger({str(self.path)!r}{'' if self.key is None else f', key={str(self.key)!r}'})"
 
     def _check_key(self, transaction: LedgerTransaction) -> None:
-        """Refuse a key other than the one used for earlier charges, and an existing key file that is not valid."""
+        """Check that the key is the one used for earlier charges, and that an existing key file is valid."""
         self._label = transaction.names
         if self.key is None:
             return
         if self._label == PLAIN:
             raise InputError([Fault(str(self.path), "subjects", "a key to hash them", "plain names, as charged")])
-        # Reads the key, so that an invalid file is refused now. The first charge may still create a missing one.
+        # This reads the key, so that an invalid file is rejected now. The first charge may still create a missing one.
         if self._label or self.key.exists() or not self.make:
             transaction.check_names(self._names.label)
 
@@ -105,7 +104,7 @@ class Ledger(LogFile):
         return Names(None if self.key is None else key_at(self.key, make=self.make and not self._label))
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Write the first entry, with a random string that identifies the ledger.
+        """Write the first entry, which contains a random string that identifies the ledger.
 
         Args:
             connection: The new database, in a transaction.
@@ -116,7 +115,7 @@ class Ledger(LogFile):
 
     @contextmanager
     def _open_for_reading(self, *, make: bool = False) -> Iterator[LedgerTransaction]:
-        """Open a transaction that reads one state of the ledger. If ``make`` is set, a missing file is created."""
+        """Open a transaction that reads one state of the ledger. If ``make`` is set, create a missing file."""
         with self.reading(make=make) as connection:
             yield LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
 
@@ -132,15 +131,15 @@ class Ledger(LogFile):
     # --- charging -----------------------------------------------------------------------------------------
 
     def charge(self, subject: str, cost: Cost, *, alone: bool = False, period: str | None = None) -> None:
-        """Charge one report to a subject, durably. Draw the report only afterwards.
+        """Durably charge a subject for one report, which must not be drawn before.
 
         Args:
             subject: The person whom the report is about. Spellings of a name with the same normal form are one subject
                 (:func:`privopt.declare.name_forms.fold_subject_name`).
             cost: The cost of the report.
-            alone: Whether to refuse the charge if the ledger has another subject. Set this if the user chose no name.
-            period: The calendar period to charge, as :class:`~privopt.ledger.periods.Calendar` names it. None for the
-                current one, or if the limit is not per calendar period.
+            alone: Whether to raise an error if the ledger has another subject. Set this if the user chose no name.
+            period: The calendar period to charge, as :class:`~privopt.ledger.periods.Calendar` names it. If None, the
+                current one, if the limit applies to calendar periods.
 
         Raises:
             BudgetSpentError: The charge would exceed the limit. Nothing was charged, and nothing may be drawn.
@@ -158,12 +157,13 @@ class Ledger(LogFile):
             raise self.refusal(subject, cost, period)
 
     def refusal(self, subject: str, cost: Cost, period: str | None = None) -> BudgetSpentError:
-        """Return the error for a refused charge, which states the requested amount and the subject's remaining budget.
+        """Return the error for a refused charge, with the requested amount and the subject's remaining budget.
 
         Args:
             subject: The subject, as the caller names it.
             cost: The cost that was refused.
-            period: The calendar period, such as ``2026-03``. None for the current one, or without a calendar limit.
+            period: The calendar period, such as ``2026-03``. If None, the current one, if the limit applies to calendar
+                periods.
         """
         account = self.account(subject, period=period, unit=cost.account)
         request, within = f"{cost.account} {sum_text(cost.amount)}", f" in {account.period}" if account.period else ""
@@ -187,13 +187,13 @@ class Ledger(LogFile):
             subjects: The subject of each report. The same subject can occur many times.
             cost: The cost of one report.
             periods: The calendar period to which each report is charged, as :class:`~privopt.ledger.periods.Calendar`
-                names it. None for the current one, or if the limit is not per calendar period.
+                names it. If None, the current one, if the limit applies to calendar periods.
             times: The factor by which the cost of each report is multiplied, 1 by default. 0 charges nothing.
-            closed: For each account, the smallest factor in ``times`` that was refused so far. Reports with at least
+            closed: The smallest factor in ``times`` that was refused so far for each account. Reports with at least
                 this factor are refused, and new refusals are added. If None, each report is checked against the limit.
 
         Returns:
-            For each report, whether it was charged. Reports that were not charged must not be drawn.
+            Whether each report was charged. Reports that were not charged must not be drawn.
 
         Raises:
             InputError: The cost's unit or the key differs from the ledger's. Nothing was charged.
@@ -201,7 +201,7 @@ class Ledger(LogFile):
         return [mark is not None for mark in self.charge_rows(subjects, cost, periods, times, closed)]
 
     def charge_times(self, subject: str, times: int, cost: Cost) -> int:
-        """Charge many reports to one subject, in one transaction, up to the first that would exceed the limit.
+        """Charge many reports to one subject in one transaction, up to the first one that would exceed the limit.
 
         Args:
             subject: The subject of all reports.
@@ -209,15 +209,15 @@ class Ledger(LogFile):
             cost: The cost of each report.
 
         Returns:
-            The number of reports that were charged. No more than that many may be drawn.
+            The number of reports that were charged. No more than these may be drawn.
 
         Raises:
             InputError: The cost's unit or the key differs from the ledger's. Nothing was charged.
         """
-        # In one transaction, so that no other process can use up the limit between two of the reports.
+        # In one transaction, no other process can use up the limit between two of the reports.
         with self._open_for_charging(cost) as (transaction, terms, limit):
             key = transaction.key_of(self._names.of(subject), None, limit, cost.account)
-            # Counts the charges before the first refused one.
+            # This counts the charges before the first refused one.
             return next((count for count in range(times) if not transaction.charge(key, terms, limit)), times)
 
     def charge_rows(
@@ -228,7 +228,7 @@ class Ledger(LogFile):
         times: Sequence[int] | None = None,
         closed: dict[AccountKey, int] | None = None,
     ) -> list[Mark | None]:
-        """Charge like :meth:`charge_each`, and return the mark (number and hash) of each report's entry.
+        """Charge reports like :meth:`charge_each`, and return the mark (number and hash) of each report's entry.
 
         The mark of a refused report is None. Reports whose factor is 0 are not charged, regardless of subject and
         period, and get the mark (0, :data:`BEGINNING`).
@@ -236,7 +236,7 @@ class Ledger(LogFile):
         Args:
             subjects, cost, periods, times, closed: See :meth:`charge_each`.
         """
-        # Terms, names and accounts are looked up once for each distinct value, since tables repeat them.
+        # Terms, names and accounts are looked up once for each distinct value, because tables repeat them.
         rows = list(zip(subjects, periods or [None] * len(subjects), strict=True))
         counts = times or [1] * len(rows)
         with self._open_for_charging(cost) as (transaction, _, limit):
@@ -252,7 +252,8 @@ class Ledger(LogFile):
                     marks.append((0, BEGINNING))
                     continue
                 key = keys[row]
-                # Factors from the smallest refused one on are refused without a lookup; count + 1 stands for none.
+                # Factors from the smallest refused one on are refused without a lookup. count + 1 means that none was
+                # refused.
                 refused_count = count + 1 if closed is None else closed.get(key, count + 1)
                 is_charged = count < refused_count and transaction.charge(key, terms_by_count[count], limit)
                 if closed is not None and not is_charged:
@@ -263,10 +264,10 @@ class Ledger(LogFile):
 
     @contextmanager
     def _open_for_charging(self, cost: Cost) -> Iterator[tuple[LedgerTransaction, Terms, Limit | None]]:
-        """Open a transaction that charges a cost, after checking the cost's relation and unit and the naming scheme.
+        """Open a transaction in which to charge a cost, and check the cost's relation and unit and the naming scheme.
 
         Yields:
-            The transaction, the terms of one charge, and the limit in force (None without a limit).
+            The transaction, the terms of one charge, and the limit, which is None if there is none.
 
         Raises:
             InputError: Earlier charges have another relation or naming scheme, or all limits are in other units.
@@ -277,14 +278,14 @@ class Ledger(LogFile):
                 expectation = f"{relation or 'no unit'}, as charged (what another relation bounds is for another file)"
                 raise InputError([Fault(str(self.path), "unit", cost.unit or "no unit", expectation)])
             limit = transaction.limit_of(cost.account)
-            # If only other units are limited, charges of this unit would be unlimited without anyone noticing.
+            # If only other units have a limit, charges in this unit would be unlimited without anyone noticing.
             if limit is None and (limited_units := transaction.units("limit")):
                 expectation = (
                     f"one in {' or '.join(sorted(limited_units))}, which is limited, or a limit in {cost.account} too ("
                 )
                 expectation += f'privopt budget {self.path} --set AMOUNT --unit "{cost.account}")'
                 raise InputError([Fault(str(self.path), "unit", f"a charge of {cost.account}", expectation)])
-            # The first charge fixes how subjects are named: a person who is named in two ways would have two budgets.
+            # The first charge fixes how subjects are named. A person who is named in two ways would have two budgets.
             if not transaction.names:
                 transaction.add(Terms(kind="names", purpose=self._names.label))
             transaction.check_names(self._names.label)
@@ -299,7 +300,7 @@ class Ledger(LogFile):
             return transaction.relation
 
     def limit_of(self, unit: str) -> Limit | None:
-        """Return the limit that applies to each subject in a unit; None if there is no limit.
+        """Return the limit that applies to each subject in a unit, or None if there is no limit.
 
         Args:
             unit: "epsilon", "rho" or "(epsilon, delta)".
@@ -309,7 +310,8 @@ class Ledger(LogFile):
 
     @property
     def units(self) -> tuple[str, ...]:
-        """The units (epsilon, rho, or epsilon with delta) that have charges or limits; epsilon if there are neither."""
+        """The units (epsilon, rho, or epsilon with delta) that have charges or limits, or epsilon if there are
+        neither."""
         with self._open_for_reading() as transaction:
             units = transaction.units("charge") | transaction.units("limit")
         return tuple(unit for unit in UNITS if unit in units) or (EPSILON,)
@@ -324,17 +326,17 @@ class Ledger(LogFile):
         zone: str = "UTC",
         unit: str | None = None,
     ) -> None:
-        """Set or change the limit. Every limit is an entry in the ledger, so raising it leaves a trace.
+        """Set or change the limit. Every limit is an entry in the ledger, so raising a limit leaves a trace.
 
         Args:
             amount: The exact amount that each subject may spend, as a string, an integer or a rational.
             delta: The delta that each subject may spend in addition, if the unit is epsilon with delta.
-            unit: One of :data:`privopt.interfaces.cost.UNITS`. By default, epsilon with delta if a delta is given, or
-                else the ledger's only unit.
-            hours: The length of a sliding window: the amount may be spent in every window of that length. The total
-                over all windows is not limited. None if the limit is for all time or per calendar period.
-            per: ``"day"``, ``"week"`` or ``"month"``: the amount may be spent in each such calendar period. The time of
-                a report determines its period. None if the limit is not per calendar period.
+            unit: One of :data:`privopt.interfaces.cost.UNITS`. By default, it is epsilon with delta if a delta is
+                given, and the ledger's only unit otherwise.
+            hours: The length of a sliding window. The amount may be spent in every window of that length, and the total
+                over all windows is not limited. None if the limit applies to all time or to calendar periods.
+            per: ``"day"``, ``"week"`` or ``"month"`` if the amount may be spent in each such calendar period. The time
+                of a report determines its period. None if the limit does not apply to calendar periods.
             zone: The calendar's time zone, such as Europe/Rome.
 
         Raises:
@@ -358,7 +360,7 @@ class Ledger(LogFile):
             transaction.add(Terms.of_limit(limit))
 
     def _select_unit(self, unit: str | None) -> str:
-        """Return the given unit, or by default the ledger's first one (:attr:`units`).
+        """Return the given unit or, if it is None, the ledger's first one (:attr:`units`).
 
         Raises:
             UsageError: There is no such unit.
@@ -371,13 +373,14 @@ class Ledger(LogFile):
     def account(
         self, subject: str, *, hours: Amount | None = None, period: str | None = None, unit: str | None = None
     ) -> Account:
-        """Return a subject's account: the amount spent, and the amount remaining under the limit.
+        """Return a subject's account, with the amount spent and the amount that remains under the limit.
 
         Args:
             subject: The subject, as the caller names it. A subject that was never charged has spent nothing.
-            hours: The length of the window, ending now, whose charges count as spent. None for all charges.
-            period: The calendar period to report on. None for the current one, or without a calendar limit.
-            unit: The account's unit. None for the first of :attr:`units`.
+            hours: The length of the window, ending now, whose charges count as spent. If None, all charges count.
+            period: The calendar period to report on. If None, the current one, if the limit applies to calendar
+                periods.
+            unit: The account's unit. If None, the first of :attr:`units`.
 
         Raises:
             UsageError: There is no such unit.
@@ -390,11 +393,11 @@ class Ledger(LogFile):
             return transaction.account(key, subject_name(subject), micros_of(hours), limit)
 
     def accounts(self, *, hours: Amount | None = None, unit: str | None = None) -> list[Account]:
-        """Return every subject's account in a unit, sorted by the ledger's names and by period; see :meth:`account`.
+        """Return every subject's account in a unit (see :meth:`account`), sorted by the ledger's names and by period.
 
         Args:
-            hours: The length of the window, ending now, whose charges count as spent. None for all charges.
-            unit: "epsilon", "rho" or "(epsilon, delta)". None for the first of :attr:`units`.
+            hours: The length of the window, ending now, whose charges count as spent. If None, all charges count.
+            unit: "epsilon", "rho" or "(epsilon, delta)". If None, the first of :attr:`units`.
         """
         unit = self._select_unit(unit)
         with self._open_for_reading() as transaction:
@@ -402,7 +405,7 @@ class Ledger(LogFile):
             return [transaction.account(key, key.subject, micros, limit) for key in transaction.accounts(unit)]
 
     def periods(self, subject: str, unit: str) -> list[str]:
-        """Return the calendar periods in which a subject was charged in a unit, in order; empty without a calendar."""
+        """Return the calendar periods in which a subject was charged in a unit, in order."""
         with self._open_for_reading() as transaction:
             return transaction.periods(self._names.of(subject), unit)
 
@@ -410,7 +413,7 @@ class Ledger(LogFile):
         """Return the charges to a subject, or to all subjects, oldest first.
 
         Args:
-            subject: The subject whose charges to list, as the caller names it. None for all subjects.
+            subject: The subject whose charges to list, as the caller names it. If None, all charges are listed.
         """
         with self._open_for_reading() as transaction:
             return transaction.charges(None if subject is None else self._names.of(subject))
@@ -419,7 +422,7 @@ class Ledger(LogFile):
         """Return the distinct purposes of all charges (:attr:`Cost.purpose`), including those in archived periods."""
         with self._open_for_reading() as transaction:
             purposes: dict[str, None] = {}
-            # Chained lazily, because the archives are closed once their generator ends.
+            # The chain is lazy, because the archives are closed when their generator ends.
             for period in chain([transaction], (archived for _, archived in predecessors(transaction, FORM))):
                 rows = period.connection.execute("SELECT DISTINCT purpose FROM terms WHERE kind = 'charge'")
                 purposes |= dict.fromkeys(purpose for (purpose,) in rows)
@@ -450,7 +453,7 @@ class Ledger(LogFile):
         return _join_periods(periods)
 
     def name_of(self, subject: str) -> str:
-        """Return the name that the ledger uses for a subject: the name's normal form, or a keyed hash of it."""
+        """Return the name that the ledger uses for a subject, which is the name's normal form or a keyed hash of it."""
         return self._names.of(subject)
 
     def column_key(self) -> bytes:
@@ -464,7 +467,7 @@ class Ledger(LogFile):
         return derive_column_key(self._names.key)
 
     def label_of(self, subject: str) -> str:
-        """Return the name of a ``subject`` for messages: its name in the ledger, which is a hash if there is a key."""
+        """Return a subject's name in the ledger, shortened for messages. It is a hash if there is a key."""
         return cut(self.name_of(subject))
 
     def standing(self, marks: Iterable[Mark]) -> set[Mark]:
@@ -475,7 +478,7 @@ class Ledger(LogFile):
         return set(self.order_marks(marks))
 
     def order_marks(self, marks: Iterable[Mark]) -> list[Mark]:
-        """Return the marks whose entries exist in this ledger or its archived periods, oldest entry first.
+        """Return the marks whose entries exist in this ledger or its archived periods, with the oldest entry first.
 
         Each period numbers its entries from 1, so numbers alone do not tell which of two charges came first.
         """
@@ -484,7 +487,7 @@ class Ledger(LogFile):
             missing = set(marks)
             ordered = sorted(mark for mark in missing if transaction.hash_of(mark[0]) == mark[1])
             missing -= {*ordered}
-            # Reports charged in an archived period, up to the entry at which it was closed, stay charged.
+            # Reports that were charged in an archived period, up to the entry at which it was closed, stay charged.
             for predecessor, archived in predecessors(transaction, FORM) if missing else ():
                 earlier = sorted(
                     mark for mark in missing if mark[0] <= predecessor.number and archived.hash_of(mark[0]) == mark[1]
@@ -512,7 +515,7 @@ class Ledger(LogFile):
 
     @property
     def head(self) -> str:
-        """The last entry's number and hash, as ``N:HASH``. A stored copy later reveals whether entries were cut off."""
+        """The last entry's number and hash, as ``N:HASH``. A stored copy reveals later whether entries were removed."""
         with self._open_for_reading(make=True) as transaction:
             assert transaction.head is not None  # every ledger has the entry with which it began
             return f"{transaction.head.number}:{transaction.head.hash.hex()}"
@@ -521,12 +524,13 @@ class Ledger(LogFile):
         """Recompute every hash and every total, and run SQLite's integrity check.
 
         Args:
-            head: An earlier :attr:`head`. Nothing else reveals that entries were cut off at the end.
-            full: Whether to check all entries, or only those since the last check. With a head, all are always checked.
-            progress: A function that is called with the number of entries that have been checked so far.
+            head: An earlier :attr:`head`. Nothing else reveals that entries were removed at the end.
+            full: Whether to check all entries, or only those since the last check. If ``head`` is given, all are
+                checked.
+            progress: A function that is called with the number of entries checked so far.
 
         Returns:
-            The archive that contains the entry ``head``; None if the open period contains it, or if no head is given.
+            The archive that contains the entry ``head``, or None if the open period contains it or no head is given.
 
         Raises:
             DoesNotHoldError: The ledger or one of the archives was changed.
@@ -537,10 +541,12 @@ class Ledger(LogFile):
         return archive
 
     def check_history(self, *, progress: Progress | None = None) -> int:
-        """Check all archived periods, and the entries that each carries over to the next. Call :meth:`check` first.
+        """Check all archived periods, and the entries that each of them carries over to the next.
+
+        Call :meth:`check` first.
 
         Args:
-            progress: A function that is called with the number of entries that have been checked so far.
+            progress: A function that is called with the number of entries checked so far.
 
         Returns:
             The number of archived periods.
@@ -554,12 +560,12 @@ class Ledger(LogFile):
     def rotate(
         self, *, progress: Progress | None = None, step: Callable[[str], object] = lambda name: None
     ) -> Rotation:
-        """Close a period: archive the file, and begin a new one with the charges that still count.
+        """Close a period by archiving the file, and begin a new file with the charges that still count.
 
-        See :mod:`privopt.ledger.rotation`. The ledger is checked first, as by :meth:`check`.
+        The ledger is checked first, as by :meth:`check`. See :mod:`privopt.ledger.rotation`.
 
         Args:
-            progress: A function that is called with the number of entries that have been checked so far.
+            progress: A function that is called with the number of entries checked so far.
             step: A function that is called with the name of each step before it runs, so that tests can simulate
                 crashes.
 
@@ -582,13 +588,14 @@ class Ledger(LogFile):
 def _join_periods(
     periods: Sequence[Mapping[AccountKey, Sequence[tuple[int, Fraction]]]],
 ) -> dict[AccountKey, list[Fraction]]:
-    """Return the amounts charged in the given periods of a ledger, grouped by account, oldest first.
+    """Return the amounts charged in several periods of a ledger, grouped by account, oldest first.
 
     Charges in a sliding window occur in two periods, because a rotation copies them with their times. Copies are
     omitted. A charge is a copy if it is no newer than the account's last charge in an earlier period.
 
     Args:
-        periods: For each period, newest first, the times (microseconds since 1970) and amounts of charges, by account.
+        periods: The times (microseconds since 1970) and amounts of the charges to each account, for each period, newest
+            first.
     """
     joined: dict[AccountKey, list[Fraction]] = {}
     latest: dict[AccountKey, int] = {}

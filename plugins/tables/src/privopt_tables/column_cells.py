@@ -1,4 +1,4 @@
-"""Read the cells of a column in one part of a table, and the numbers that they contain."""
+"""Read one column's cells in a part of a table, and find the numbers in them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from privopt_tables.cell_numbers import CellNumbers, cell_texts, numbers_of_colu
 __all__ = ["MAX_CELLS", "ColumnPart", "spread_rows"]
 
 MAX_CELLS: Final = 30_000
-"""Maximum number of cells per column and part of a table that are searched for numbers, not counting cells that consist
-of a single number. It is also the maximum number of rows that are compared with the secret in each form."""
+"""Maximum number of cells per column and part of a table in which numbers are searched for. Cells that consist of a
+single number do not count towards it. In each form of the secret, numbers from at most this many rows are compared with
+it."""
 
 
 def spread_rows(count: int, limit: int) -> Ints:
@@ -31,14 +32,14 @@ def spread_rows(count: int, limit: int) -> Ints:
 
 @frozen(eq=False)
 class ColumnPart:
-    """The cells of a column in one part of the table (B rows), with the numbers that they contain.
+    """A column's cells in one part of a table (B rows), with the numbers that they contain.
 
     Attributes:
         rows: (C,) The indices of the rows whose cells were read, ascending.
-        numbers: The numbers in the cells. Their ``cells`` are row indices.
+        numbers: The numbers in the cells. The ``cells`` of these numbers are row indices.
         is_filled: (B,) Whether each row has a non-empty cell. False for rows that were not read.
         column: The column.
-        texts: (C,) The cells as strings. None for a column of numbers.
+        texts: (C,) The cells that were read, as strings. None for a column of numbers.
     """
 
     rows: Ints
@@ -49,7 +50,7 @@ class ColumnPart:
 
     @classmethod
     def of(cls, column: nw.Series[Any]) -> Self:
-        """Read the cells of a column, and the numbers that they contain.
+        """Read a column's cells and the numbers that they contain.
 
         In a column of strings, numbers are read from every cell that consists of a single number, and from an evenly
         spaced sample of the other cells.
@@ -71,7 +72,7 @@ class ColumnPart:
         return cls(rows, numbers, is_filled, column, texts)
 
     def texts_of(self, rows: Ints) -> pl.Series:
-        """Return the cells of the given rows as strings. The rows must already have been read."""
+        """Return the cells of the given rows as strings. The rows must be among :attr:`rows`."""
         if self.texts is None:
             return cell_texts(self.column[rows.tolist()])
         return self.texts.gather(np.searchsorted(self.rows, rows))

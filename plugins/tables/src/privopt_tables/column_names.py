@@ -1,7 +1,7 @@
-"""Find columns that reveal where somebody was, by their names or field names, and columns that copy the secret.
+"""Find columns that may reveal where somebody was, judging by their names or field names, and copies of the secret.
 
-Names are compared with the lists of words in column_words.toml, a file next to this module that also explains each
-list. :mod:`.find_positions` finds columns whose values contain the secret in another form.
+Names are compared with the word lists in column_words.toml, a file next to this module that also explains each list.
+:mod:`.find_positions` finds columns whose values contain the secret in another form.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ def _strip_accents(text: str) -> str:
 
 
 def _read_word_table() -> dict[str, Any]:
-    """Read the lists of words from column_words.toml, and strip accents from the words.
+    """Read the word lists in column_words.toml, and strip accents from the words.
 
     Returns:
-        The lists, keyed by name. Each list is a set of words or, for a list of pairs, a tuple of two-word sets.
+        The lists, keyed by name. A list whose name ends with ``_pairs`` is a tuple of two-word sets. Any other list is
+        a set of lower-case words.
     """
     table = tomllib.loads(files("privopt_tables").joinpath("column_words.toml").read_text("utf-8"))
     return {
@@ -42,8 +43,8 @@ def _read_word_table() -> dict[str, Any]:
 
 _WORDS: Final = _read_word_table()
 _FIRST_UNSPACED: Final = "\u1100"
-"""The first character of the Unicode block Hangul Jamo. A listed word that begins with this or a later character is in
-a script without spaces, or in Hangul, whose syllables NFKD splits into Jamo."""
+"""The first character of the Unicode block Hangul Jamo. Listed words that begin with this or a later character are in a
+script that does not separate words by spaces, or in Hangul, whose syllables are split into Jamo by NFKD."""
 _UNSPACED_WORDS: Final = frozenset(
     word for key in ("degrees", "whole", "places") for word in _WORDS[key] if word[0] >= _FIRST_UNSPACED
 )
@@ -53,8 +54,8 @@ _COMPOUND_PERSON: Final = re.compile(
     r"(?:account|client|customer|device|driver|member|passenger|patient|person|rider|subscriber|user)"
     r"(?:id|no|nr|name|key|code|hash|uid|uuid|guid)s?"
 )
-# Names of columns that an earlier run of apply added: a report with its coordinates, and marks for the whole table. The
-# groups match the name of the report column, or the prefix that a mark shares with it.
+# Names of columns that an earlier run of apply added: a report and its coordinates, and marker columns such as
+# `seeded`. The groups match the name of the report column, or the prefix that a marker column shares with it.
 _REPORT_COLUMN: Final = re.compile(r"(?P<report>(?:.*_)?report)(?:_(?:lat|lon|x|y))?", re.DOTALL)
 _MARK_COLUMN: Final = re.compile(r"(?P<prefix>(?:.*_)?)(?:sticky|seeded|kept|first)", re.DOTALL)
 
@@ -83,8 +84,8 @@ def select_place_names(names: Sequence[str]) -> list[str]:
             or any(map(_COMPOUND_PLACE.fullmatch, words))
             or any(pair <= words for pair in _WORDS["place_pairs"])
         )
-        # `from` and `to` name the ends of a trip, but not in a name such as `to_date`. So every word of the name must
-        # be in the list `ends`.
+        # `from` and `to` name the ends of a trip, but not in names such as `to_date`. So they count only if every word
+        # of the name is in the list `ends`.
         is_end = bool(words & {"from", "to"}) and words <= _WORDS["ends"]
         is_place = is_end or (names_place and not words & _WORDS["no_places"])
         if is_place and not _names_position(words) and not is_of_report(name, names):
@@ -146,13 +147,15 @@ _NESTED: Final = (nw.List, nw.Array)
 
 @define
 class LeakyColumns:
-    """A search, part by part, for columns outside the secret that reveal it by their values or field names.
+    """A search for columns outside the secret that reveal it by their values or field names.
+
+    The table is examined part by part.
 
     Attributes:
         positions: Structure fields whose names indicate coordinates, as ``column.field``.
         places: Structure fields whose names indicate places, as ``column.field``.
-        _copies: A mapping from each column that so far equals a secret column in every row to at most three of its
-            distinct values. None before the first part.
+        _copies: The columns that so far equal a secret column in every row, each with up to three of its distinct
+            values. None before the first part.
     """
 
     positions: list[str] = field(factory=list)
@@ -163,8 +166,8 @@ class LeakyColumns:
         """Examine one part of a table.
 
         Args:
-            public_frame: The part without the columns of the secret.
-            secret_frame: The columns that hold the secret, with the same rows.
+            public_frame: The part's columns that are not part of the secret.
+            secret_frame: The columns that hold the secret, in the same rows.
         """
         # Names and types are the same in every part, so only the first part is examined for them.
         if self._copies is None:

@@ -238,10 +238,10 @@ def apply(
     from privopt_tables.options import ApplyOptions, format_counts
     from privopt_tables.row_forms import RowForms
 
-    # An option without effect is refused, because its user expects one.
+    # An option that would have no effect is rejected, because whoever passes it expects one.
     if unknown is not None and text is None:
         raise UsageError("--unknown must be given with --text COLUMN: it is about words of sentences")
-    # ``columns`` has --lat, --lon, --x, --y and --geometry.
+    # ``columns`` contains --lat, --lon, --x, --y and --geometry.
     secret = combine_secret({"id": id_, **columns}, positions, text, dashes="--")
     if within is not None and not sticky:
         raise UsageError("--sticky-within must be given with --sticky: it repeats kept reports")
@@ -252,7 +252,7 @@ def apply(
         charge = Charge.of_options(
             "apply", ledger, subject, key, whom="COLUMN", because=because, sticky=sticky, within=within
         )
-    # These conditions are checked again later, but with messages that do not name the command-line options.
+    # These conditions are checked again later, but the messages there do not name the command-line options.
     if seed is not None and charge is not None:
         raise UsageError("--seed must be omitted with --ledger: no epsilon covers what a seed draws")
     if time_format is not None and time is None:
@@ -288,7 +288,7 @@ def apply(
             progress=progress,
             announce=lambda line: remark(f"note: {line}"),
         )
-    # The table is written by now. Warnings about the release come first, then those about the table.
+    # The table has been written at this point. Warnings about the release come first, then those about the table.
     warn_of_no_privacy(folder)
     for line in summary.warnings:
         remark(f"warning: {out}: {line}")

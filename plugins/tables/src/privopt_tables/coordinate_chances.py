@@ -1,6 +1,6 @@
-"""Estimate the probability that a number matches a nearby coordinate by chance.
+"""Estimate how likely a number is to match a nearby coordinate by chance.
 
-The estimates use the digits of the number and the coordinates in other rows.
+The estimates use the number's digits and the coordinates in other rows.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ MIN_NEIGHBOURS: Final = 5
 """Minimum number of distinct coordinates from which a density is estimated."""
 
 MIN_ERROR: Final = 1e-5
-"""Difference, in degrees or km, up to which a number always matches. It is about the precision of a 32-bit float in
-degrees."""
+"""Difference, in degrees or km, up to which a number always matches a coordinate. It is about the precision of a 32-bit
+float that contains degrees."""
 
 CAUTION: Final = 1.5
-"""The factor by which the probabilities of chance matches are raised, because densities are only estimated."""
+"""The factor by which estimated probabilities of chance matches are raised, because densities are only estimates."""
 
 
 @frozen(eq=False)
 class ControlValues:
-    """The values of one coordinate in many rows, used to estimate the probability of a chance match.
+    """One coordinate's values in many rows, from which the probability of a chance match is estimated.
 
     Attributes:
         values: (K,) The values in ascending order.
@@ -42,7 +42,7 @@ class ControlValues:
 
     @classmethod
     def of(cls, targets: Floats, width: float) -> Self:
-        """Sort the values of one coordinate in a set of rows, and find the distinct values.
+        """Sort one coordinate's values and find the distinct ones.
 
         Args:
             targets: The values, in the unit of the searched form, such as degrees or metres.
@@ -54,7 +54,7 @@ class ControlValues:
         return cls(values, values[is_new])
 
     def chances(self, values: Floats, errors: Floats, targets: Floats, width: float, *, single: bool) -> Floats:
-        """Return, for each number, an estimate of the probability that it matches its row's coordinate by chance.
+        """Estimate, for each number, the probability that it matches its own row's coordinate by chance.
 
         A number matches a coordinate if they differ by at most the number's error. The result is the largest of three
         estimates, multiplied by `CAUTION`. The first uses the digits of the number. The second uses the fraction of
@@ -67,14 +67,14 @@ class ControlValues:
             targets: (R,) The coordinate in the row of each number.
             width: The number of units of ``values`` in one degree, or in one km of the plane.
             single: Whether this coordinate is compared without the other one. If so, other rows with an equal
-                coordinate can count as matches too, unless all rows have the same coordinate.
+                coordinate can count as chance matches too, unless all rows have the same coordinate.
 
         Returns:
-            Array of shape (R,), the estimated probabilities, at most 1.
+            (R,) The estimated probabilities, which are at most 1.
         """
         window, margin = width / 2, MIN_ERROR * width
-        # A number's own row is not counted. If both coordinates are compared, all rows with an equal coordinate are
-        # left out too, because rows at the same place share both coordinates, which is no sign of chance.
+        # A number's own row is not counted. If both coordinates are compared, every row with an equal coordinate is
+        # left out, because rows at the same place share both coordinates, and such a match would not be due to chance.
         own_counts = count_within(self.values, targets, np.full(len(targets), margin))
         # If all rows share one coordinate, they are not counted, because every number near it would seem to match by
         # chance.
@@ -96,7 +96,7 @@ class ControlValues:
         # If the neighbours are spread evenly over their span, a share of 2 * errors / span of them matches. It is
         # multiplied by the neighbours' share of all distinct coordinates in the window.
         density = neighbours / np.maximum(near_distinct_counts, 1) * 2 * errors / np.maximum(span, 2 * errors)
-        # Too few neighbours give no reliable density.
+        # A density estimated from too few neighbours is not reliable.
         density = np.where(neighbours >= MIN_NEIGHBOURS, density, 0.0)
         # Small numbers are more frequent than large ones with as many decimals, as if the logarithms of numbers were
         # uniformly distributed. So the window is at most as wide as the number itself.
@@ -106,11 +106,14 @@ class ControlValues:
 
 
 def count_within(ordered: Floats, values: Floats, radii: Floats) -> Ints:
-    """Count, for each value, the numbers that differ from it by at most its radius, as an array of shape (R,).
+    """Count, for each value, how many of the ordered numbers differ from it by at most its radius.
 
     Args:
         ordered: The numbers, in ascending order.
         values: (R,) The values.
         radii: (R,) The radius of each value.
+
+    Returns:
+        (R,) The counts.
     """
     return np.asarray(np.searchsorted(ordered, values + radii, "right") - np.searchsorted(ordered, values - radii))

@@ -1,9 +1,10 @@
-"""Find the columns of a table whose cells contain the secret of the same row, in any of many forms.
+"""Find the columns of a table whose cells contain their row's secret in some form.
 
-A form is a way to write a position, such as degrees, metres or a geohash. Each part of a table adds evidence for each
-column and form. :mod:`.position_evidence` decides from the total whether a column contains the secret. This module
-compares numbers with coordinates. :mod:`.coordinate_chances` estimates the probability of chance matches,
-:mod:`.position_codes` reads codes such as geohashes, and :mod:`.secret_texts` searches for ids, names and sentences.
+A form is a way to write a position, such as degrees, metres or a geohash. The table may be searched part by part. Each
+part adds evidence for each column and form, and :mod:`.position_evidence` decides from the total whether a column
+contains the secret. This module compares numbers with coordinates. :mod:`.coordinate_chances` estimates the probability
+of chance matches, :mod:`.position_codes` reads codes such as geohashes, and :mod:`.secret_texts` searches for ids,
+names and sentences.
 """
 
 from __future__ import annotations
@@ -35,26 +36,28 @@ from privopt_tables.secret_texts import RowTexts
 __all__ = ["MIN_DROPPED_SHARE", "ColumnSearch", "PositionColumn", "RowSecrets", "find_position_columns"]
 
 SAMPLE_ROWS: Final = 100
-"""Maximum number of rows per part that are searched for codes such as geohashes, whatever their cells look like."""
+"""Maximum number of rows per part that are searched for codes such as geohashes, regardless of what their cells look
+like."""
 
 MAX_CODE_ROWS: Final = 500
 """Maximum number of further rows per part that are searched for codes because their cells look like codes."""
 
 CONTROL_ROWS: Final = 5_000
-"""Maximum number of rows per part from whose secrets the probability of a chance match is estimated."""
+"""Maximum number of rows per part whose positions are used to estimate the probability of a chance match."""
 
 MIN_DROPPED_SHARE: Final = 0.5
-"""Minimum fraction of rows that must contain the secret for a column named like another position to be dropped."""
+"""Minimum fraction of rows that must contain the secret for a column to be dropped if its name suggests another
+position."""
 
 MIN_PATTERN_SHARE: Final = 0.8
-"""Minimum fraction of cells that must contain three words of an address system, or a cell of a hexagonal grid, for a
+"""Minimum fraction of cells that must look like a three-word address, or like a cell id of a hexagonal grid, for a
 column to be dropped."""
 
 MAX_ERROR: Final = 0.25
 """Maximum error of a number that is compared with a coordinate, in degrees or in km of the plane."""
 
 FINE_ERROR: Final = 0.005
-"""Maximum error of a number that counts as fine, in degrees or in km of the plane. A number's error is the place value
+"""Maximum error, in degrees or in km of the plane, of a number that counts as fine. A number's error is the place value
 of its last digit, so fine degrees have three or more decimals."""
 
 _THREE_WORDS: Final = r"^/{0,3}[^\W\d_]{4,}\.[^\W\d_]{4,}\.[^\W\d_]{4,}$"
@@ -65,11 +68,11 @@ _WORDS_NAME: Final = "three words of an address system"
 
 @frozen(kw_only=True)
 class PositionColumn:
-    """A column whose cells contain the secrets of their own rows, according to a search.
+    """A column in whose cells a search found the secrets of their own rows.
 
     Attributes:
         name: The name of the column.
-        form: The form in which the cells contain the secret, in words.
+        form: The name of the form in which the cells contain the secret.
         rows: The number of searched rows whose cell contains the secret.
         sampled: The number of rows that were searched.
     """
@@ -82,17 +85,17 @@ class PositionColumn:
 
 @frozen(kw_only=True, eq=False)
 class RowSecrets:
-    """The secrets of B rows, which must not occur in other columns of the same rows.
+    """The secrets of B rows, which other columns of these rows must not contain.
 
     Attributes:
         positions: (B, 2) Latitudes and longitudes, or x and y in km, with NaN for a row without a position. None if the
             secrets are not positions.
         is_geographic: Whether the positions are latitudes and longitudes.
-        texts: Ids, names or sentences, with one sequence for each kind of text. A sequence contains None for each row
-            without a text of that kind.
-        text_rows: (T,) The indices of the rows to which ``texts`` belong. None if they belong to all rows.
-        text_chance: A floor on the assumed probability that a cell containing some row's text contains its own row's
-            text by chance.
+        texts: Ids, names or sentences. There is one sequence per kind of text, which contains None for each row without
+            a text of that kind.
+        text_rows: (T,) The row index of each entry in ``texts``. If None, there is one entry per row.
+        text_chance: A lower limit for the estimated probability that a cell which contains the text of some row
+            contains that of its own row by chance.
     """
 
     positions: Floats | None
@@ -105,11 +108,11 @@ class RowSecrets:
 def find_position_columns(
     frame: nw.DataFrame[Any], secrets: Sequence[RowSecrets], names: Sequence[str]
 ) -> Iterator[PositionColumn]:
-    """Yield the columns whose cells contain the secret of their row.
+    """Yield the columns whose cells contain their row's secret.
 
     Args:
         frame: A table, or some rows of it.
-        secrets: The secrets of these rows, with one entry for each position in a row.
+        secrets: The secrets of these rows, with one entry per position in a row.
         names: The names of the columns to examine.
     """
     # The whole table is a single part of the search.
@@ -120,7 +123,7 @@ def find_position_columns(
 
 @define
 class ColumnSearch:
-    """A search of a table, part by part, for columns that contain the secrets of their rows.
+    """A search for columns that contain their rows' secrets. The table can be searched part by part.
 
     Attributes:
         names: The names of the columns to examine.
@@ -132,11 +135,11 @@ class ColumnSearch:
     _evidence: dict[tuple[str, str], Evidence] = field(factory=dict)
 
     def add_part(self, frame: nw.DataFrame[Any], secrets: Sequence[RowSecrets]) -> None:
-        """Search the columns in one part of the table for the secrets of its rows, and add the result to the evidence.
+        """Search one part of the table for its rows' secrets, and add the result to the evidence.
 
         Args:
             frame: Rows of the table.
-            secrets: The secrets of these rows, with one entry for each position in a row.
+            secrets: The secrets of these rows, with one entry per position in a row.
         """
         if not len(frame):
             return
@@ -149,7 +152,7 @@ class ColumnSearch:
                     self._evidence.setdefault((name, f"{number} {form}"), Evidence()).add(evidence)
 
     def columns(self) -> Iterator[PositionColumn]:
-        """Yield the columns for which the evidence is sufficient, in the order of `names`."""
+        """Yield the columns for which there is enough evidence, in the order of `names`."""
         for name in self.names:
             matches = [
                 (key[1], candidate)
@@ -161,7 +164,7 @@ class ColumnSearch:
                 form, evidence = max(matches, key=lambda match: match[1].matches)
                 yield PositionColumn(
                     name=name,
-                    # Only the name of the form is shown.
+                    # The key begins with the secret's index and a word for the kind, which users need not see.
                     form=form.split(" ", 2)[2],
                     rows=round(evidence.matches),
                     sampled=max(round(evidence.searched), round(evidence.matches)),
@@ -175,11 +178,11 @@ class ColumnSearch:
         ]
 
     def add_json(self, entries: Sequence[Sequence[Any]]) -> None:
-        """Add the evidence found in other rows by another search.
+        """Add the evidence that another search found in other rows.
 
         Args:
             entries: The result of the other search's :meth:`to_json`. Entries for a column that is not in `names`, and
-                entries whose number of stakes differs from that of :data:`BETS`, are ignored.
+                entries with another number of stakes than :data:`BETS`, are ignored.
         """
         for name, form, logs, matches, searched in entries:
             if name in self.names and len(logs) == len(BETS):
@@ -213,9 +216,9 @@ class _SecretPart:
         positions: (B, 2) The positions of the rows, with longitudes from -180 to 180. Shape (0, 2) if the secrets are
             not positions.
         has_position: (B,) Whether each row has a position.
-        corners: (2, 2) The smallest absolute values of the two coordinates in the first row, and the largest in the
-            second.
-        texts: The texts of the rows, with one entry for each kind of text.
+        corners: (2, 2) The bounds of the coordinates' absolute values. The first row contains the smallest value of
+            each coordinate, and the second row contains the largest.
+        texts: The rows' texts, with one entry per kind of text.
         _controls: A cache of coordinates in a sample of the rows, keyed by form and axis (see :meth:`_control`).
     """
 
@@ -232,7 +235,7 @@ class _SecretPart:
         positions = np.empty((0, 2)) if secret.positions is None else np.asarray(secret.positions, dtype=np.float64)
         if secret.is_geographic and len(positions):
             positions = normal_longitudes(positions)
-        # A position with one missing coordinate does not count.
+        # A row that lacks one of the two coordinates counts as a row without a position.
         has_position = np.asarray(np.isfinite(positions).all(axis=1))
         sizes = np.abs(positions[has_position]) if has_position.any() else np.zeros((1, 2))
         corners = np.array([sizes.min(axis=0), sizes.max(axis=0)])
@@ -240,7 +243,7 @@ class _SecretPart:
         return cls(secret, positions, has_position, corners, texts)
 
     def search(self, column: ColumnPart) -> Iterator[tuple[str, Evidence]]:
-        """Yield, for each form, a key and the evidence that a column contains the secret in that form.
+        """Search a column for the secret, and yield a key and the evidence for each form.
 
         The key consists of a word that encodes the form's kind and index, followed by the form's name. Several forms
         may have the same name.
@@ -261,10 +264,10 @@ class _SecretPart:
         yield from self._search_codes(column, rows)
 
     def _search_numbers(self, numbers: CellNumbers, form: NumberForm) -> Iterator[tuple[str, Evidence]]:
-        """Yield the evidence that a column's numbers represent both coordinates, or only one, in the given form.
+        """Yield the evidence that a column's numbers represent one or both coordinates in the given form.
 
-        Each item is a pair: a word that names the compared numbers (all or only the fine ones) and coordinates, and the
-        evidence.
+        Each item is a pair. Its first element is a word that says which numbers (all or only the fine ones) and which
+        coordinates were compared. The second is the evidence.
 
         Args:
             numbers: The numbers in the cells of a column.
@@ -273,8 +276,8 @@ class _SecretPart:
         # Numbers outside the range that the rows' positions have in this form cannot match.
         lower, upper = form.bounds(self.corners)
         is_selected = (numbers.values >= lower) & (numbers.values <= upper)
-        # For the start or end of a path, only the first or last two numbers are taken from cells with four or more
-        # numbers. Two numbers alone are a position, not a path.
+        # The start or end of a path is searched for only in cells with four or more numbers, of which the first or last
+        # two are taken. Two numbers alone are a position, not a path.
         if form.part != "all":
             ranks = numbers.ranks if form.part == "start" else numbers.counts - 1 - numbers.ranks
             is_selected &= (numbers.counts >= 4) & (numbers.ranks >= 0) & (ranks < 2)
@@ -284,7 +287,8 @@ class _SecretPart:
             return
         # The rows of the numbers, each once. Numbers are sorted by cell, so a new row begins where the cell changes.
         rows = numbers.cells[np.flatnonzero(np.diff(numbers.cells, prepend=-1))]
-        # Each row that is read represents ``scale`` rows in the counted matches, but only one row in the evidence.
+        # If only some rows are compared, each of them stands for ``scale`` rows in the number of matches. In the
+        # evidence, it counts as one row.
         scale = max(1.0, len(rows) / MAX_CELLS)
         if scale > 1.0:
             rows = rows[spread_rows(len(rows), MAX_CELLS)]
@@ -316,9 +320,9 @@ class _SecretPart:
                 yield f"{grade}-{kind}-", weigh_rows(axis.near, axis.matched, axis.single_chances, scale)
 
     def _search_codes(self, column: ColumnPart, rows: Ints) -> Iterator[tuple[str, Evidence]]:
-        """Yield the evidence that cells contain positions as codes, such as geohashes, or as three-word addresses.
+        """Yield the evidence that a column contains positions as codes, such as geohashes, or as three-word addresses.
 
-        Each item is a pair: the key of a form, and the evidence.
+        Each item is a pair of a form's key and the evidence.
 
         Args:
             column: The column.
@@ -413,9 +417,13 @@ class _SecretPart:
         return _Axis(has_near_number, has_match, pair_chances, single_chances)
 
     def _control(self, form: NumberForm, axis: int) -> ControlValues:
-        """Return the coordinate with index ``axis`` in a sample of the rows, converted to the given form.
+        """Return the values of one coordinate in a sample of the rows, converted to the given form.
 
         Results are cached.
+
+        Args:
+            form: The form.
+            axis: The index of the coordinate, 0 or 1.
         """
         if (form, axis) not in self._controls:
             rows = np.flatnonzero(self.has_position)
@@ -428,6 +436,6 @@ class _SecretPart:
 
 
 def _limit_readings(readings: list[Reading]) -> list[Reading]:
-    """Limit a cell's readings to `MAX_READINGS`, by keeping the first and last `MAX_READINGS` / 2."""
+    """Return a cell's readings or, if there are more than `MAX_READINGS`, only the first and last half that many."""
     half = MAX_READINGS // 2
     return readings if len(readings) <= MAX_READINGS else readings[:half] + readings[-half:]

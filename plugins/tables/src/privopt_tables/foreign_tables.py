@@ -1,4 +1,4 @@
-"""Read foreign table formats: GeoJSON, GPX, Google Timeline, tab-separated fields, and columns of positions.
+"""Read tables from GeoJSON, GPX, Google Timeline, tab-separated text and columns of positions.
 
 Each file becomes a table of string columns, like a table read from CSV. Cells may be secret, so no error message quotes
 them.
@@ -27,7 +27,7 @@ from privopt_tables.position_texts import read_position, read_positions
 __all__ = ["FOREIGN_ENDINGS", "find_position_column", "read_foreign_table", "split_positions"]
 
 FOREIGN_ENDINGS: Final = (".geojson", ".json", ".gpx", ".txt", ".tsv")
-"""File name endings of these formats."""
+"""The file name endings of the formats that this module reads."""
 
 MIN_POSITION_SHARE: Final = Fraction(9, 10)
 """Minimum fraction of a column's cells that must be positions for ``init`` to treat it as a column of positions."""
@@ -35,8 +35,8 @@ MIN_POSITION_SHARE: Final = Fraction(9, 10)
 _TIMELINE_COLUMNS: Final = ("kind", "time", "lat", "lon")
 _TIMELINE_TIMES: Final = ("time", "timestamp", "startTime", "startTimestamp")
 _TIMELINE_POSITIONS: Final = ("point", "latLng", "LatLng", "placeLocation", "start", "end")
-"""The columns of the table made from an export of Google Timeline, and the keys under which exports of Android and iOS
-store times and positions as text."""
+"""The three constants above are the columns of the table made from a Google Timeline export, and the keys under which
+Android and iOS exports store times and positions as text."""
 
 _GPX_POINTS: Final = ("wpt", "rtept", "trkpt")
 
@@ -45,7 +45,7 @@ def read_foreign_table(path: Path) -> pl.DataFrame | None:
     """Read GeoJSON, GPX, Google Timeline or tab-separated fields as a table of strings.
 
     Args:
-        path: The file. Its format is determined by its first characters, not by its ending.
+        path: The file. Its contents determine the format, whatever its ending.
 
     Returns:
         The table, or None for a file in any other format, such as CSV or Parquet.
@@ -74,7 +74,7 @@ def _read_geojson(file: File, name: str) -> pl.DataFrame:
 
     Args:
         file: The file.
-        name: The name of the file, for error messages.
+        name: The file's name, which error messages quote.
 
     Raises:
         InputError: The file is in neither format, or contains features that are not points.
@@ -85,7 +85,7 @@ def _read_geojson(file: File, name: str) -> pl.DataFrame:
         # A FeatureCollection may have properties that look like a timeline, so "features" takes precedence.
         if (visits := list(_iter_timeline(document))) and "features" not in document:
             return pl.DataFrame(visits, schema=dict.fromkeys(_TIMELINE_COLUMNS, pl.String))
-        # The structure of the document has not been checked. If it differs, these lines raise an error.
+        # The document's structure has not been checked. If it is not as expected, one of these lines raises an error.
         features = document["features"]
         check_geojson_degrees(document, name)
         rows = [_read_feature(feature) for feature in features]
@@ -102,12 +102,12 @@ def _read_geojson(file: File, name: str) -> pl.DataFrame:
 
 
 def _iter_timeline(part: Any, kind: str = "", time: str | None = None) -> Iterator[dict[str, str | None]]:
-    """Yield a row, as a mapping from columns to cells, for each position in a Google Timeline export of any version.
+    """Yield one row per position in a Google Timeline export of any version, as a mapping from columns to cells.
 
     Args:
         part: A part of the document.
         kind: The key under which the part is stored.
-        time: The time stated in an enclosing part, or None.
+        time: The time given in an enclosing part, or None if there is none.
     """
     if isinstance(part, list):
         for element in part:
@@ -125,7 +125,7 @@ def _iter_timeline(part: Any, kind: str = "", time: str | None = None) -> Iterat
 
 
 def _read_feature(feature: Any) -> dict[str, str | None] | None:
-    """Return a mapping from columns to a GeoJSON feature's cells, or None if its geometry is not a point.
+    """Return a GeoJSON feature's cells, keyed by column, or None if its geometry is not a point.
 
     A feature without a geometry has empty coordinates.
     """
@@ -158,14 +158,14 @@ def _read_gpx(file: File, name: str) -> pl.DataFrame:
 
     Args:
         file: The file.
-        name: The name of the file, for error messages.
+        name: The file's name, which error messages quote.
 
     Raises:
         InputError: The file is not GPX, or contains no points.
     """
     expectation = "GPX with waypoints or tracks"
     raw = text_of(file)
-    # Entities are refused, because they can expand to enormous texts ("billion laughs") and GPX needs none.
+    # Entities are rejected, because they can expand to enormous texts ("billion laughs") and GPX does not need them.
     if b"<!DOCTYPE" in raw or b"<!ENTITY" in raw:
         raise InputError([Fault(name, "", "XML with declarations of its own", expectation)])
     try:
@@ -195,7 +195,7 @@ def _read_tab_separated(file: File, name: str) -> pl.DataFrame:
 
     Args:
         file: The file.
-        name: The name of the file, for error messages.
+        name: The file's name, which error messages quote.
 
     Raises:
         InputError: The rows do not all have the same number of fields.
@@ -214,9 +214,9 @@ def _read_tab_separated(file: File, name: str) -> pl.DataFrame:
 
 
 def find_position_column(frame: pl.DataFrame) -> str | None:
-    """Return the first string column in which at least 90 % of the non-empty cells are positions, or None.
+    """Return the name of the first string column that contains positions, or None if there is none.
 
-    Only the first 1,000 rows are considered.
+    At least 90 % of a column's non-empty cells must be positions. Only the first 1,000 rows are considered.
     """
     for name in frame.columns:
         if frame[name].dtype == pl.String and _may_be_positions(frame[name].head(1_000)):
@@ -244,10 +244,10 @@ def split_positions(frame: pl.DataFrame, column: str, file: str) -> pl.DataFrame
     Args:
         frame: The table.
         column: The name of the column, which contains positions as strings.
-        file: The name of the table, for error messages.
+        file: The table's name, which error messages quote.
 
     Raises:
-        InputError: Some non-empty cells are not positions. The error lists the rows of at most five of them.
+        InputError: A non-empty cell is not a position. The error lists the rows of at most five such cells.
     """
     positions, fault = read_positions(texts_of(nw.from_native(frame[column], series_only=True)))
     rows = [row for row, has_fault in enumerate(fault.tolist()) if has_fault]

@@ -1,12 +1,12 @@
 """Find the matrix row for each row of a table, from the id or position in that row.
 
 An id selects the matrix row of the record with this id. A position selects the matrix row of the nearest record. If the
-guarantee of the release covers every point in a region, one of the vertices around the position is drawn at random
-instead, and its matrix row is used (:mod:`privopt_metric_dp.region.snap_to_region`).
+release's guarantee covers every point in a region, one of the vertices around the position is drawn at random instead,
+and that vertex's matrix row is used (:mod:`privopt_metric_dp.region.snap_to_region`).
 
-Nearest records are found with a k-d tree. For latitudes and longitudes, the tree contains points on a sphere with the
-Earth's radius. Chord lengths sort in the same order as great-circle distances, so the poles and the antimeridian are
-not special cases.
+Nearest records are found with a k-d tree. Latitudes and longitudes are stored in the tree as points on a sphere with
+the Earth's radius. Chord lengths sort in the same order as great-circle distances, so the poles and the antimeridian
+are not special cases.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ REASONS: Final = (
     "no known word",
     "decimal comma in a position (a point is expected)",
 )
-"""The reasons why a row has no report. Arrays of reasons contain indices into this tuple, or -1 for rows with a report.
+"""The reasons for which a row gets no report. Arrays of reasons contain indices into this tuple, or -1 for rows with a
+report.
 
 "No row of its own" means that the release has no matrix row for the nearest record, or for a vertex around the
 position. The reasons that concern budgets, subjects and times occur only with a ledger (:mod:`.charge_rows`) or for
@@ -62,15 +63,15 @@ _UNKNOWN, _EMPTY, _IMPOSSIBLE, _TOO_FAR, _NO_ROW = range(5)
 _COMMA: Final = len(REASONS) - 1
 
 MALFORMED: Final = (_IMPOSSIBLE, _COMMA)
-"""The reasons that indicate an error in a cell. A warning names the first row to which each of them applies."""
+"""The reasons that point to an error in a cell. For each of them, a warning names the first row that it applies to."""
 
 
 @define(kw_only=True)
 class Strays:
     """A count of "stray" positions, which are farther from every record than any two records are from each other.
 
-    Such positions are probably errors. If the guarantee covers every point in a region, the distance of a position from
-    the region is used instead of that from its nearest record.
+    Such positions are probably errors. If the guarantee covers every point in a region, a position's distance from the
+    region takes the place of its distance from the nearest record.
 
     Attributes:
         reach: The diagonal of the records' bounding box in km, but at least 1. It reveals nothing beyond the records.
@@ -85,14 +86,18 @@ class Strays:
     max_distance: float = 0.0
 
     def count_positions(self, distances: Floats) -> None:
-        """Add positions to the counts, given their distances (B,) from the nearest record, in km."""
+        """Add B positions to the counts.
+
+        Args:
+            distances: (B,) The distance of each position from its nearest record, or from the region, in km.
+        """
         self.position_count += len(distances)
         self.stray_count += int((distances > self.reach).sum())
         self.max_distance = max(self.max_distance, float(distances.max(initial=0.0)))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A note for the owner of the positions. Empty if there are no strays."""
+        """A note for the positions' owner, or an empty tuple if there are no strays."""
         if not self.stray_count:
             return ()
         is_majority = 2 * self.stray_count > self.position_count
@@ -112,14 +117,14 @@ class Snap:
     """The rule that assigns a record to each row of a table.
 
     Attributes:
-        ids: (N,) The ids of the records that have a matrix row in the release.
+        ids: (N,) The ids of the records that have a matrix row in the release, in the order of the rows.
         places: All records with their coordinates, including those without a matrix row. None if records have no
             coordinates.
-        region: The object that replaces positions with vertices if the guarantee covers every point in a region. None
-            if there is no region. Vertices have the same indices as ``places``.
-        source: The source of the random bytes with which vertices are drawn.
+        region: The object that replaces positions with vertices if the guarantee covers every point in a region, or
+            None if there is no region. Its vertices are the entries of ``places``, in the same order.
+        source: The source of random bytes for drawing vertices.
         max_distance: The maximum distance in km of a position from its nearest record, or from the region. Positions
-            that are farther away get no record. None means no limit.
+            that are farther away get no record. If None, there is no limit.
     """
 
     ids: NDArray[np.str_]
@@ -138,7 +143,8 @@ class Snap:
         Ids always fit. Positions must be in degrees or on a plane, as the records or the region require.
 
         Raises:
-            UsageError: The positions are of another kind, or a maximum distance is given for ids.
+            UsageError: The records' coordinates are of another kind than the secret's, or a maximum distance is set
+                although the secret is an id.
         """
         kinds = {"none" if self.places is None else self.places.kind}
         if self.region is not None:
@@ -175,15 +181,14 @@ class Snap:
             fixed: Whether to find records without randomness. If there is a region, the vertex with the largest
                 barycentric coordinate is returned, or the one with the lowest index if there are several, so each
                 vertex has a fixed cell.
-            strays: The count to which positions that get a record are added. None means that nothing is counted.
-            streams: The random bytes with which vertices are drawn, one stream per row. By default, :attr:`source` is
-                used.
+            strays: The count to which positions that get a record are added. If None, nothing is counted.
+            streams: The random bytes for drawing vertices, with one stream per row. By default, :attr:`source` is used.
 
         Returns:
-            Two arrays of shape (B,). The first contains the index of each row's matrix row or, if ``fixed`` is set and
-            there is a region, of its vertex. For a row without a record, this index has no meaning. The second
-            contains, for each row without a record, the reason as an index into :data:`REASONS`, and -1 for all other
-            rows.
+            Two arrays of shape (B,). The first contains the index of each row's matrix row. If ``fixed`` is set and
+            there is a region, it contains the index of each row's vertex instead. For a row without a record, this
+            index has no meaning. The second array contains the reasons for which rows have no record, as indices into
+            :data:`REASONS`, or -1 for rows with a record.
 
         Raises:
             InputError: The columns cannot be read.
@@ -213,9 +218,9 @@ class Snap:
         return np.maximum(rows, 0), reason
 
     def snap_positions(self, frame: nw.DataFrame[Any], secret: Secret) -> SimplexMixture:
-        """Return each row's position as a mixture of the surrounding vertices of the region.
+        """Express each row's position as a mixture of the region's vertices around it.
 
-        The attribute :attr:`region` must be set.
+        This method requires :attr:`region`.
 
         Args:
             frame: Rows that have a position.
@@ -229,12 +234,12 @@ class Snap:
         return self.region if secret.kind == "geographic" else evolve(self.region, projection=None)
 
     def make_neighbour_finder(self, radius_km: float, *, degrees: bool) -> Callable[[Floats, Ints], list[list[int]]]:
-        """Return a function that finds the cells near a position.
+        """Return a function that finds the cells near each of several positions.
 
-        A report that is stored for one of these cells may be repeated at the position.
+        A report that was stored for one of the cells near a position may be repeated there.
 
-        Cells are fixed and public. Each cell has a record or vertex as its centre, and consists of the points for which
-        :meth:`rows` finds this centre if ``fixed`` is set. A cell is near a position if its centre is within the
+        Cells are fixed and public. Each cell has a record or vertex as its centre, and consists of the points that
+        :meth:`rows` assigns to this centre if ``fixed`` is set. A cell is near a position if its centre is within the
         radius. The distance is never measured from a position that was reported before, because renewed reports at
         three known places would reveal that position.
 
@@ -247,8 +252,8 @@ class Snap:
             Rows whose reason is not -1 get no report, and have no cells.
 
         Raises:
-            UsageError: The radius is not a finite number above 0, or is less than half the diagonal of a typical cell,
-                a square as wide as the median distance between nearest centres.
+            UsageError: The radius is not a finite number above 0, or is less than half the diagonal of a typical cell.
+                A typical cell is a square as wide as the median distance between a centre and the nearest other centre.
         """
         from scipy.spatial import cKDTree
 
@@ -268,8 +273,8 @@ class Snap:
             # itself).
             spacing = float(np.median(tree.query(tree.data, k=2)[0][:, 1]))
             min_radius = spacing / math.sqrt(2.0)
-        # The tolerance of 1e-6 allows for rounding. The message states the least radius rounded up to metres, so that
-        # the stated value is accepted.
+        # The tolerance of 1e-6 allows for rounding. The message quotes the minimum radius rounded up to metres, so that
+        # the quoted value is accepted.
         if radius < min_radius * (1 - 1e-6):
             raise UsageError(
                 f"sticky-within must be at least half a cell's diagonal, {math.ceil(min_radius * 1000) / 1000:g} km "
@@ -326,7 +331,7 @@ class Snap:
         return cKDTree(_to_tree_points(self.places.coordinates, self.places.kind))
 
     def _draw_vertices(self, positions: Floats, secret: Secret, *, fixed: bool, source: Source) -> tuple[Ints, Floats]:
-        """Draw one of the surrounding vertices for each position, and return its matrix row.
+        """Draw one of the vertices around each position, and return the drawn vertices' matrix rows.
 
         The probability of each vertex is its barycentric coordinate at the position.
 
@@ -337,13 +342,13 @@ class Snap:
             source: The source of random bytes.
 
         Returns:
-            Two arrays of shape (B,). The first contains indices of matrix rows or, if ``fixed`` is set, of vertices.
-            Its entry is -1 if any of the surrounding vertices has no matrix row. The second contains the distances of
-            the positions from the region in km.
+            Two arrays of shape (B,). The first contains indices of matrix rows or, if ``fixed`` is set, of vertices. An
+            entry is -1 if any vertex around the position has no matrix row. The second contains the distances of the
+            positions from the region in km.
         """
         mixtures = self._snapper_for(secret).snap(positions)
-        # A report is refused if any vertex around the position lacks a row, whichever vertex is drawn, so that the
-        # refusal reveals nothing about the draw.
+        # If any vertex around the position lacks a matrix row, there is no report, whichever vertex is drawn. Otherwise
+        # a missing report would reveal something about the draw.
         has_gap = ((self._release_rows[mixtures.corners] < 0) & (mixtures.shares > 0)).any(axis=1)
         if fixed:
             # Corners with a smaller share are given an index above all vertices, so that the minimum ignores them.
@@ -357,8 +362,8 @@ class Snap:
         """Find the record nearest to each of the positions (B, 2).
 
         Returns:
-            The indices of the records' matrix rows, or -1 for a record without one, and the distances in km. Both have
-            shape (B,).
+            Two arrays of shape (B,). The first contains the index of each record's matrix row, or -1 for a record
+            without one. The second contains the distances in km.
         """
         assert self.places is not None  # check() refuses positions otherwise
         assert self.places.coordinates is not None
@@ -378,16 +383,16 @@ def to_degrees(space: Space) -> Space:
 
 
 def _to_number(value: object) -> float:
-    """Convert a number to a double, and any other value to NaN, for which every comparison is false."""
+    """Convert a number to a double, and any other value to NaN, which fails every comparison."""
     # bool is a subclass of int, but True is not a distance.
     return math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
 
 
 def unusable_reasons(positions: Floats, fault: Floats, *, geographic: bool) -> Ints:
-    """Return -1 for each usable position, and the reason for each unusable one, as an index into :data:`REASONS`.
+    """Return the reason why each position is unusable, as an index into :data:`REASONS`, or -1 for a usable position.
 
     Args:
-        positions: (B, 2) The positions, NaN for an empty cell.
+        positions: (B, 2) The positions, with NaN for empty cells.
         fault: (B,) :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any other non-empty cell that is
             not a number, and 0 otherwise.
         geographic: Whether positions are in degrees.

@@ -1,4 +1,4 @@
-"""Options for applying a release to a table, checks of these options, and notes on the limits of the guarantee."""
+"""Options for applying a release to a table, checks of the options, and notes on what the guarantee does not cover."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ __all__ = [
 
 
 BETWEEN_RECORDS: Final = "the guarantee is between records: a position is reported as if it were its nearest record"
-"""A note on what the guarantee of a release over records means for other positions."""
+"""A note that explains what a guarantee between records means for other positions."""
 
 
 def _normal_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """Return column names in Unicode normal form, as in tables, without duplicates.
+    """Return column names in Unicode normal form, without duplicates. Columns of tables have names in the same form.
 
     Duplicates are removed because a column that is named twice would be hashed twice.
     """
@@ -48,25 +48,26 @@ class ApplyOptions:
 
     Attributes:
         max_snap: The maximum distance in km of a position from its nearest record, or from the region. Positions that
-            are farther away get no report. None means no limit.
-        seed: The seed of the draws, for experiments only. Seeded reports are not private, and are marked as seeded.
-        charge: The ledger and how it is charged, or None if nothing is charged. With a ledger, the whole table is read
-            first, and each report is charged durably to its subject before it is drawn.
-        subject: The column with the subject of each row, for releases that report traces. The column in ``charge``
-            takes precedence.
-        time: The column with the time of each row. For traces, each subject's rows are sorted by time, which requires
-            holding the table in memory. None means that the rows are already in order.
-        prefix: The prefix of the names of the added columns, joined with an underscore. None means no prefix.
+            are farther away get no report. If None, there is no limit.
+        seed: The seed of the random draws, which is for experiments only. Reports drawn with a seed are not private,
+            and are marked as seeded.
+        charge: The ledger and how it is charged, or None if nothing is charged. With a ledger, each report is durably
+            charged to its subject before it is drawn.
+        subject: The column that names each row's subject, which releases that report traces need. The column in
+            ``charge`` takes precedence.
+        time: The column with each row's time. For traces, each subject's rows are sorted by time, which requires
+            holding the table in memory. If None, the rows must already be in order.
+        prefix: The prefix of the added columns' names, joined with an underscore. If None, there is no prefix.
         positions: The columns of each position, keyed by prefix, if a row has several positions. In each row, either
             all positions are reported or none is.
-        batch: The name of the batch, which is needed to continue an interrupted run. None if there is no batch.
-        text: The column of sentences whose words are reported one by one. None if rows contain ids or positions
+        batch: The name of the batch, under which an interrupted run can be continued. None if there is no batch.
+        text: The column of sentences whose words are reported one by one, or None if rows contain ids or positions
             instead.
         forms: The formats of subjects and times.
         keep: The columns to keep even if they reveal the secret. Their contents are not protected.
         drop: The columns to omit, such as personal ids.
         hashed: The columns whose cells are replaced by keyed hashes.
-        hash_key: The file with the key for these hashes. None means that the key is derived from the ledger's key.
+        hash_key: The file with the key for these hashes. If None, the key is derived from the ledger's key.
         unknown: Whether words that match no record are removed ("drop") or replaced by a mask ("mask").
     """
 
@@ -93,7 +94,7 @@ class ApplyOptions:
 
 
 def format_counts(refused: Mapping[str, int]) -> str:
-    """Format the numbers of rows without a report, keyed by reason, as a comma-separated list.
+    """Format the number of rows without a report for each reason as a comma-separated list.
 
     >>> format_counts({"unknown id": 1200, "too far": 3})
     '1,200 unknown id, 3 too far'
@@ -102,7 +103,7 @@ def format_counts(refused: Mapping[str, int]) -> str:
 
 
 def describe_limits(guarantee: Guarantee) -> tuple[str, ...]:
-    """Return notes on the pairs of records not covered by a guarantee, or an empty tuple if it covers all pairs."""
+    """Return notes on the pairs of records that a guarantee does not cover. If it covers all pairs, there are none."""
     # If there is no guarantee, the only note says so.
     if guarantee.kind == NOTHING:
         return ("no guarantee: reports of this release may reveal what they were drawn for",)
@@ -124,12 +125,12 @@ def describe_limits(guarantee: Guarantee) -> tuple[str, ...]:
 def list_positions(
     secret: Secret, options: ApplyOptions, data: MetricData | None
 ) -> tuple[tuple[str | None, Secret], ...]:
-    """Return, for each position in a row, the prefix of its report columns (None for no prefix) and its own columns.
+    """Return the report prefix and the columns of each position in a row. The prefix is None if there is none.
 
     Args:
         secret: The secret, which is used if a row has a single position.
         options: How the release is applied.
-        data: The problem's data, used to determine whether positions are planar. None if the release has no records
+        data: The problem's data, from which it follows whether positions are planar. None if the release has no records
             with positions.
     """
     if not options.positions:
@@ -148,15 +149,15 @@ def check_options(positions: Sequence[tuple[str | None, Secret]], options: Apply
     """Check that options are valid and compatible with one another.
 
     Args:
-        positions: For each position in a row, the prefix of its report columns (None for no prefix) and its columns.
+        positions: The report prefix and the columns of each position in a row, as returned by :func:`list_positions`.
         options: The options.
         traces: Whether the release reports traces.
 
     Raises:
-        UsageError: The seed is negative, the prefix is empty, a column is given twice, or options cannot be combined. A
-            seed cannot be combined with a ledger. A batch requires a ledger and reports that do not depend on earlier
-            ones. Named positions cannot be combined with a prefix, and several positions cannot be combined with stored
-            reports or traces.
+        UsageError: The seed is negative, the prefix is empty, two positions have a column in common, or options cannot
+            be combined. A seed cannot be combined with a ledger. A batch requires a ledger, and cannot be combined with
+            traces or with reports that are stored and repeated. Named positions cannot be combined with a prefix.
+            Several positions cannot be combined with traces or with stored reports.
     """
     if options.prefix is not None and not options.prefix.strip():
         raise UsageError("prefix must be what the names of the added columns begin with, got nothing")

@@ -1,4 +1,4 @@
-"""Keyed sums over each subject's rows, to check that the second pass over a table reads the rows that were charged.
+"""Keyed sums over each subject's rows, which show whether a second pass over a table reads the rows that were charged.
 
 Source: docs/adr/0028-partitions.md.
 """
@@ -25,7 +25,7 @@ class RowSums:
 
     Each row is represented by an element of the prime field GF(p): its HMAC under the batch's key, modulo p. The hash
     consists of the sum of these elements and the sum of their squares. Without the key, the probability of replacing
-    rows without changing the sum is about 2^-61. The sum of squares makes it possible to identify a replaced row.
+    rows without changing the sum is about 2^-61. The sum of squares makes it possible to tell which row was replaced.
 
     Attributes:
         rows: The number of rows.
@@ -38,7 +38,7 @@ class RowSums:
     squares: int = 0
 
     def add(self, element: int) -> None:
-        """Add a row, given its element of the field."""
+        """Add a row that is represented by the given element of the field."""
         self.rows += 1
         self.total = (self.total + element) % FIELD
         self.squares = (self.squares + element * element) % FIELD
@@ -46,15 +46,16 @@ class RowSums:
     def changed_element(self, charged: RowSums) -> int | None:
         """Return the element of the new row, assuming that exactly one row was added, replaced or removed.
 
-        Let a be the new element and b the charged one. The two sums differ by a - b and a^2 - b^2. The quotient of
-        these differences is a + b, so a can be computed. If a row was added, b is 0. If a row was removed, a is 0.
+        Let a be the new row's element and b that of the charged row. The two sums differ by a - b and a^2 - b^2. The
+        quotient of these differences is a + b, so a can be computed. If a row was added, b is 0. If a row was removed,
+        a is 0.
 
         Args:
             charged: The sums of the rows that were charged.
 
         Returns:
-            The element, 0 if a row was removed, or None if the totals are equal. If several rows changed, the result is
-            almost certainly not the element of any row.
+            The new row's element, or 0 if a row was removed. The result is None if the totals are equal. If several
+            rows changed, the result is almost certainly not the element of any row.
         """
         # All computations are modulo p, where every number except 0 has an inverse, pow(number, -1, p).
         difference = (self.total - charged.total) % FIELD
@@ -66,7 +67,7 @@ class RowSums:
 
 @frozen(eq=False)
 class ChargedRows:
-    """The sums over the charged rows of each of S subjects.
+    """The sums over the charged rows of S subjects.
 
     The sums take 24 bytes per subject, whereas a table of the subjects' names might not fit into each worker's memory.
 
@@ -88,17 +89,17 @@ class ChargedRows:
             subjects: The names of the subjects.
             totals, squares: The sums of each subject's rows, as in :class:`RowSums`.
         """
-        # Two subjects share a hash with a probability of 2^-64. Their rows would then be refused, so nothing would
-        # leak.
+        # The probability that two given subjects share a hash is 2^-64. If they did, their rows would be rejected, so
+        # nothing would leak.
         marks = np.array([_hash_subject(key, subject) for subject in subjects], dtype=np.uint64)
         order = np.argsort(marks, kind="stable")
         columns = (np.array(column, dtype=np.int64)[order] for column in (totals, squares))
         return cls(marks[order], *columns)
 
     def sums_of(self, key: bytes, subject: str) -> RowSums:
-        """Return the sums of a subject's charged rows. The sums are 0 for a subject that was not charged.
+        """Return the sums of a subject's charged rows, which are 0 if the subject was not charged.
 
-        Numbers of rows are not stored, so ``rows`` is 0 in every result.
+        The number of rows is not stored, so ``rows`` is always 0.
 
         Args:
             key: The batch's key, under which the subjects' names were hashed.
@@ -113,5 +114,5 @@ class ChargedRows:
 
 
 def _hash_subject(key: bytes, subject: str) -> int:
-    """Return a keyed 64-bit hash of a subject's name. It serves to look up sums without storing names."""
+    """Return a keyed 64-bit hash of a subject's name, under which its sums are stored instead of the name."""
     return int.from_bytes(hashlib.blake2b(subject.encode("utf-8"), digest_size=8, key=key).digest(), "big")

@@ -49,9 +49,9 @@ class PartitionedBatch:
         batch: The batch, with its key and record.
         ledger: The ledger to charge.
         cost: The cost of one row.
-        options: A digest of the release, columns and options. :meth:`charge` adds the rows to a copy of it.
+        options: A digest of the release, columns and options. :meth:`charge` adds the rows' digests to a copy of it.
         keep: The columns to keep even if they contain the secret.
-        is_charged: Whether the subjects were charged, so that the second pass may run.
+        is_charged: Whether the subjects have been charged, so that the second pass may run.
     """
 
     partitions: Partitions
@@ -67,10 +67,10 @@ class PartitionedBatch:
     def open_batch(
         cls, opened: OpenedFolder, name: str, charge: Charge, row: str, secret: Secret, options: ApplyOptions
     ) -> Iterator[Self]:
-        """Open a batch for a ``with`` block.
+        """Open a batch for the duration of a ``with`` block.
 
-        If the rows were charged, the batch ends with the block. If the block raises an error, the batch does not end
-        and can be repeated.
+        If the rows were charged in the block, the batch ends with it. If the block raises an error, the batch does not
+        end and can be repeated.
 
         Args:
             opened: The verified release.
@@ -78,8 +78,8 @@ class PartitionedBatch:
             charge: The ledger, and the column of subjects.
             row: The column of row ids, which must be distinct among the rows of a subject.
             secret: The columns that hold the secret.
-            options: The options. Only the positions, their maximum distance from a record and the columns to keep are
-                used.
+            options: The options, of which only the positions, their maximum distance from a record and the columns to
+                keep are used.
 
         Raises:
             UsageError: The release has no matrix or reports traces, the batch has already ended, or the ledger has a
@@ -127,10 +127,10 @@ class PartitionedBatch:
 
         Returns:
             The object that draws reports in the second pass, for the tallied rows only. If a subject's remaining budget
-            is too small, reports are drawn only for its first rows in the order of their ids. Each column that contains
-            the secret is named in a :class:`PrivoptWarning`. It is dropped unless it is the column of row ids, is
-            listed in :attr:`keep`, or is named like another position and contains the secret in fewer than half of the
-            rows.
+            is too small for all its rows, only the first rows in the order of their ids get reports. A
+            :class:`PrivoptWarning` names each column that contains the secret. It is dropped unless it is the column of
+            row ids, is listed in :attr:`keep`, or is named like another position and contains the secret in fewer than
+            half of the rows.
 
         Raises:
             UsageError: The tallies are not results of the first pass, a subject has rows in more than one partition, or
@@ -157,7 +157,8 @@ class PartitionedBatch:
             )
         protector = self._drop_columns(table["search"].drop_nulls().to_list())
         paid = self.ledger.charges_for(self.cost.purpose)
-        # Without this record, the batch could be continued with another table, for whose reports nobody was charged.
+        # Without its record, a charged batch could be continued with another table, for whose reports nobody was
+        # charged.
         if paid and not self.batch.record:
             raise DoesNotHoldError(f"{self.batch.folder}: changed: the batch was charged, and its record is gone")
         self.batch.begin(digest)
@@ -183,10 +184,10 @@ class PartitionedBatch:
         The column of row ids is always kept, because the second pass needs it.
 
         Args:
-            searches: The evidence from each partition, as JSON.
+            searches: The evidence from each partition, as JSON text.
 
         Raises:
-            UsageError: A column to keep is not in the table, or the evidence is malformed.
+            UsageError: The options name a column to keep that is not in the table, or the evidence is malformed.
         """
         protector = self.partitions.protector
         try:
@@ -205,18 +206,19 @@ class PartitionedBatch:
         return drop_columns(protector, search, names, ApplyOptions(keep=kept))
 
     def _charge_subjects(self, counts: Mapping[str, int], paid: Mapping[AccountKey, int]) -> dict[str, int]:
-        """Charge each subject for as many of its rows as the limit permits, unless an earlier run already did.
+        """Charge each subject for as many of its rows as the limit permits, unless an earlier run charged it already.
 
         Args:
             counts: The number of each subject's rows.
             paid: The number of rows already charged to each account by earlier runs of the batch.
 
         Returns:
-            The number of rows that are granted to each subject.
+            The number of each subject's rows that get a report.
         """
         unit = self.cost.account
         accounts = {name: AccountKey(self.ledger.name_of(name), unit) for name in counts}
-        # A subject that an earlier run charged is not charged again, even if it was granted fewer rows than it has.
+        # A subject that an earlier run charged is not charged again, even if that run granted it fewer rows than it
+        # has.
         granted = {name: min(rows, paid.get(accounts[name], 0)) for name, rows in counts.items()}
         due = {name: rows for name, rows in counts.items() if not granted[name]}
         while due:

@@ -1,12 +1,12 @@
-"""Draw reports for a table's partitions in Spark or Dask, with one report and one charge for each row.
+"""Draw reports for a table's partitions in Spark or Dask, with one report and one charge per row.
 
 Engines may repeat a task, run two copies of it concurrently, or lose it. Tasks therefore have no state: every report is
 a function of the batch's key and of the row's subject, id and secret. Only the driver writes to the ledger, between two
 passes over the table. The first pass, the tally, adds up keyed hashes of each subject's rows. The second pass draws
 reports only if each subject's rows still have the same sums.
 
-Source: docs/adr/0028-partitions.md. ADR 24 defines the coins (random bytes derived from the batch's key) and the
-digests.
+Source: docs/adr/0028-partitions.md. ADR 24 defines the digests and the coins, which are random bytes derived from the
+batch's key.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ TALLY: Final = "subject string, rows long, total long, squares long, digest stri
 """The columns that the first pass returns, with their types in Spark's notation."""
 
 SEARCHED_ROWS: Final = 200_000
-"""Number of rows that are collected before their other columns are searched for the secret together."""
+"""Number of rows that are collected before they are searched together for columns that contain the secret."""
 
 MAX_NAMED_IDS: Final = 5
-"""Maximum number of row ids that an error lists if it is not known which of a subject's rows changed."""
+"""Maximum number of row ids listed by an error when it is not known which of a subject's rows changed."""
 
 _TABLE, _ORDER = "table", "privopt order"
-"""The name of the table in error messages, and the name of a temporary column with the order of rows."""
+"""The table's name in error messages, and the name of a temporary column with the order of the rows."""
 _UNSTABLE_IDS = "ids that an engine makes, such as uuid() or monotonically_increasing_id(), must be stored first"
 
 
 @frozen(kw_only=True, eq=False)
 class Partitions:
-    """The workers' side of a batch, which tallies partitions and draws their reports in any process.
+    """The workers' side of a batch, which can tally partitions and draw their reports in any process.
 
     Each process must be able to read the batch's folder, and the batch's ``with`` block must not have ended. The object
     can be pickled without revealing the key, because each process reads the key from the folder.
@@ -64,10 +64,9 @@ class Partitions:
         protector: The protector that draws reports. Each task copies it and gives the copy the batch's coins, which are
             random bytes derived from the batch's key.
         access: The object through which each process reads the batch's key.
-        release: The SHA-256 digest of the release's file of checksums.
-        granted: The number of granted reports, keyed by subject. Subjects with as many granted reports as rows are
-            omitted.
-        charged: The sums of the rows that were charged. None before the charge.
+        release: The SHA-256 digest of the release's checksum file.
+        granted: The number of reports granted to each subject. Subjects that get a report for every row are omitted.
+        charged: The sums of the charged rows, or None before the charge.
     """
 
     protector: PositionProtector
@@ -120,7 +119,7 @@ class Partitions:
             raise UsageError("plan must be what charge of the batch returned, got one before the charge")
         key = self.access.read_key()
         coins = self.access.coins(key, self.release)
-        # Tasks may run in several threads, so each gets its own counter of refusals.
+        # Tasks may run in several threads, so each task gets a counter of refusals to itself.
         task = evolve(self, protector=evolve(self.protector, coins=coins, refusals=Counter()))
         return task._map(partition, lambda batches: task._reports(batches, key))
 
@@ -131,7 +130,7 @@ class Partitions:
         return self._draw_part(frame, nothing, schema, without=nothing).schema
 
     def _map(self, partition: T, transform: Callable[[Iterator[Any]], Iterator[Table]]) -> T:
-        """Apply a function on Arrow data to a partition, and convert the result to the type of the partition.
+        """Apply a function on Arrow data to a partition, and convert the result to the partition's type.
 
         Args:
             partition: An iterator of Arrow batches, or a pandas frame. A frame is passed as a single batch. If the
@@ -162,8 +161,8 @@ class Partitions:
     def _tally(self, batches: Iterator[Any], key: bytes) -> Iterator[Table]:
         """Yield one table with the sums of each subject's rows.
 
-        The table has an additional row without a subject, which contains the digest of all rows and the evidence that
-        other columns contain the secret.
+        An additional row without a subject contains the digest of all rows, and the evidence that other columns contain
+        the secret.
 
         Args:
             batches: The Arrow batches of a partition.
@@ -207,7 +206,7 @@ class Partitions:
 
         Args:
             frames: The batches.
-            search: The search, to which the evidence is added.
+            search: The search to add the evidence to.
         """
         if not frames:
             return
@@ -219,7 +218,7 @@ class Partitions:
         search.add_part(frame, self.protector.row_secrets(frame))
 
     def _reports(self, batches: Iterator[Any], key: bytes) -> Iterator[Table]:
-        """Draw reports batch by batch. Rows of subjects that are not granted a report for every row come last.
+        """Draw reports batch by batch. Rows of subjects that do not get a report for every row come last.
 
         Args:
             batches: The Arrow batches of a partition.
@@ -231,7 +230,7 @@ class Partitions:
         limited_frames = []
         for frame, schema in parts:
             subjects = self._subjects(frame)
-            # Which rows of a limited subject get a report depends on all rows of that subject, so they are drawn last.
+            # Which of a limited subject's rows get a report depends on all of its rows, so these rows are drawn last.
             is_limited = subjects.is_in(list(self.granted)).fill_null(value=False)
             yield self._draw_part(frame, ~is_limited & subjects.is_not_null(), schema, without=subjects.is_null())
             limited_frames.append(_filter_rows(frame, is_limited))
@@ -259,7 +258,8 @@ class Partitions:
             key: The key of the batch.
 
         Raises:
-            DoesNotHoldError: Some rows differ. The error names the id of a row that differs, never its secret.
+            DoesNotHoldError: A subject's rows differ from the charged ones. The error names the id of a row that
+                differs, but never its secret.
         """
         assert self.charged is not None  # reports() refuses a plan before the charge
         digest, sums = Digest(key), dict[str, RowSums]()

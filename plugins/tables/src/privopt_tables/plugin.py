@@ -1,4 +1,4 @@
-"""Register the package's commands, Python names and conformance check. Modules are imported only when needed."""
+"""Register this package's commands, Python names and conformance check. Their modules are imported only when needed."""
 
 from collections.abc import Sequence
 
@@ -70,7 +70,7 @@ def privopt_names() -> Sequence[NameSpec]:
 def privopt_handle(release: object) -> type | None:
     """Return the class of the Python handle that protects tables with a release, or None if there is none.
 
-    There is a handle for a matrix, and one for any other release that overrides ``sample``, the method that draws
+    There is one handle for matrices, and another for any other release that overrides ``sample``, the method that draws
     reports for ids.
     """
     from privopt.interfaces import Release

@@ -1,8 +1,8 @@
-"""Decode codes for positions in a string, such as geohashes, map tiles, polylines and WKB.
+"""Decode positions that a string contains in coded form, such as geohashes, map tiles, polylines and WKB.
 
-Each reader yields every position that a string might encode. :mod:`.find_positions` decides from many rows whether a
-column's strings really encode positions. docs/adr/0035-own-readers-of-positions.md explains why privopt has its own
-readers.
+Each reader yields every position that a string might encode. Whether a column's strings really encode positions is
+decided from many rows in :mod:`.find_positions`. docs/adr/0035-own-readers-of-positions.md explains why privopt does
+not use a library for these codes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from privopt.arrays import Floats
 __all__ = ["CODE_READERS", "MAX_READINGS", "STRICT_CODES", "Reading", "read_mgrs", "to_mercator", "to_utm"]
 
 MAX_READINGS: Final = 200
-"""Maximum number of readings that are used from one cell: half from its start, half from its end."""
+"""Maximum number of readings that are used from one cell. If there are more, half are taken from the cell's start and
+half from its end."""
 
 # The lookahead requires either an even number of digits in one piece, or two pieces: first the digits of the easting,
 # then those of the northing.
@@ -31,7 +32,7 @@ _PLUS: Final = "23456789CFGHJMPQRVWX"
 
 
 class Reading(NamedTuple):
-    """Two coordinates that a cell may contain, each with its maximum error.
+    """A pair of coordinates that a cell may contain, each with its maximum error.
 
     If it is not known which coordinate a number represents, both are set to that number.
     """
@@ -43,7 +44,7 @@ class Reading(NamedTuple):
 
 
 def _box_reading(south: float, west: float, height: float, width: float) -> Reading:
-    """Return the centre of a box as a reading.
+    """Return a reading at the centre of a box.
 
     The errors are 1.5 times the box's sides, so that the reading also matches points up to one side length outside the
     box.
@@ -68,7 +69,7 @@ def _read_geohash(text: str) -> Iterator[Reading]:
 
 
 def _decode_bits(bits: str, size: float) -> tuple[float, float]:
-    """Bisect the interval [-size / 2, size / 2) once per bit, and return the lower end and width of the result."""
+    """Bisect the interval [-size / 2, size / 2) once per bit, and return the remaining part's lower end and width."""
     width = size / 2 ** len(bits)
     return int(bits or "0", 2) * width - size / 2, width
 
@@ -158,7 +159,7 @@ def _read_maidenhead(text: str) -> Iterator[Reading]:
 
 
 def _read_polyline(text: str) -> Iterator[Reading]:
-    """Yield the points of the encoded polylines (Google's format) in a string, read with 5, 6 and 7 decimal places."""
+    """Yield the points of the polylines (in Google's encoding) in a string, decoded with 5, 6 and 7 decimal places."""
     # JSON writes a backslash in the code as two.
     for code in re.findall(r"[?-~]{4,}", text.replace("\\\\", "\\")):
         numbers, value, shift = [0, 0], 0, 0
@@ -179,16 +180,16 @@ def _read_polyline(text: str) -> Iterator[Reading]:
 
 
 def _read_binary(text: str) -> Iterator[Reading]:
-    """Yield the absolute values of the doubles at each byte offset, in either byte order, in hexadecimal digits.
+    """Yield the absolute values of the doubles that a string contains as hexadecimal digits.
 
-    Numbers that are too small or too large for coordinates are left out. Well-known binary (WKB), a format for
-    geometries, stores coordinates as doubles. It is not known which coordinate a double represents, so each number is
-    yielded as both.
+    Well-known binary (WKB), a format for geometries, stores coordinates as doubles. Doubles are read at every byte
+    offset and in both byte orders, and numbers that are too small or too large for coordinates are left out. It is not
+    known which coordinate a double represents, so each number is yielded as both.
     """
     for code in re.findall(r"(?:[0-9a-fA-F]{2}){16,4000}", text):
         raw = bytes.fromhex(code)
         for start in range(8):
-            # After the offset, as many bytes are taken as whole doubles need.
+            # The bytes after the offset are cut to a multiple of the size of a double.
             aligned_bytes = raw[start : start + (len(raw) - start) // 8 * 8]
             for order in ("<f8", ">f8"):
                 values = np.frombuffer(aligned_bytes, dtype=order)
@@ -234,7 +235,8 @@ STRICT_CODES: Final = "|".join(
         r"(?i:\b[0-9]{1,2} ?[C-X] ?[A-Z]{2} ?[0-9]{2,5} ?[0-9]{2,5}\b)",
     )
 )
-"""Regular expression, in Rust's syntax (for polars), that matches cells with codes rather than words or numbers."""
+"""Regular expression, in the Rust syntax that polars uses, that matches cells which contain codes rather than words or
+numbers."""
 
 
 CODE_READERS: Final[Mapping[str, Callable[[str], Iterator[Reading]]]] = {
@@ -247,8 +249,8 @@ CODE_READERS: Final[Mapping[str, Callable[[str], Iterator[Reading]]]] = {
     "an encoded polyline": _read_polyline,
     "binary coordinates": _read_binary,
 }
-"""Readers of codes, keyed by the code's name in warnings. Each yields latitudes and longitudes in degrees, except the
-reader of binary coordinates, which yields absolute values that may belong to either axis."""
+"""Readers of codes, keyed by the code's name in warnings. Each reader yields latitudes and longitudes in degrees,
+except that of binary coordinates, which yields absolute values that may belong to either axis."""
 
 
 def to_mercator(positions: Floats) -> Floats:
@@ -261,7 +263,7 @@ def to_mercator(positions: Floats) -> Floats:
 
 
 def to_utm(positions: Floats, zone_shift: int) -> Floats:
-    """Convert positions to UTM northings and eastings (N, 2) in metres, in each position's zone or a neighbouring one.
+    """Convert positions to UTM northings and eastings (N, 2) in metres, in their own zone or a neighbouring one.
 
     Args:
         positions: (N, 2) Latitudes and longitudes in degrees.

@@ -1,4 +1,4 @@
-"""Collect evidence that a column's cells contain the secrets of their rows, using "testing by betting".
+"""Weigh the evidence that a column's cells contain their rows' secrets, with a method called "testing by betting".
 
 A column is dropped because of accumulated evidence, not because of a single match. A bet is placed on each row whose
 cell could contain the row's secret, for example if a number is within half a degree of a coordinate. Let c be the
@@ -28,11 +28,11 @@ MIN_EVIDENCE: Final = 1e4
 """Minimum mean stake at which a column is considered to contain the secret."""
 
 BETS: Final = np.array([1e-6, 1e-5, 1e-4, 1e-3, 0.005, 0.02, 0.1, 0.3, 0.9])
-"""The fractions f of the stake that are bet on each row. Each of them has its own stake, and the mean of these stakes
-decides."""
+"""The fractions f of the stake that are bet on each row. Each fraction has its own stake, and the mean of the stakes is
+what decides."""
 
 MIN_CHANCE: Final = 1e-9
-"""Lower limit for the assumed probability of a chance match, which limits the evidence from a single row."""
+"""Lower limit for the assumed probability of a chance match. It limits how much evidence a single row provides."""
 
 
 @define
@@ -40,9 +40,9 @@ class Evidence:
     """The evidence that a column contains the secret in a certain form.
 
     Attributes:
-        logs: Array of the same shape as :data:`BETS`, the logarithm of the stake for each. Each stake is a product over
-            rows, and is 1 if there are no rows.
-        matches: The number of rows that contain the secret, which may be extrapolated from a sample.
+        logs: The logarithms of the stakes, one for each fraction in :data:`BETS`. A stake is a product over rows, and
+            is 1 if there are no rows.
+        matches: The number of rows that contain the secret. It may be extrapolated from a sample.
         searched: The number of rows that were searched.
     """
 
@@ -63,14 +63,14 @@ class Evidence:
 
 
 def weigh_rows(near: Bools, matched: Bools, chances: Floats, scale: float) -> Evidence:
-    """Return the evidence from a set of C rows.
+    """Return the evidence that C rows provide.
 
     Args:
         near: (C,) Whether each row is a bet, that is, whether its cell could contain the secret.
         matched: (C,) Whether each row's cell contains the secret.
-        chances: (C,) The probability that each row's cell would match the secret by chance, if the column were
-            unrelated to the secret.
-        scale: The number of table rows represented by each of these rows. Only the number of matches is multiplied by
+        chances: (C,) The probability that each row's cell matches the secret by chance if the column is unrelated to
+            the secret.
+        scale: The number of table rows that each of these rows stands for. Only the number of matches is multiplied by
             it.
     """
     count = int(matched.sum())
@@ -89,8 +89,10 @@ def weigh_rows(near: Bools, matched: Bools, chances: Floats, scale: float) -> Ev
 
 
 def conclusive_evidence(matches: int, searched: int) -> Evidence:
-    """Return conclusive evidence, for cells whose pattern alone shows that they contain positions.
+    """Return evidence that suffices by itself, for cells whose pattern alone shows that they contain positions.
 
-    ``matches`` is the number of cells with this pattern, and ``searched`` the number of cells that were searched.
+    Args:
+        matches: The number of cells with this pattern.
+        searched: The number of cells that were searched.
     """
     return Evidence(np.full(len(BETS), 2 * np.log(MIN_EVIDENCE)), float(matches), float(searched))

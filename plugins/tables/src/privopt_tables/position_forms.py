@@ -1,4 +1,4 @@
-"""Forms in which numbers or codes represent a position, such as degrees, radians, metres and geohashes."""
+"""The forms in which numbers or codes may represent a position, such as degrees, radians, metres and geohashes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class NumberForm:
     """A form in which two numbers represent a position, such as degrees, radians or metres. Signs are ignored.
 
     Attributes:
-        name: The name of the form in warnings.
+        name: The form's name in warnings.
         transform: A function that converts positions (N, 2) to the numbers (N, 2) that represent them in this form.
         width: The number of this form's units in one degree, or in one km of the plane.
-        part: The numbers of a cell to read: all of them, or only the first two or the last two numbers of a path.
-        max_numbers: The upper bound on both numbers. None if the bounds follow from the coordinates (see
+        part: Which of a cell's numbers to read: all of them, or only the first two or the last two numbers of a path.
+        max_numbers: The upper bound on both numbers. If None, the bounds are computed from the coordinates (see
             :meth:`bounds`).
     """
 
@@ -43,11 +43,14 @@ class NumberForm:
     max_numbers: float | None = field(default=None)
 
     def bounds(self, corners: Floats) -> tuple[float, float]:
-        """Return lower and upper bounds on the numbers in this form, widened by :attr:`width`.
+        """Return a lower and an upper bound on the numbers that represent some positions in this form.
+
+        The range is widened by one degree or km (:attr:`width`), so that numbers near the positions fall into it. If
+        :attr:`max_numbers` is set, the lower bound is -:attr:`width` and the upper bound is :attr:`max_numbers`.
 
         Args:
-            corners: (2, 2) The smallest absolute values of the two coordinates in the first row, and the largest in the
-                second.
+            corners: (2, 2) The bounds of the coordinates' absolute values. The first row contains the smallest value of
+                each coordinate, and the second row contains the largest.
         """
         if self.max_numbers is not None:
             return -self.width, self.max_numbers
@@ -60,7 +63,7 @@ class CodeForm(NumberForm):
     """A form in which a code, such as a geohash, represents a position.
 
     Attributes:
-        reader: A function that yields the positions encoded in a string, as the same kind of numbers as ``transform``
+        reader: A function that yields the positions encoded in a string, as numbers of the kind that ``transform``
             returns.
     """
 
@@ -68,29 +71,33 @@ class CodeForm(NumberForm):
 
 
 def normal_longitudes(positions: Floats) -> Floats:
-    """Return positions (N, 2) in degrees with longitudes converted to the range from -180 to 180."""
+    """Return the positions (N, 2), which are in degrees, with longitudes converted to the range from -180 to 180."""
     longitudes = positions[:, 1]
     normal = np.where(np.abs(longitudes) <= 180.0, longitudes, (longitudes + 180.0) % 360.0 - 180.0)
     return np.column_stack([positions[:, 0], normal])
 
 
 def _scale_sizes(factor: float) -> Callable[[Floats], Floats]:
-    """Return a function that multiplies the absolute coordinates of positions by a factor."""
+    """Return a function that multiplies positions' absolute coordinates by a factor."""
     return lambda positions: np.abs(positions) * factor
 
 
 def _to_eastward_degrees(positions: Floats) -> Floats:
-    """Convert positions to absolute latitudes, and longitudes from 0 to 360 degrees, as used by some programs."""
+    """Convert positions to absolute latitudes and to longitudes from 0 to 360 degrees, which some programs use."""
     return np.column_stack([np.abs(positions[:, 0]), positions[:, 1] % 360.0])
 
 
 def _to_utm_zone(zone_shift: int) -> Callable[[Floats], Floats]:
-    """Return a function that converts positions to absolute UTM coordinates; see :func:`to_utm` for ``zone_shift``."""
+    """Return a function that converts positions to absolute UTM coordinates.
+
+    Args:
+        zone_shift: The shift from each position's own zone, as in :func:`to_utm`.
+    """
     return lambda positions: np.abs(to_utm(positions, zone_shift))
 
 
 def _pack_minutes(digits: int) -> Callable[[Floats], Floats]:
-    """Return a function that packs degrees, minutes and possibly seconds into the decimal digits of one number.
+    """Return a function that packs degrees, minutes and optionally seconds into the decimal digits of one number.
 
     For example, 45.5 degrees become 4530 with two ``digits`` (minutes), and 453000 with four (minutes and seconds).
     """
@@ -111,7 +118,7 @@ def _pack_minutes(digits: int) -> Callable[[Floats], Floats]:
 
 # A degree of latitude is about 110 km long, hence the width of 1.1e5 for the forms in metres below.
 _SEMICIRCLES: Final = 2.0**31 / 180.0
-"""The number of semicircles, a unit that Garmin devices use, in a degree."""
+"""The number of semicircles in a degree. Garmin devices use this unit."""
 
 GEOGRAPHIC_FORMS: Final = (
     NumberForm(name="coordinates", transform=_scale_sizes(1.0), width=1.0),
@@ -158,7 +165,7 @@ def _to_mgrs_square(zone_shift: int) -> Callable[[Floats], Floats]:
 
 
 def _code_transform(name: str) -> Callable[[Floats], Floats]:
-    """Return the function that converts positions to the kind of numbers yielded by the reader of the code ``name``.
+    """Return a function that converts positions to numbers like those that the reader for the code ``name`` yields.
 
     For short plus codes, whole degrees are omitted. For binary coordinates, signs are omitted.
     """

@@ -1,6 +1,6 @@
 """Parse cells that consist of a position: "lat, lon", a geo: URI, a WKT or GeoJSON point, or a track as a JSON list.
 
-The whole cell must be a position. By contrast, :mod:`.position_codes` searches inside longer strings.
+The whole cell must be a position, whereas :mod:`.position_codes` also searches inside longer strings.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EMPTY: Final = (math.nan, math.nan)
 
 
 def read_position(text: str) -> tuple[float, float] | None:
-    """Parse a position, and return its latitude and longitude in degrees, or None if ``text`` is not a position.
+    """Return the latitude and longitude that a text contains, in degrees, or None if it is not a position.
 
     For a track (a JSON list of [longitude, latitude] pairs), the first position is returned, or two NaNs if the track
     is empty.
@@ -53,15 +53,15 @@ def read_position(text: str) -> tuple[float, float] | None:
         # WKT puts longitude first.
         return _check_degrees(match[2], match[1])
     match = _GEO.fullmatch(text) or _PAIR.fullmatch(text)
-    # A comma between whole numbers without a blank may be a decimal comma, so such a text is not read. A wrong guess
-    # would draw a report for another place.
+    # A comma between whole numbers, without a blank, may be a decimal comma, so such a text is not accepted. A wrong
+    # guess would draw a report for another place.
     if match is None or re.fullmatch(r"[-+]?\d+,\d+", text):
         return None
     return _check_degrees(match[1], match[2])
 
 
 def _read_json(value: Any) -> tuple[float, float] | None:
-    """Return the latitude and longitude in a JSON value: a GeoJSON point, an object with lat and lon, or a track.
+    """Return the latitude and longitude in a GeoJSON point, a JSON object with lat and lon, or a track.
 
     A track is a list of [longitude, latitude] pairs, each optionally followed by an altitude. For a track, the first
     position is returned, or two NaNs if it is empty. The result is None for any other value.
@@ -108,8 +108,8 @@ def read_positions(texts: pl.Series) -> tuple[Floats, Floats]:
 
     Returns:
         Two arrays. The first, of shape (B, 2), contains latitudes and longitudes in degrees, with NaN for a cell
-        without a position. The second, of shape (B,), contains 0.0 for a position, an empty cell or a word for a
-        missing value, and 1.0 for any other string.
+        without a position. The second, of shape (B,), contains 1.0 for each cell that is not a position although it is
+        neither empty nor a word for a missing value, and 0.0 for all other cells.
     """
     # NULL, NA and similar words count as empty cells rather than wrong ones.
     is_empty = (texts.is_null() | is_null_word(texts)).to_list()

@@ -1,4 +1,4 @@
-"""Detect positions whose unit, such as degrees times 1e7 or metres, differs from that of the records."""
+"""Notice when positions are in another unit than the records, such as metres or degrees times 1e7."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ __all__ = ["UnitSearch"]
 MIN_SHARE: Final = 0.5
 """Minimum fraction of a table's positions that must fit a unit for a note to name that unit."""
 
-# Powers of ten by which some programs multiply degrees, with remarks on the better-known ones.
+# Powers of ten by which some programs multiply degrees. The better-known ones have a remark, which follows the unit's
+# name.
 _POWERS: Final = {7: " (E7, as Google writes them)", 6: " (microdegrees)", 5: "", 4: "", 3: ""}
 
 
@@ -48,12 +49,13 @@ _KILOMETRES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
 """Functions that convert x and y in km to other units, keyed by the unit's name."""
 
 _MAX_DEGREES: Final = np.array([[85.0, 180.0], [-85.0, -180.0]])
-"""Corners of the box in which any position may be, in degrees. Web Mercator maps end at latitudes near 85 degrees."""
+"""Two opposite corners of the box that contains all positions on the Earth, in degrees. Latitudes end at 85 degrees,
+near the edge of Web Mercator maps."""
 
 
 @define(kw_only=True)
 class UnitSearch:
-    """For each of several units, a count of the positions that would be among the records if they were in that unit.
+    """A count, for several units, of the positions that would be among the records if they were in that unit.
 
     A position is among the records if it is in their bounding box, widened on each side by the size of the box.
 
@@ -62,10 +64,10 @@ class UnitSearch:
         records: (N, 2) The positions of the records, in degrees or km.
         is_geographic: Whether the records' positions are in degrees.
         position_count: The number of rows so far in which both coordinates are numbers.
-        fitting_counts: For each unit, the number of these rows whose position is among the records if the numbers are
-            in that unit. The key for the records' own unit is "".
-        possible_counts: For each unit, the number of these rows whose numbers would be a valid position on the Earth in
-            that unit. The keys are those of ``fitting_counts``.
+        fitting_counts: The number of these rows whose position is among the records if the numbers are in a given unit,
+            keyed by unit. The key for the records' own unit is "".
+        possible_counts: The number of these rows whose numbers would be a position on the Earth in a given unit, with
+            the same keys as ``fitting_counts``. Empty for planar records.
     """
 
     columns: tuple[str, ...]
@@ -76,10 +78,10 @@ class UnitSearch:
     possible_counts: Counter[str] = field(factory=Counter)
 
     def add_positions(self, positions: Floats) -> None:
-        """Add the positions of rows to the counts.
+        """Add B rows' positions to the counts.
 
         Args:
-            positions: (B, 2) The numbers in the rows, in an unknown unit. NaN for missing numbers.
+            positions: (B, 2) The numbers in the rows, in an unknown unit, with NaN for missing numbers.
         """
         numbers = positions[np.isfinite(positions).all(axis=1)]
         records = self.records[np.isfinite(self.records).all(axis=1)]
@@ -94,12 +96,16 @@ class UnitSearch:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A note for the owner on likely units, empty if most positions fit the records' unit or no other unit fits."""
+        """A note that tells the table's owner which units are likely, if the positions do not fit the records' unit.
+
+        Empty if at least half of the positions fit the records' unit, or if no other unit fits.
+        """
         least = MIN_SHARE * max(1, self.position_count)
         if self.fitting_counts[""] >= least:
             return ()
         units = [unit for unit, count in self.fitting_counts.most_common() if count >= least]
-        # If no unit fits the records, the units are named in which the numbers can be positions on the Earth at all.
+        # If the numbers fit the records in no unit, the note names the units in which they can at least be positions on
+        # the Earth.
         if not units and self.is_geographic and self.possible_counts[""] < least:
             # Radians are not named, because small numbers always fit them.
             units = [unit for unit, count in self.possible_counts.items() if count >= least and unit != "radians"]

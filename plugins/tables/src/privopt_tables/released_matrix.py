@@ -1,8 +1,8 @@
-"""Python handles of releases, which protect tables in memory and in DuckDB, Polars, Spark and Dask.
+"""Python handles for releases, which protect tables in memory and in DuckDB, Polars, Spark and Dask.
 
-:class:`ReleasedRows` is the handle of any release that can draw a report for a row. :class:`ReleasedMatrix` is the
-handle of an obfuscation matrix. Both use :mod:`.apply`, as the command ``apply`` does. For DuckDB, Polars, Spark and
-Dask, the second uses :mod:`.row_reports` and :mod:`.partitions`.
+:class:`ReleasedRows` is the handle for any release that can draw a report for a row. :class:`ReleasedMatrix` is the
+handle for an obfuscation matrix. Both protect tables with :mod:`.apply`, like the command ``apply``. For DuckDB,
+Polars, Spark and Dask, :class:`ReleasedMatrix` uses :mod:`.row_reports` and :mod:`.partitions`.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ __all__ = ["ReleasedMatrix", "ReleasedRows", "add_to_duckdb", "expression"]
 
 T = TypeVar("T")
 
-# The names of column types in DuckDB.
+# DuckDB's names for column types.
 _SQL_TYPES: Final = {pl.Float64: "DOUBLE", pl.String: "VARCHAR"}
 
 
 def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -> None:
-    """Register a DuckDB function that draws a report for each row, given the rows as Arrow batches.
+    """Register a DuckDB function that draws a report for each row.
 
-    The function is registered as one with side effects, so that DuckDB's optimiser neither repeats calls nor shares
-    their results.
+    DuckDB calls the function with Arrow batches. The function is registered as one with side effects, so that the
+    optimiser neither repeats calls nor shares their results.
 
     Args:
-        connection: The connection in which the function is registered.
+        connection: The connection to register the function in.
         name: The function's name in SQL.
         rows: The object that draws the reports.
 
@@ -84,7 +84,7 @@ def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -
         )
     types = {pl.Float64: pa.float64(), pl.String: pa.string()}
     report_type = pa.struct([(field_name, types[column_type]) for field_name, column_type in rows.fields.items()])
-    # Without a ledger, the reports for a batch are taken from this table of all reports.
+    # If nothing is charged, only the outputs' indices are drawn, and the reports are looked up in this array.
     report_of_output = rows.report_of_output.to_arrow().cast(report_type)
 
     def report(*columns: pa.Array) -> pa.Array:
@@ -96,9 +96,10 @@ def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -
         return rows(batch).to_arrow().cast(report_type)
 
     parameters = [Parameter(argument, Parameter.POSITIONAL_ONLY) for argument in rows.arguments]
-    # DuckDB determines the number of parameters from the signature, which *columns does not show.
+    # DuckDB takes the number of parameters from the signature, but *columns does not show it.
     report.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    # With null_handling="special", rows without a position reach the function, and are charged and counted like others.
+    # With null_handling="special", rows without a position reach the function too, and are charged and counted like
+    # others.
     connection.create_function(
         name,
         report,
@@ -116,10 +117,11 @@ def expression(rows: RowReports, columns: Sequence[str]) -> pl.Expr:
 
     Args:
         rows: The object that draws the reports.
-        columns: The names of the columns of the position or id, and of the subject if there is a ledger.
+        columns: The names of the columns that hold the position or id, followed by the subject column if there is a
+            ledger.
 
     Raises:
-        UsageError: The number of columns does not match the release's records and the ledger.
+        UsageError: There are too many or too few columns for this type of record, with or without a ledger.
     """
     if len(columns) != len(rows.arguments):
         expectation = ", ".join(rows.arguments)
@@ -133,8 +135,8 @@ def expression(rows: RowReports, columns: Sequence[str]) -> pl.Expr:
             # Polars recreates an error from its text, which is not possible for an InputError.
             raise UsageError(str(error)) from None
 
-    # If an expression occurs twice in a query, Polars evaluates it only once, unless it contains an untyped null. So
-    # without the null, both columns would have the same reports (Polars 2.1).
+    # If an expression occurs twice in a query, Polars 2.1 evaluates it only once, and both columns have the same
+    # reports. An untyped null in the expression prevents that.
     unshared = pl.lit(None).alias("")
     row_columns = pl.struct(unshared, **dict(zip(rows.arguments, map(pl.col, columns), strict=True)))
     return row_columns.map_batches(report, return_dtype=pl.Struct(dict(rows.fields)), is_elementwise=True).alias(
@@ -208,14 +210,14 @@ class ReleasedRows(OpenRelease):
         """Return a function that draws a given number of reports for a position.
 
         Args:
-            position: The latitude and longitude.
+            position: The latitude and longitude in degrees.
             degrees: Whether the position is in degrees. It must be True.
             note: Not used, because no position is replaced by a record.
 
         Raises:
-            UsageError: The release does not draw reports for positions, or the position is not in degrees or does not
-                consist of two numbers. The returned function raises this error if the numbers are not a latitude and a
-                longitude.
+            UsageError: The release does not draw reports for positions, ``degrees`` is False, or the position does not
+                consist of two numbers. The returned function also raises this error if the numbers are not a latitude
+                and a longitude.
         """
         release = self.opened.release
         if not isinstance(release, PositionRelease):
@@ -227,7 +229,7 @@ class ReleasedRows(OpenRelease):
         def draw(count: int) -> list[str]:
             """Return the ids of ``count`` reports for the position."""
             latitude, longitude = coordinates
-            # The condition also refuses NaN. The message does not quote the position, because it is the secret.
+            # The condition is also false for NaN. The message does not quote the position, because it is the secret.
             if not (abs(latitude) <= 90.0 and -180.0 <= longitude <= 360.0):
                 raise UsageError("the position must be a latitude from -90 to 90 and a longitude from -180 to 360")
             return release.draw(np.full(count, latitude), wrap_longitudes(np.full(count, longitude)))[0]
@@ -240,10 +242,11 @@ class ReleasedMatrix(ReleasedRows):
     """A handle for a certified obfuscation matrix."""
 
     def map(self, record: str | None = None) -> Figure:
-        """Draw a map of all records' expected losses, or of the probabilities of one record's reports.
+        """Draw a map of the records' expected losses, or of the probabilities of one record's reports.
 
         Args:
-            record: The id of the record whose reports are shown, or None to show the expected losses of all records.
+            record: The id of the record whose reports to show. If None, the map shows the expected losses of all
+                records.
 
         Raises:
             UsageError: ``record`` is None, but the release has matrix rows for only some of the records.
@@ -257,7 +260,7 @@ class ReleasedMatrix(ReleasedRows):
         if record is None:
             if len(known_ids) != len(problem.data.records):
                 raise UsageError(f"map: must be given one of the {len(known_ids):,} records that have rows, got none")
-            # A mechanism may have its own loss instead of the one in the table [utility].
+            # A mechanism may define another loss than the table [utility] of the problem.
             loss = self.opened.mechanism.utility(self.opened.problem, self.result.method)
             return loss_map(release, costs_of(loss, problem.data) or problem.data)
         if record not in known_ids:
@@ -274,16 +277,16 @@ class ReleasedMatrix(ReleasedRows):
     def expr(self, *columns: str, ledger: Ledger | Path | str | None = None, subject: str | None = None) -> Expr:
         """Return a Polars expression that draws a report for each row of an eager, lazy or streaming frame.
 
-        The expression's values are structures of the report's id and position, or null for a row without a report. Each
-        occurrence in a query draws one report per row. If a lazy frame is collected twice, reports are drawn twice. If
-        all columns are literals, Polars requests a single report for all rows.
+        The expression's values are structures with the report's id and position, or null for a row without a report.
+        Each occurrence in a query draws one report per row. If a lazy frame is collected twice, reports are drawn
+        twice. If all columns are literals, Polars requests a single report for all rows.
 
         Args:
-            columns: The names of the columns of latitude and longitude, of x and y in km, or of the id, depending on
-                the records.
-            ledger: The ledger. Each row with a subject is charged to it durably before the row's report is drawn,
+            columns: The names of the columns that hold the secret: latitude and longitude, x and y in km, or an id,
+                depending on the records.
+            ledger: The ledger. Each row with a subject is durably charged to it before the row's report is drawn,
                 whatever the position. Rows that would exceed the limit get no report.
-            subject: The column that names the subject of each row.
+            subject: The column that names each row's subject.
 
         Raises:
             UsageError: The columns do not match the records, the release reports traces, only one of ``ledger`` and
@@ -316,21 +319,22 @@ class ReleasedMatrix(ReleasedRows):
     ) -> Iterator[PartitionedBatch]:
         """Open a batch over a partitioned table, in the driver of Spark or Dask.
 
-        In the first pass, the batch's ``tally`` is applied to each partition. The batch's ``charge`` takes all the
-        results and returns a plan. In the second pass, :meth:`map_arrow` is applied to each partition with this plan.
-        At the end of the ``with`` block, the key is deleted, so the batch and the plan can no longer be used. After an
-        error in the block, run the same code again: each row gets the same report, and nothing is charged twice.
+        In the first pass, apply the batch's ``tally`` to each partition. Pass all the results to the batch's
+        ``charge``, which returns a plan. In the second pass, apply :meth:`map_arrow` to each partition with this plan.
+        When the ``with`` block ends, the batch's key is deleted, so neither the batch nor the plan can be used again.
+        After an error in the block, run the same code again: each row gets the same report, and nothing is charged
+        twice.
 
         Args:
-            name: The name of the batch. A name can be used only once.
+            name: The name of the batch. The name of a batch that has ended cannot be used again.
             ledger: The ledger. Each row with a subject is charged to it before any report is drawn, whatever the row's
                 position.
-            subject: The column that names the subject of each row. All rows of a subject must be in one partition.
+            subject: The column that names each row's subject. All rows of a subject must be in one partition.
             row: The column of row ids, which must be distinct among the rows of a subject.
             id, lat, lon, x, y: The columns of the secret: an id, latitude and longitude, or x and y in km.
             positions: The columns of each position, keyed by the position's name, if a row has several positions.
             max_snap: The maximum distance in km of a position from its nearest record. Positions that are farther away
-                get no report. None means no limit.
+                get no report. If None, there is no limit.
             keep: The columns to keep even if they reveal the secret. The first pass searches all columns for the row's
                 position or record. ``charge`` warns of each column that contains it. The second pass drops such a
                 column unless it is listed here, is the column ``row``, or is named like another position and contains
@@ -349,18 +353,18 @@ class ReleasedMatrix(ReleasedRows):
 
     @staticmethod
     def map_arrow(batches: T, plan: Partitions) -> T:
-        """Draw the reports for a partition, for use with Spark's ``mapInArrow`` and Dask's ``map_partitions``.
+        """Draw the reports for a partition, in a call from Spark's ``mapInArrow`` or Dask's ``map_partitions``.
 
         Args:
             batches: An iterator of Arrow batches, or a pandas frame. The result has the same type.
-            plan: The result of ``charge`` of a :meth:`batch`. It can be pickled, and can draw until the batch's
-                ``with`` block ends.
+            plan: The plan that the batch's ``charge`` returned (see :meth:`batch`). It can be pickled, and draws
+                reports until the batch's ``with`` block ends.
 
         Raises:
             InputError: A column is missing, or a row has no id.
             DoesNotHoldError: The rows differ from the charged ones. The error names the id of a row that differs.
-            UsageError: Nothing has been charged for the plan (it is the batch's ``partitions``), the batch's ``with``
-                block has ended, or the worker cannot read the folder of the ledger.
+            UsageError: The plan is not the result of ``charge`` but the batch's ``partitions``, the batch's ``with``
+                block has ended, or the worker cannot read the ledger's folder.
         """
         return plan.reports(batches)
 
@@ -375,11 +379,11 @@ class ReleasedMatrix(ReleasedRows):
         Args:
             position: Latitude and longitude, or x and y in km.
             degrees: Whether the position is in degrees.
-            note: Called with each note for the position's owner, before the first draw is returned.
+            note: A function that is called with each note for the position's owner, before the first draw is returned.
 
         Raises:
             UsageError: The position does not consist of two numbers, the release has no matrix, or its records have no
-                coordinates of this kind. The returned function raises this error if no report can be drawn for the
+                coordinates of this kind. The returned function also raises this error if no report can be drawn for the
                 position.
         """
         coordinates = _to_pair(position, "at" if degrees else "xy")
@@ -418,7 +422,7 @@ def _to_pair(position: object, name: str) -> tuple[float, float]:
 
     Args:
         position: The position, which may be any value.
-        name: The name of the argument, for the error message.
+        name: The argument's name, which the error message quotes.
 
     Raises:
         UsageError: The value does not consist of two numbers.

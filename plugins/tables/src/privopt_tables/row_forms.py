@@ -1,7 +1,7 @@
-"""Read the subject and the time of each row, in commonly used formats.
+"""Read each row's subject and time, in commonly used formats.
 
-Subjects' names are normalised, so that all rows of a subject are charged to one account. Times that cannot be read are
-never guessed.
+Subjects' names are normalised, so that all rows of a subject are charged to one account. A time in another format than
+expected is an error, and its meaning is never guessed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from privopt.errors import UsageError, cut
 __all__ = ["NULL_WORDS", "RowForms", "is_null_word"]
 
 NULL_WORDS: Final = frozenset({"null", "na", "n/a", "#n/a", "none", "nan", "nil", "<na>", "nat", "\\n", "(null)"})
-"""Words, in lower case, that programs write for a missing value."""
+"""Words, in lower case, that programs write in place of a missing value."""
 
 UNIX_UNITS: Final = {"unix": 0, "unix-ms": 3, "unix-us": 6, "unix-ns": 9}
-"""Formats of times given as numbers counted from 1970, each with the power p of its unit, 10**-p seconds."""
+"""Formats of times that are numbers counted from 1970. The value of each format is the power p of its unit, 10**-p
+seconds."""
 
 # MM is not in this table, because it means the month or, after the hour, minutes.
 _TOKENS: Final = {"YYYY": "%Y", "YY": "%y", "DD": "%d", "HH": "%H", "SS": "%S"}
@@ -33,7 +34,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def is_null_word(texts: pl.Series) -> pl.Series:
-    """Return a mask of the strings that represent a missing value, such as NULL or NA. Nulls are False in the mask."""
+    """Return which strings stand for a missing value, such as NULL or NA. The result is False for nulls."""
     return texts.str.to_lowercase().is_in(list(NULL_WORDS)).fill_null(False)
 
 
@@ -56,21 +57,22 @@ def _time_pattern(time_format: str) -> str:
 
 
 def _check_time_format(instance: object, attribute: object, value: str | None) -> None:
-    """Attrs validator: check that a date can be written in a time format and read back unchanged.
+    """Attrs validator that rejects a time format in which a date cannot be written and read back unchanged.
 
     Args:
-        instance, attribute: The object and its attribute, which attrs passes to every validator. They are not used.
+        instance, attribute: The object and its attribute, which attrs passes to every validator. They are not used
+            here.
         value: The format.
 
     Raises:
-        UsageError: The date read back differs, for example because the format has no year.
+        UsageError: The date that is read back differs, for example because the format has no year.
     """
     if value is None or value in UNIX_UNITS:
         return
     pattern = _time_pattern(value)
     try:
-        # Writing and reading a time shows whether the format has day, month and year. A missing part is read as that of
-        # the default date, 1 January 1900.
+        # Writing a time and reading it back shows whether the format contains day, month and year. A missing part would
+        # be read as that of the default date, 1 January 1900.
         moment = datetime(2026, 11, 29, 14, 35, 46, tzinfo=UTC)
         date_read = datetime.strptime(moment.strftime(pattern), pattern).date()
     except ValueError:
@@ -85,8 +87,8 @@ class RowForms:
     """The formats of a table's subjects and times.
 
     Attributes:
-        time_format: A format such as ``DD/MM/YYYY HH:MM``, a strptime pattern, or a name in :data:`UNIX_UNITS`. None
-            means ISO 8601.
+        time_format: A format such as ``DD/MM/YYYY HH:MM``, a strptime pattern, or a name in :data:`UNIX_UNITS`. If
+            None, times are in ISO 8601.
         null_names: Whether words such as NULL, NA and None are names of subjects rather than missing values.
     """
 
@@ -103,27 +105,27 @@ class RowForms:
     def times(self, column: nw.Series[Any]) -> nw.Series[Any]:
         """Convert a column of times to ISO 8601 strings.
 
-        The column is returned unchanged if no format is set or if it already has a date or time type. A string in
-        another format becomes ``?``, which is later rejected as an invalid time.
+        The column is returned unchanged if no format is set or if it already has a date or time type. A time in another
+        format than the one that is set becomes ``?``, which is later rejected as an invalid time.
         """
         if self.time_format is None or column.dtype.is_temporal():
             return column
         texts = texts_of(column)
-        # Each different text is converted once.
+        # Each distinct text is converted only once.
         iso_texts = {text: _iso_text(text, self.time_format) for text in texts.drop_nulls().unique().to_list()}
         times = texts.replace_strict(iso_texts, default=None, return_dtype=pl.String).alias(column.name)
         return nw.from_native(times, series_only=True)
 
 
 def _iso_text(text: str, time_format: str) -> str:
-    """Convert a time to an ISO 8601 string.
+    """Convert a time to an ISO 8601 string, rounded down to microseconds.
 
     Args:
         text: The time.
         time_format: The format of ``text``, such as ``DD/MM/YYYY HH:MM``, or a name in :data:`UNIX_UNITS`.
 
     Returns:
-        The ISO 8601 string, or ``?`` if ``text`` has another format.
+        The ISO 8601 string, or ``?`` if ``text`` does not have this format.
     """
     try:
         if time_format not in UNIX_UNITS:

@@ -1,6 +1,6 @@
 """Draw reports for rows that DuckDB or Polars passes in batches from any of its threads (ADR 27).
 
-The ledger is opened in a dedicated thread, and all charges are made in this thread.
+The ledger is opened in a thread of its own, and that thread makes all charges.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from privopt_tables.secret_columns import Secret
 __all__ = ["RowReports"]
 
 SUBJECT: Final = "subject"
-"""The name of the argument that contains the subjects of rows."""
+"""The name of the argument that contains the rows' subjects."""
 
 
 @define(kw_only=True, eq=False)
 class _InOneThread(RowCharger):
-    """A charger that always makes its charges in the thread in which the ledger is open.
+    """A charger that makes all its charges in the thread that opened the ledger.
 
-    Everything else runs in the calling thread. If the ledger's thread called Polars, it could wait for Polars threads
-    that are themselves waiting for the ledger's thread, which would be a deadlock.
+    Everything else runs in the calling thread. If the ledger's thread called Polars, there could be a deadlock, because
+    Polars threads may be waiting for the ledger's thread.
 
     Attributes:
         thread: An executor with a single thread.
@@ -56,7 +56,7 @@ class _InOneThread(RowCharger):
     def charge_subjects(
         self, subjects: Sequence[str], cost: Cost, periods: Sequence[str | None], times: Sequence[int] | None = None
     ) -> list[bool]:
-        """Charge rows as in the base class, but in the ledger's thread, one call at a time."""
+        """Charge rows like the base class, but in the ledger's thread, one call at a time."""
         return self.thread.submit(0, super().charge_subjects, subjects, cost, periods, times).result()
 
 
@@ -65,8 +65,8 @@ class RowReports:
     """A callable that draws a report for each row, after charging the row if there is a ledger.
 
     Attributes:
-        protector: The protector, which charges the rows and draws the reports.
-        notes: Notes for users of the reports.
+        protector: The protector that charges the rows and draws the reports.
+        notes: Notes for whoever uses the reports.
     """
 
     protector: PositionProtector
@@ -75,13 +75,13 @@ class RowReports:
 
     @classmethod
     def of(cls, opened: OpenedFolder, purpose: str, ledger: Ledger | Path | str | None = None) -> RowReports:
-        """Make the protector for a release, and open the ledger, if there is one, in a dedicated thread.
+        """Make the protector for a release. If there is a ledger, open it in a thread of its own.
 
         Args:
             opened: The verified release.
-            purpose: The purpose of the charges in words, for the ledger.
-            ledger: The ledger to which each row is charged, whatever its position, or None if nothing is charged. An
-                open ledger is opened a second time, in the dedicated thread.
+            purpose: The purpose of the charges in words, which the ledger records.
+            ledger: The ledger to which each row is charged, whatever its position. If None, nothing is charged. A
+                ledger that is already open is opened a second time, in the new thread.
 
         Raises:
             UsageError: The release has no matrix, reports traces or cannot be charged, or the ledger has a calendar
@@ -94,7 +94,7 @@ class RowReports:
         charge: Charge | None = None
         charger: RowCharger | None = None
         planar = positions_are_planar(data)
-        # Arguments have the names of the records' coordinates, in their order.
+        # The arguments are named like the records' coordinates, and in the same order.
         names = COORDINATES["planar" if planar else "geographic"]
         secret = Secret.at(names if data.records.coordinates is not None else ["id"], planar=planar)
         if ledger is not None:
@@ -116,14 +116,20 @@ class RowReports:
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """The types of the input columns, keyed by name: a position or an id, and a subject if there is a ledger."""
+        """The types of the input columns, keyed by name.
+
+        The columns hold a position or an id, and a subject if there is a ledger.
+        """
         secret_type = pl.String if self.protector.secret.kind == "id" else pl.Float64
         subject_type = {} if self.protector.charger is None else {SUBJECT: pl.String}
         return {**dict.fromkeys(self.protector.secret.columns, secret_type), **subject_type}
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """The types of a report's fields, keyed by name: the output's id, and its coordinates if it has any."""
+        """The types of a report's fields, keyed by name.
+
+        The fields are the output's id, and its coordinates if it has any.
+        """
         axes = [column.removeprefix(f"{REPORT}_") for column in self.protector.coordinate_columns(REPORT)]
         return {"id": pl.String, **dict.fromkeys(axes, pl.Float64)}
 
@@ -135,18 +141,20 @@ class RowReports:
     def draw_outputs(self, rows: pl.DataFrame) -> Ints:
         """Draw a report for each row without charging anything.
 
-        The result, shape (B,), contains the index of each row's report in :attr:`report_of_output`. Engines pass a few
-        thousand rows at a time, so each call computes only what depends on the rows.
+        Engines pass a few thousand rows at a time, so each call computes only what depends on the rows.
 
         Args:
             rows: B rows with the columns of :attr:`arguments`.
+
+        Returns:
+            (B,) The index of each row's report in :attr:`report_of_output`.
         """
         numbers = self.protector.draw_outputs(nw.from_native(rows, eager_only=True))
         return np.where(numbers < 0, len(self.report_of_output) - 1, numbers)
 
     @cached_property
     def report_of_output(self) -> pl.Series:
-        """The reports for the K outputs, with the fields in :attr:`fields`. A final null stands for "no report"."""
+        """The reports for the K outputs, with the fields in :attr:`fields`, and a final null that means "no report"."""
         space = self.protector.outputs
         coordinates = () if space is None or space.coordinates is None else space.coordinates.T
         columns = (self.protector.release.outputs.tolist(), *coordinates)
@@ -154,13 +162,13 @@ class RowReports:
         return reports.extend_constant(None, 1)
 
     def __call__(self, rows: pl.DataFrame) -> pl.Series:
-        """Charge each row if there is a ledger, and draw its report.
+        """Draw a report for each row, after charging the row if there is a ledger.
 
         Args:
             rows: B rows with the columns of :attr:`arguments`.
 
         Returns:
-            A series of B structures with the fields of :attr:`fields`, null for a row without a report.
+            A series of B structures with the fields of :attr:`fields`. It is null for a row without a report.
 
         Raises:
             InputError, DoesNotHoldError, StoppedError: The ledger failed, and nothing was drawn.
@@ -168,7 +176,7 @@ class RowReports:
         if self.draws_only:
             return self.report_of_output.gather(self.draw_outputs(rows))
         frame = nw.from_native(rows, eager_only=True)
-        # Several threads may call at once, so each call has its own counter of refusals.
+        # Several threads may call this at once, so each call has a counter of refusals to itself.
         protector = evolve(self.protector, refusals=Counter())
         reported_frame = protector.protect(frame).to_native()
         parts = zip(self.fields, (REPORT, *self.protector.coordinate_columns(REPORT)), strict=True)
@@ -177,10 +185,10 @@ class RowReports:
 
 
 def _open_ledger(path: Path, key: Path | None, account: str) -> Ledger:
-    """Open and check a ledger. It is closed again if it cannot be used.
+    """Open and check a ledger. If it cannot be used, it is closed again.
 
     Args:
-        path: The file of the ledger.
+        path: The ledger's file.
         key: The file with the key under which subjects' names are hashed. None if there is no key.
         account: The unit in which rows are charged.
 

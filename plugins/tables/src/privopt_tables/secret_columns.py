@@ -1,7 +1,7 @@
-"""The columns of a table that hold the secret (a record's id or a position), and other columns that reveal it.
+"""The columns of a table that hold the secret, which is a record's id or a position, and other columns that reveal it.
 
-:class:`Secret` contains the names of these columns. :class:`GeoSource` is a table with information on its geometry
-columns, which may hold or reveal the secret.
+:class:`Secret` contains the names of these columns. :class:`GeoSource` is a table together with what is known about its
+geometry columns, which may hold or reveal the secret.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = ["DECIMAL_COMMA", "GeoSource", "Secret", "is_box", "positions_of"]
 Kind = Literal["id", "geographic", "planar"]
 
 DECIMAL_COMMA: Final = 2.0
-"""The value that marks, in an array of faults, a position one of whose numbers has a decimal comma."""
+"""The value that marks, in an array of faults, a position in which a number has a decimal comma."""
 
-# GeoParquet 1.1 stores the bounding box of a geometry in a structure with these fields.
+# GeoParquet 1.1 stores a geometry's bounding box in a structure with these fields.
 _BOX_FIELDS: Final = frozenset({"xmin", "ymin", "xmax", "ymax"})
 
 
@@ -44,10 +44,12 @@ class Secret:
     """The columns of a table that hold the secret, and other columns to omit from the protected table.
 
     Attributes:
-        kind: ``"id"`` for ids of records, ``"geographic"`` for positions in degrees, ``"planar"`` for positions in km.
-        columns: One column of ids, two columns of coordinates (latitude and longitude, or x and y), or one column of
-            geometries.
-        also: Other columns that reveal the secret, such as the bounding box of each geometry. They are omitted too.
+        kind: The kind of secret: ``"id"`` for record ids, ``"geographic"`` for positions in degrees, or ``"planar"``
+            for positions in km.
+        columns: The names of the columns that hold the secret: one column of ids, two columns of coordinates (latitude
+            and longitude, or x and y), or one column of geometries.
+        also: Other columns that reveal the secret, such as a column of the geometries' bounding boxes. They are omitted
+            too.
         geometries: Other geometry columns, which are kept so that a second ``apply`` can protect them.
         unwanted: The columns that the table's owner wants to omit. They may contain subjects or times, which are read
             before the columns are omitted.
@@ -79,8 +81,8 @@ class Secret:
             geometry: The column of points, either strings or geometries.
 
         Raises:
-            UsageError: None or more than one of these is given, only one coordinate of a pair is given, or both
-                coordinates have the same column.
+            UsageError: None of these is given, more than one is given, only one coordinate of a pair is given, or both
+                coordinates are the same column.
         """
         choices: list[tuple[Kind, tuple[str | None, ...]]] = [
             ("id", (id,)),
@@ -107,10 +109,10 @@ class Secret:
 
     @classmethod
     def at(cls, columns: Sequence[str], *, planar: bool) -> Secret:
-        """Create a secret from two columns of coordinates or one column of ids.
+        """Create a secret from either two columns of coordinates or one column of ids.
 
         Args:
-            columns: The names of the columns: latitude and longitude, x and y, or one column of ids.
+            columns: The names of the columns: latitude and longitude, x and y, or an id.
             planar: Whether two columns are x and y rather than latitude and longitude.
 
         Raises:
@@ -130,22 +132,22 @@ class Secret:
 
     @property
     def omitted(self) -> tuple[str, ...]:
-        """The columns that are omitted in addition to those replaced by reports."""
+        """The columns that are left out in addition to those that reports replace."""
         return (*self.also, *self.unwanted)
 
     def with_geometries(self, geometries: Mapping[str, Sequence[str]], *, active: str | None = None) -> Secret:
-        """Return a copy that also lists other columns that reveal the secret, such as the bounding boxes of geometries.
+        """Return a copy that also lists the geometry columns and bounding boxes that reveal the secret.
 
         If the secret is a geometry column, other geometry columns, such as the other end of a trip, remain in the
         table, but their bounding boxes are omitted.
 
         Args:
-            geometries: A mapping from each of the table's geometry columns to the columns that hold its bounding boxes.
-            active: The active geometry of a GeoDataFrame, which is always replaced.
+            geometries: The table's geometry columns, each with the columns that hold its bounding boxes.
+            active: The active geometry of a GeoDataFrame, which reports always replace. None for other tables.
 
         Raises:
-            InputError: The secret is an id or a pair of coordinates, but may be revealed exactly by a geometry column
-                that would remain.
+            InputError: The secret is an id or a pair of coordinates, but a geometry column that may reveal it exactly
+                would remain.
         """
         # A GeoDataFrame needs its active geometry, so that column is replaced by the positions of the reports. It is
         # listed after the columns of the secret.
@@ -160,10 +162,11 @@ class Secret:
         return evolve(self, also=tuple(also), geometries=remaining)
 
     def without(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
-        """Return ``frame`` without unwanted columns and without the columns that hold or reveal the secret.
+        """Return a frame without unwanted columns and without the columns that hold or reveal the secret.
 
         Raises:
-            InputError: A column of bounding boxes would remain, because the metadata do not assign it to a geometry.
+            InputError: A column of bounding boxes would remain. This happens if no metadata say which geometry it
+                belongs to.
         """
         public_frame = frame.drop([name for name in frame.columns if name in self.columns or name in self.omitted])
         # The bounding box of a point is the point itself. Without metadata, it is not known to which geometry a box
@@ -180,10 +183,11 @@ class Secret:
 
         Args:
             names: The names of the table's columns.
-            table: The name of the table, for error messages.
+            table: The table's name, which error messages quote.
 
         Raises:
-            InputError: Columns are missing or ambiguous. The error has one fault per column.
+            InputError: A column of the secret is missing, or several columns have the same name. The error has one
+                fault per column.
         """
         available_columns = list_columns(names)
         faults = [
@@ -205,21 +209,22 @@ class Secret:
             raise InputError(faults)
 
     def bytes_of(self, frame: nw.DataFrame[Any]) -> list[bytes]:
-        """Return each row's secret (an id, or two doubles) as canonical bytes for keyed hashing."""
+        """Return each row's secret, which is an id or two doubles, as canonical bytes that can be hashed with a key."""
         if self.kind == "id":
             return secrets_of([texts_of(frame[name]).to_list() for name in self.columns])
         return secrets_of(positions_of(frame, self)[0].T.tolist())
 
     def check_other_columns(self, meanings: Mapping[str, str], names: list[str], table: str) -> None:
-        """Check that other required columns exist and do not hold or reveal the secret.
+        """Check that the other columns that are needed exist, and that none of them holds or reveals the secret.
 
         Args:
-            meanings: What each required column contains, in words such as "when each row was", keyed by column name.
+            meanings: What each of these columns says, in words such as "when each row was", keyed by column name.
             names: The names of the table's columns.
-            table: The table's name, for error messages.
+            table: The table's name, which error messages quote.
 
         Raises:
-            InputError: Columns are missing, or hold or reveal the secret. The error has one fault per column.
+            InputError: One of these columns is missing, or holds or reveals the secret. The error has one fault per
+                column.
         """
         faults = [
             Fault(
@@ -254,8 +259,8 @@ def _read_numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
 
     Returns:
         Two arrays of shape (B,). The first contains the numbers, with NaN for every other cell. The second marks faulty
-        cells: :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any other string that is neither a
-        number nor a word for a missing value, and 0 for all other cells.
+        cells. It contains :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for any other string that is
+        neither a number nor a word for a missing value, and 0 for all other cells.
     """
     if column.dtype.is_numeric():
         values = column.cast(nw.Float64).to_numpy().astype(np.float64)
@@ -269,7 +274,7 @@ def _read_numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
 
 
 def _has_text(column: nw.Series[Any]) -> bool:
-    """Return whether the first value other than None in a column of Python objects is a string."""
+    """Return whether a column of Python objects contains strings, judging by its first value that is not None."""
     return isinstance(next((value for value in column if value is not None), None), str)
 
 
@@ -278,12 +283,12 @@ def positions_of(frame: nw.DataFrame[Any], secret: Secret) -> tuple[Floats, Floa
 
     Args:
         frame: B rows of the table.
-        secret: The columns of the position: two with coordinates, or one with geometries.
+        secret: The columns of the position: two columns of coordinates, or one of geometries.
 
     Returns:
         Two arrays. The first, of shape (B, 2), contains the positions, latitude before longitude, with NaN for empty
-        cells. The second, of shape (B,), marks faulty cells: :data:`DECIMAL_COMMA` for a number with a decimal comma,
-        1.0 for any other non-empty cell that is neither a number nor a point, and 0 for all other cells.
+        cells. The second, of shape (B,), marks faulty cells. It contains :data:`DECIMAL_COMMA` for a number with a
+        decimal comma, 1.0 for any other non-empty cell that is neither a number nor a point, and 0 for all other cells.
 
     Raises:
         InputError: A column cannot be read as text, numbers or geometries.
@@ -299,13 +304,13 @@ def positions_of(frame: nw.DataFrame[Any], secret: Secret) -> tuple[Floats, Floa
 
 @frozen(kw_only=True, eq=False)
 class GeoSource(TableSource):
-    """A table with information on its geometry columns, which may hold or reveal the secret.
+    """A table together with what is known about its geometry columns, which may hold or reveal the secret.
 
     Attributes:
-        place: The name of the table in messages that concern the whole table, such as the path of a file.
-        geo: The GeoParquet metadata. None if the table has none.
-        geometries: A mapping from each geometry column to the columns that hold its bounding boxes.
-        active: The name of the active geometry of a GeoDataFrame. None for other tables.
+        place: The table's name in messages that concern the whole table, such as the path of its file.
+        geo: The GeoParquet metadata, or None if the table has none.
+        geometries: The geometry columns, each with the columns that hold its bounding boxes.
+        active: The name of a GeoDataFrame's active geometry. None for other tables.
         index: The names of the levels of a pandas index, which are not columns.
     """
 
@@ -367,13 +372,14 @@ class GeoSource(TableSource):
         )
 
     def complete_secret(self, secret: Secret) -> Secret:
-        """Return a copy of ``secret`` that lists all columns that reveal it, such as the bounding boxes of geometries.
+        """Return a copy of ``secret`` that lists the geometry columns and bounding boxes that reveal it.
 
         Raises:
             InputError: Geometries would remain next to ids or coordinates, or the metadata specify a reference system
-                other than longitude and latitude. The latter is an error even for geometries that remain, because the
-                metadata are removed.
-            UsageError: A pandas index has the same name as a column of the secret, and would remain in the table.
+                other than longitude and latitude. The reference system matters even for geometries that remain, because
+                the metadata are removed.
+            UsageError: A pandas index, which would remain in the table, has the same name as a column that is replaced
+                or omitted.
         """
         with naming(self.name):
             completed = secret.with_geometries(self.geometries, active=self.active)

@@ -1,4 +1,4 @@
-"""Find columns whose cells contain their row's secret text: an id, a name or a sentence."""
+"""Find columns whose cells contain their own row's secret text, which is an id, a name or a sentence."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from privopt_tables.position_evidence import MAX_MATCHES, Evidence, weigh_rows
 __all__ = ["MAX_TEXT_ROWS", "RowTexts"]
 
 MAX_TEXT_ROWS: Final = 10_000
-"""Maximum number of rows per part of a table in which ids, names and sentences are searched for."""
+"""Maximum number of rows per part of a table that are searched for their ids, names and sentences."""
 
 MAX_CONTROL_TEXTS: Final = 1_000
-"""Maximum number of frequent texts that are searched for in all cells, to estimate how likely chance matches are."""
+"""Maximum number of texts that are searched for in all cells, to estimate how likely chance matches are. The most
+frequent texts are used."""
 
 TEXT_CAUTION: Final = 1.2
-"""The factor by which the estimated probabilities of chance matches between texts are raised, as a precaution."""
+"""The factor by which the estimated probabilities of chance matches between texts are raised as a precaution."""
 
 
 @frozen(eq=False)
 class RowTexts:
-    """The secret ids, names or sentences in a set of T rows, for which other columns are searched.
+    """The secret ids, names or sentences of T rows, for which other columns are searched.
 
     Attributes:
         rows: (T,) The indices of the rows.
-        texts: The texts in these rows, case-folded.
-        counts: The number of rows with each text.
+        texts: The rows' texts, normalised and case-folded.
+        counts: The number of rows that have each text.
         common: The most frequent texts.
     """
 
@@ -50,7 +51,7 @@ class RowTexts:
 
         Args:
             row_texts: The text of each row, or None for a row without one.
-            rows: The index of each of these rows. None means 0, 1, ...
+            rows: The index of each of these rows. If None, the indices are 0, 1, ...
         """
         numbers = np.arange(len(row_texts)) if rows is None else rows
         # Each distinct text is normalised once.
@@ -65,12 +66,12 @@ class RowTexts:
         return cls(numbers[indices], selected, counts, common)
 
     def search(self, column: ColumnPart, chance: float) -> Evidence | None:
-        """Return the evidence that a column's cells contain the text of their own row as a separate word.
+        """Return the evidence that a column's cells contain their own row's text as a separate word.
 
         Args:
             column: The column to search.
-            chance: A floor on the assumed probability that a cell containing some row's text contains its own row's
-                text by chance.
+            chance: A lower limit for the estimated probability that a cell which contains the text of some row contains
+                that of its own row by chance.
 
         Returns:
             The evidence, or None if no row has both a text and a filled cell.
@@ -78,7 +79,8 @@ class RowTexts:
         indices = np.flatnonzero(column.is_filled[self.rows])
         if not len(indices):
             return None
-        # A cell that contains no row's text is not a bet, because it cannot contain the secret.
+        # A cell that contains no row's text cannot contain the secret, so it is not counted as a bet (see
+        # :mod:`.position_evidence`).
         cells = column.texts_of(self.rows[indices]).str.to_lowercase()
         names_record = cells.str.contains_any(list(self.common))
         if len(self.common) < len(self.counts):

@@ -1,4 +1,4 @@
-"""Write tables to CSV and Parquet files batch by batch, with only one batch in memory at a time."""
+"""Write tables to CSV and Parquet files batch by batch, so that only one batch is in memory at a time."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from privopt.errors import StoppedError, UsageError
 
 @define
 class TableWriter:
-    """A writer of tables to CSV or Parquet files, one batch at a time.
+    """A writer that appends batches of rows to a CSV or Parquet file.
 
-    The parts of a Parquet file are first written to a folder next to it, so that only one batch is in memory.
+    The batches of a Parquet file are first written to a folder next to it as separate files, so that only one batch is
+    in memory at a time.
 
     Attributes:
         path: The file to write.
-        ending: The format, ``".csv"`` or ``".parquet"``.
-        _parts: The files with the parts written so far. Used only for Parquet.
-        _is_begun: Whether a batch has been written, so that the next one needs no header.
+        ending: The file's format, ``".csv"`` or ``".parquet"``.
+        _parts: For Parquet, the files with the batches written so far.
+        _is_begun: Whether a batch has been written, so that the next one in a CSV file needs no header.
     """
 
     path: Path
@@ -43,7 +44,7 @@ class TableWriter:
             self._write_batch(batch)
 
     def _write_batch(self, batch: pl.DataFrame) -> None:
-        """Append a batch to the CSV file, or write it to a separate file as the next part of the Parquet file."""
+        """Append a batch to the CSV file, or write it to a separate file that will become part of the Parquet file."""
         if self.ending == ".csv":
             for name, column_type in batch.schema.items():
                 if column_type.is_nested() or column_type in (pl.Binary, pl.Object):
@@ -53,7 +54,7 @@ class TableWriter:
                 writable = pl.DataFrame([without_far_dates(batch[name]) for name in batch.columns])
                 writable.write_csv(stream, include_header=not self._is_begun)
         else:
-            # This name cannot clash with that of a table, because the file name of a table has an ending.
+            # This name cannot clash with that of a table, because the name of a table's file has an ending.
             folder = self.path.with_name("parts")
             folder.mkdir(exist_ok=True)
             part = folder / f"{len(self._parts):06d}.parquet"
@@ -63,7 +64,7 @@ class TableWriter:
         self._is_begun = True
 
     def finish(self) -> None:
-        """Combine the parts of a Parquet file and remove them. A CSV file is already complete.
+        """Combine the batches of a Parquet file and remove their files. A CSV file is already complete.
 
         Raises:
             StoppedError: The file cannot be written.
@@ -75,7 +76,7 @@ class TableWriter:
 
     @contextmanager
     def _report_errors(self) -> Iterator[None]:
-        """Convert polars errors, for example on a full disk, to :class:`StoppedError`. Other errors are passed on."""
+        """Convert polars errors, such as those on a full disk, to :class:`StoppedError`. Other errors are passed on."""
         try:
             yield
         except pl.exceptions.PolarsError as error:

@@ -1,9 +1,8 @@
-"""Draw reports along traces.
+"""Draw reports along traces, in which a report is repeated while the subject stays near it.
 
-A subject's rows are processed in order of time, and a report is repeated while the subject stays near it.
-
-Charges depend only on which rows a subject has and on its earlier reports. Both are visible in the published table. A
-charge may therefore be made for a row without a position. It then covers the subject's next row.
+A subject's rows are processed in order of time. Charges depend only on which rows a subject has and on its earlier
+reports, both of which the published table shows. A charge may therefore be made for a row without a position. It then
+covers the subject's next row.
 """
 
 from __future__ import annotations
@@ -37,26 +36,27 @@ __all__ = ["Tracer", "check_subject", "rank_times"]
 
 _EXPECTED_TIMES: Final = "whole numbers, or ISO 8601 dates and times (2026-05-01T09:00:00.5Z), all of one form"
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,60}", re.ASCII)
-"""Pattern for a time given as a whole number in any unit, counted from 1970 or any other moment."""
+"""A pattern for a time that is a whole number in any unit, counted from 1970 or any other moment."""
 
 _NO_PERIOD: Final = -2
 """The trace number of a row that has no usable time and therefore belongs to no calendar period."""
 
 MAX_HELD_STEPS: Final = 1 << 22
-"""Maximum number of distances, from rows' positions to outputs, that are held in memory at once."""
+"""Maximum number of distances from rows' positions to outputs that are held in memory at once."""
 
 
 def rank_times(column: nw.Series[Any]) -> Ints:
-    """Return the rank of each row's time, as an array of shape (B,). Equal times have equal ranks.
+    """Return the ranks (B,) of the rows' times. Equal times have equal ranks.
 
-    Strings are ordered by the times that they represent, not alphabetically. Times are compared exactly, so any two
-    different times have different ranks.
+    Strings are ordered by the times that they stand for, not alphabetically. Times are compared exactly, so different
+    times always have different ranks.
 
     Args:
-        column: The times of B rows: numbers, dates, or strings in one format.
+        column: The times of B rows, as numbers, dates, or strings in one format.
 
     Raises:
-        InputError: A row has no time, a string is not a time, or times cannot be ordered because their formats differ.
+        InputError: A row has no time, a string is not a time, or the times cannot be ordered because their formats
+            differ.
     """
     texts = texts_of(column)
     if texts.null_count():
@@ -64,7 +64,7 @@ def rank_times(column: nw.Series[Any]) -> Ints:
     # Numbers and dates are ordered by their values. A time of day without a date has no order over several days.
     if column.dtype.is_numeric() or (column.dtype.is_temporal() and column.dtype != nw.Time):
         return np.asarray(column.rank("dense").to_numpy(), dtype=np.int64)
-    # Each distinct text is read once.
+    # Each distinct text is read only once.
     distinct_texts = texts.unique(maintain_order=True)
     readings = [_read_time(text) for text in distinct_texts.to_list()]
     forms = [None if reading is None else reading[0] for reading in readings]
@@ -85,11 +85,11 @@ def rank_times(column: nw.Series[Any]) -> Ints:
 
 
 def _row_error(column: nw.Series[Any], row: int, actual: str, expectation: str) -> InputError:
-    """Return the error for an invalid cell of a column.
+    """Return the error for an invalid cell in a column.
 
     Args:
         column: The column.
-        row: The index of the row. In the message, the header counts as row 1.
+        row: The row's index. In the message, the header counts as row 1.
         actual: A description of the cell without its value, which may be secret.
         expectation: A description of valid cells.
     """
@@ -97,7 +97,7 @@ def _row_error(column: nw.Series[Any], row: int, actual: str, expectation: str) 
 
 
 def _read_time(text: str) -> tuple[str, Fraction] | None:
-    """Return a time's format and a sort key for times in that format, or None if ``text`` is not a time."""
+    """Return a time's format and a number by which to sort times in that format, or None if ``text`` is not a time."""
     if _WHOLE_NUMBER.fullmatch(text):
         return "number", Fraction(int(text))
     time = read_iso_time(text)
@@ -115,16 +115,16 @@ _BUDGET_SPENT, _NO_SUBJECT, _NO_TIME = map(REASONS.index, ("budget spent", "no s
 
 
 def check_subject(walker: Walker | None, subject: str | None, time: str | None, *, charged: bool, dashes: str) -> None:
-    """Check that the subject and time columns are given if they are required, and only if they are used.
+    """Check that the columns of subjects and times are given if they are needed, and only if they are used.
 
-    Only ledgers and releases that report traces use these columns.
+    Only ledgers and releases that report traces use these columns. Traces need subjects.
 
     Args:
-        walker: The walker of a release that reports traces. None for other releases.
-        subject: The subject column. None if it is not given.
-        time: The column of times. None if it is not given.
+        walker: The object that draws the reports of a release along traces. None if the release does not report traces.
+        subject: The subject column, or None if it is not given.
+        time: The column of times, or None if it is not given.
         charged: Whether subjects are charged in a ledger.
-        dashes: The prefix of option names in messages, such as ``--``.
+        dashes: The prefix of option names in messages, ``--`` on the command line and empty in Python.
 
     Raises:
         UsageError: A required column is missing, or a given column cannot be used.
@@ -144,27 +144,26 @@ def check_subject(walker: Walker | None, subject: str | None, time: str | None, 
 
 @define(kw_only=True, eq=False)
 class Tracer:
-    """The object that draws reports along subjects' traces, one part of the table at a time.
+    """An object that draws reports along subjects' traces, one part of the table at a time.
 
-    A trace is divided into segments, each from one fresh report to the next. If the ledger has a calendar limit, each
-    subject has a separate trace in each period, which begins with a fresh report. No segment extends into the next
-    period. Otherwise, the same noisy threshold would reveal information about both periods, although only one was
-    charged for it.
+    A trace is divided into segments, each of which goes from one fresh report to the next. If the ledger has a calendar
+    limit, each subject has a separate trace in each period, which begins with a fresh report. No segment may extend
+    into the next period, because its noisy threshold would then reveal something about both periods although only one
+    was charged for it.
 
     Attributes:
-        walker: The sampler of the release, which decides by a private test whether a report is repeated.
+        walker: The object that draws the release's reports, and decides by a private test whether to repeat one.
         subject: The subject column.
-        time: The column that orders the rows of a subject. None if they are already in order.
+        time: The column of times, by which a subject's rows are ordered. If None, they are already in order.
         source: The source of random bytes.
         unit: The unit of distances.
-        slack_mm: The number of millimetres that the guarantee adds to the distance between two different positions,
-            because tests measure distances in steps of a millimetre. 0 if traces consist of records only.
-        charger: The charger that also charges each segment to a ledger. None means that segments are only counted in
-            memory.
+        slack_mm: The number of millimetres by which the guarantee counts two different positions as farther apart,
+            because tests measure distances in whole millimetres. 0 if traces consist of records only.
+        charger: The object that charges each segment to a ledger. If None, segments are only counted in memory.
         forms: The formats of subjects and times.
-        limit: The epsilon that each subject has spent in this table, and the limit on it.
+        limit: An account in memory of the epsilon that each subject has spent in this table, with the limit on it.
         _state: The last report and the current segment of each trace, in the order of the trace numbers.
-        _trace_numbers: The number of each trace, keyed by subject and period, in the order in which the traces first
+        _trace_numbers: The traces' numbers, keyed by subject and period, in the order in which the traces first
             occurred.
     """
 
@@ -201,19 +200,19 @@ class Tracer:
             release: The release.
             data: The data of the release's problem.
             subject: The subject column.
-            time: The column that orders the rows of a subject. None if they are already in order.
+            time: The column of times, by which a subject's rows are ordered. If None, they are already in order.
             source: The source of random bytes.
-            charger: The charger that also charges each segment to a ledger. None means that segments are only counted
-                in memory.
+            charger: The object that charges each segment to a ledger. If None, segments are only counted in memory.
             forms: The formats of subjects and times.
 
         Raises:
-            UsageError: Stored reports were requested, but this release repeats reports along traces instead.
+            UsageError: The charger's options ask for stored reports, but this release repeats reports along traces
+                instead.
         """
         if release.walker is None or subject is None:
             return None
         if charger is not None and charger.charge.sticky:
-            # Two ways of repeating reports would contradict one another.
+            # The two ways of repeating reports would contradict one another.
             raise UsageError("apply: sticky must be omitted: this release keeps reports by a private test")
         return cls(
             walker=release.walker,
@@ -238,16 +237,17 @@ class Tracer:
 
         Args:
             frame: The part, with B rows.
-            records: (B,) For each row, the index of its record's matrix row. If the guarantee covers every point in a
-                region, the record is a vertex that was drawn at random for the row.
-            reason: (B,) The reason why a row has no position, as an index into :data:`REASONS`, or -1 for a row with a
-                position.
-            measure_steps: A function that takes the indices (M,) of rows and returns the distances (M, K), in steps,
-                from their positions to the K outputs. None if tests measure distances from the rows' records.
+            records: (B,) The index of each row's record among the release's matrix rows. If the guarantee covers every
+                point in a region, the record is a vertex that was drawn at random for the row.
+            reason: (B,) The reason why each row has no position, as an index into :data:`REASONS`, or -1 for a row with
+                a position.
+            measure_steps: A function that takes the indices (M,) of rows and returns the distances (M, K) in steps from
+                their positions to the K outputs. If None, tests measure distances from the rows' records.
 
         Returns:
-            The reports, as described in :data:`.charge_rows.RowOutputs`, and two masks of shape (B,): the reports that
-            repeat the subject's previous report, and the reports that are the first of their trace.
+            The reports, as described in :data:`.charge_rows.RowOutputs`, and two masks of shape (B,). The first mask
+            selects the reports that repeat the subject's previous report, and the second selects the first report of
+            each trace.
 
         Raises:
             InputError: The times have no order (see :func:`rank_times`).
@@ -267,8 +267,8 @@ class Tracer:
         is_first, report_reason = np.zeros(row_count, dtype=np.bool_), np.array(reason)
         report_reason[trace_numbers < 0] = _NO_SUBJECT
         report_reason[trace_numbers == _NO_PERIOD] = _NO_TIME
-        # The distances from all rows to all outputs may not fit into memory, so rows are processed in parts if
-        # distances are measured.
+        # If distances are measured, those from all rows to all outputs may not fit into memory, so rows are processed
+        # in parts.
         output_count = self.walker.weights.shape[1]
         part_size = max(1, len(traced_rows) if measure_steps is None else MAX_HELD_STEPS // output_count)
         for start in range(0, max(1, len(traced_rows)), part_size):
@@ -290,9 +290,9 @@ class Tracer:
         return (outputs[:, None], report_reason), is_repeated, is_first
 
     def _measure_part(self, part: Ints, has_position: Bools, measure_steps: Callable[[Ints], Ints]) -> Ints:
-        """Return the distances, in steps, from M rows' positions to the K outputs, as an array of shape (M, K).
+        """Return the distances (M, K) in steps from M rows' positions to the K outputs.
 
-        They are 0 for a row without a position.
+        They are 0 for rows without a position.
 
         Args:
             part: (M,) The indices of the rows.
@@ -304,10 +304,11 @@ class Tracer:
         return steps
 
     def _number_traces(self, frame: nw.DataFrame[Any]) -> Ints:
-        """Return the trace number of each row, as an array of shape (B,). A subject has one trace per calendar period.
+        """Return the number of the trace to which each of B rows belongs, as an array of shape (B,).
 
-        The number is -1 for a row without a subject, and :data:`_NO_PERIOD` for a row without a usable time. Traces are
-        numbered from 0 in the order in which they first occur in the table.
+        A subject has one trace or, if the ledger has a calendar limit, one trace per calendar period. Traces are
+        numbered from 0 in the order in which they first occur in the table. A row without a subject gets -1, and a row
+        without a usable time gets :data:`_NO_PERIOD` if periods are charged.
         """
         names = self.forms.subjects(frame[self.subject]).to_list()
         # Without a calendar, all rows of a subject form one trace, whose period is None.
@@ -326,24 +327,25 @@ class Tracer:
         )
 
     def _charge_segments(self, trace_numbers: Sequence[int], epsilon: Fraction) -> Sequence[bool]:
-        """Charge one segment for each trace, first in memory and then durably in the ledger, if there is one.
+        """Charge one segment of each trace, first in memory and then durably in the ledger, if there is one.
 
-        A segment is granted only if it is permitted by both the limit in memory and the ledger's limit.
+        A segment is granted only if both the limit in memory and the ledger's limit allow it.
 
         Args:
             trace_numbers: The numbers of the traces.
             epsilon: The cost of the segment.
 
         Returns:
-            For each trace, whether its segment is granted.
+            Whether each trace's segment is granted.
         """
-        # Numbers count from 0 in the order in which traces first occurred, which is the order of the dictionary's keys.
+        # Traces are numbered from 0 in the order of the dictionary's keys.
         known_traces = list(self._trace_numbers)
         traces = [known_traces[number] for number in trace_numbers]
         is_allowed = self.limit([name for name, _ in traces], epsilon)
         if self.charger is None or not any(is_allowed):
             return is_allowed
-        # Only segments that the limit in memory allows are charged in the ledger. Its answers are merged in order.
+        # Only segments that the limit in memory allows are charged in the ledger. The ledger's answers are merged in
+        # the same order.
         due = [trace for trace, allowed in zip(traces, is_allowed, strict=True) if allowed]
         cost = evolve(self.charger.cost, epsilon=epsilon)
         is_charged = iter(self.charger.charge_subjects([name for name, _ in due], cost, [period for _, period in due]))
@@ -351,7 +353,7 @@ class Tracer:
 
     @property
     def price(self) -> str | None:
-        """A sentence on the cost of a first report and of each later segment, or None if nothing is charged."""
+        """A sentence on what a first report and each later segment cost, or None if there is no ledger."""
         if self.charger is None:
             return None
         terms, cost = self.walker.terms, self.charger.cost
@@ -360,7 +362,7 @@ class Tracer:
 
     @property
     def sequence(self) -> str:
-        """A sentence that states the guarantee for all of a subject's reports, and what is charged for them."""
+        """A sentence on the guarantee for all of a subject's reports together, and on what they cost."""
         terms = self.walker.terms
         first, segment, stay, total = (
             "" if epsilon is None else f"{exact_text(epsilon)} per {self.unit}"

@@ -1,8 +1,8 @@
-"""Check that the charges for traces cover what the reports reveal, and that draws follow the stated distribution.
+"""Check that the charges for traces cover what the reports reveal, and that reports have the claimed distribution.
 
 The kit computes the distribution from the numbers in the release, independently of the code under test
-(:mod:`privopt_tables.kit.trace_law`). All positions in the checked traces are records. A problem with a region is
-passed over, because its traces could go through any point of the region.
+(:mod:`privopt_tables.kit.trace_law`). All positions in the checked traces are records. Problems with a region are
+skipped, because their traces could go through any point of the region.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["draws_traces", "traces"]
 
 TRACE_LENGTH: Final = 4
-"""Number of rows in a trace. Three rows are used instead if there would be too many sequences of reports."""
+"""Number of rows in a trace. If that would give too many sequences of reports, traces have three rows."""
 
 TRACE_DRAWS: Final = 20_000
 """Number of subjects, all with the same trace, for whom reports are drawn."""
@@ -55,22 +55,22 @@ MIN_CHANCE: Final = 1e-8
 """The p-value below which a deviation counts as a fault rather than chance."""
 
 MIN_EXPECTED_DRAWS: Final = 50.0
-"""Minimum expected number of draws for a sequence to form its own category in the chi-square test. For rarer sequences,
-the chi-square distribution is a poor approximation."""
+"""Minimum expected number of draws for a sequence to form a category of its own in the chi-square test. For rarer
+sequences, the chi-square distribution is a poor approximation."""
 
 RELATIVE_TOLERANCE: Final = 1e-9
-"""Relative tolerance of comparisons, for the rounding of doubles."""
+"""Relative tolerance of comparisons, which allows for rounding of doubles."""
 
 
 @frozen(kw_only=True, eq=False)
 class _TraceSetting:
-    """The P places that occur in the checked traces.
+    """The P places from which the checked traces are made.
 
     Attributes:
         law: The probability distribution of reports along traces through these places.
-        distances: (P, P) The distances between places, infinite for pairs without a guarantee.
-        names: The names of the places, for messages.
-        columns: The columns, keyed by name, of a table with one row for each place.
+        distances: (P, P) The distances between places. They are infinite for pairs without a guarantee.
+        names: The places' names, which messages quote.
+        columns: The columns of a table with one row per place, keyed by name.
     """
 
     law: Law
@@ -80,25 +80,23 @@ class _TraceSetting:
 
 
 def draws_traces(release: type[Any]) -> bool:
-    """Return whether a release class defines ``walker``, which is the object that draws reports along traces."""
+    """Return whether releases of a class have a ``walker``, which is the object that draws reports along traces."""
     field_names = {attribute.name for attribute in attrs.fields(release)} if attrs.has(release) else set()
     return getattr(release, "walker", MatrixRelease.walker) is not MatrixRelease.walker or "walker" in field_names
 
 
 @check("traces", version=3, of={"traces"}, share=0.3)
 def traces(trial: Trial) -> None:
-    """Check that charges bound the privacy loss between two traces, and that draws follow the stated distribution."""
+    """Check that charges bound the privacy loss between two traces, and that reports have the claimed distribution."""
     problem = trial.problem()
     _check_release(trial, problem, trial.run(problem))
 
 
 def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
-    """Check one release.
-
-    The noise in its repetition tests, the probabilities of its report sequences, and its draws are checked.
+    """Check the noise in a release's repetition tests, the probabilities of its report sequences, and its draws.
 
     Args:
-        trial: The trial of a mechanism, which collects failures.
+        trial: A single run of the check, which reports failures.
         problem: The generated problem.
         run: The run in which the problem was solved.
     """
@@ -115,7 +113,8 @@ def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
         trial.pass_over("its traces go through any point of a region, and records alone are tried")
     record_count, random = data.shape[0], trial.chance(problem)
     pair_distances = np.full((record_count, record_count), np.inf)
-    # For all other pairs, the guarantee follows from the required pairs along shortest paths.
+    # Distances are set for the pairs whose guarantee is required. For all other pairs, the guarantee follows from these
+    # along shortest paths.
     i, j = data.pairs.T
     pair_distances[i, j] = pair_distances[j, i] = data.distances
     np.fill_diagonal(pair_distances, 0.0)
@@ -136,7 +135,7 @@ def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, sett
     threshold and two tests.
 
     Args:
-        trial: The trial, which collects failures.
+        trial: A single run of the check, which reports failures.
         problem: The generated problem.
         walker: The walker of the release, which draws reports along traces.
         setting: The places of the traces.
@@ -162,7 +161,7 @@ def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, sett
                     problem,
                 )
     epsilon = Fraction(trial.subject.epsilon(trial.subject.load(problem)))
-    # The terms are only claims of the release, so a fresh report is assumed to cost at least the problem's epsilon.
+    # The terms are only what the release claims, so a fresh report is assumed to cost at least the problem's epsilon.
     min_segment = max(terms.report, epsilon) + terms.threshold + 2 * terms.test
     if terms.segment < min_segment:
         trial.fail(
@@ -176,12 +175,13 @@ def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, sett
 def _compare_traces(
     trial: Trial, problem: GeneratedProblem, walker: Walker, setting: _TraceSetting, length: int, random: Random
 ) -> None:
-    """Check, for pairs of traces, that the charges for each sequence of reports cover what the sequence reveals.
+    """Check that the charge for each sequence of reports covers what the sequence reveals about the trace.
 
-    The absolute log ratio of the sequence's probabilities along the two traces must be at most :func:`max_log_ratio`.
+    Traces are compared in pairs. The absolute log ratio of a sequence's probabilities along the two traces must be at
+    most :func:`max_log_ratio`.
 
     Args:
-        trial: The trial, which collects failures.
+        trial: A single run of the check, which reports failures.
         problem: The generated problem.
         walker: The walker of the release, which draws reports along traces.
         setting: The places of the traces.
@@ -244,10 +244,10 @@ def _compare_draws(
     length: int,
     random: Random,
 ) -> None:
-    """Check that reports drawn along a trace follow the stated distribution, and that subjects were charged for them.
+    """Check that reports drawn along a trace have the claimed distribution, and that subjects were charged for them.
 
     Args:
-        trial: The trial, which collects failures.
+        trial: A single run of the check, which reports failures.
         problem: The generated problem.
         release: The release.
         data: The data of the release's problem.

@@ -1,4 +1,4 @@
-"""The distribution of reports along short traces, with sums over the noise in closed form.
+"""The distribution of reports along short traces, computed in closed form.
 
 The conformance kit computes the probability of every sequence of reports from the numbers in a release. It does not use
 the code that draws reports, so a fault in that code shows up as a difference.
@@ -23,10 +23,11 @@ from privopt_metric_dp.traces.prediction import Prediction, Terms
 __all__ = ["MIN_PROBABILITY", "Law", "Reports", "max_log_ratio", "segment_probability"]
 
 Reports = tuple[tuple[bool, int], ...]
-"""The observable part of a trace: for each row, whether its report repeats the previous one, and the output's index."""
+"""The visible part of a trace. The entry of each row says whether the report repeats the previous one, and contains the
+output's index."""
 
 MIN_PROBABILITY: Final = 1e-280
-"""The probability below which the relative error of a computed probability may be large."""
+"""The probability below which a computed probability may have a large relative error."""
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -37,8 +38,8 @@ class Law:
         fresh: (P, K) The probability of each output in a fresh report (one that is not a repetition) from each place.
         steps: (P, K) The distance from each place to each output, in steps. A step is the unit in which repetition
             tests measure distances.
-        prediction: The parameters of the tests: the level, which is the distance up to which a report would be repeated
-            without noise, and the rates of the noise.
+        prediction: The parameters of the repetition tests, which are the level and the rates of the noise. The level is
+            the distance up to which a report would be repeated without noise.
     """
 
     fresh: Floats
@@ -73,8 +74,8 @@ class Law:
     def probability(self, trace: Sequence[int], reports: Sequence[tuple[bool, int]]) -> float:
         """Return the probability of a sequence of reports along a trace.
 
-        The probability is a product over the sequence's fresh reports and segments. A segment consists of a report, the
-        rows that repeat it, and the row that renews it.
+        The probability is the product of one factor per fresh report and one per segment. A segment consists of a
+        report, the rows that repeat it, and the row that renews it.
 
         Args:
             trace: The indices of the places along the trace.
@@ -96,12 +97,12 @@ class Law:
     def _segment_probability(
         self, last_output: int, repeated_places: tuple[int, ...], renewal_place: int | None
     ) -> float:
-        """Return the probability of the test results in one segment.
+        """Return the probability of the outcomes of one segment's repetition tests.
 
         Args:
             last_output: The index of the output that the tests repeat or renew.
             repeated_places: The places of the rows that repeat the report.
-            renewal_place: The place of the row that renews the report. None if the segment has not ended.
+            renewal_place: The place of the row that renews the report, or None if no row does.
         """
         # Given the noise on the threshold, the tests are independent, so their order has no effect.
         key = last_output, tuple(sorted(repeated_places)), renewal_place
@@ -122,14 +123,14 @@ class Law:
 
     @cached_property
     def _segment_cache(self) -> dict[tuple[int, tuple[int, ...], int | None], float]:
-        """A cache of results of :meth:`_segment_probability`, keyed by its arguments with sorted places."""
+        """The results of :meth:`_segment_probability` so far, keyed by its arguments, with the places sorted."""
         return {}
 
 
 def segment_probability(
     threshold: float, test: float, repeated_steps: Sequence[int], renewal_steps: int | None
 ) -> float:
-    """Return the probability that the given tests repeat a report and that the final test, if any, renews it.
+    """Return the probability that some tests repeat a report and that a last test renews it.
 
     The level is the distance up to which a report would be repeated without noise. Let m be the threshold's noise. A
     test at x steps beyond the level repeats the report with probability 1 - exp(-test (m - x)) if m > x, and always
@@ -140,7 +141,7 @@ def segment_probability(
         threshold: The rate of the noise on the threshold, per step.
         test: The rate of the noise in a test, per step.
         repeated_steps: The number of steps beyond the level for each test that repeats the report.
-        renewal_steps: The number of steps beyond the level for the test that renews the report. None if there is no
+        renewal_steps: The number of steps beyond the level for the test that renews the report. If None, there is no
             such test.
     """
     # If the noise on the threshold is below this value, some test is certain to renew the report, so the sums begin
@@ -171,12 +172,12 @@ def segment_probability(
 
 
 def max_log_ratio(terms: Terms, reports: Reports, distances: Floats) -> Fraction:
-    """Return the maximum log ratio permitted by the guarantee between a sequence's probabilities along two traces.
+    """Return how large the guarantee allows the log ratio of a sequence's probabilities along two traces to be.
 
     The first report contributes its epsilon times the distance at the first row. Each segment contributes its epsilon
     times the largest distance at the rows that repeat or renew its report. The epsilon of a complete segment is the sum
     of the epsilons of a report, the threshold and two tests. For a segment that has not ended, it is the epsilon of the
-    threshold alone. The cost of a segment is derived from these parts; the cost stated in ``terms`` is not used.
+    threshold alone. The cost that ``terms`` gives for a segment is not used, because it is among the numbers to check.
 
     Args:
         terms: The epsilons of the parts: the report, the threshold and a test.

@@ -33,10 +33,10 @@ def wrap_longitudes(longitudes: Floats) -> Floats:
 
 @frozen(kw_only=True, eq=False)
 class AnywhereProtector(RowProtector):
-    """A protector that draws a report for each position in degrees, from a release without records.
+    """A protector that draws reports for positions in degrees, from a release without records.
 
     Attributes:
-        release: The release, which draws reports for positions.
+        release: The release to draw reports from.
     """
 
     release: PositionRelease
@@ -45,17 +45,18 @@ class AnywhereProtector(RowProtector):
     def of(
         cls, release: PositionRelease, secret: Secret, options: ApplyOptions, charger: RowCharger | None = None
     ) -> AnywhereProtector:
-        """Make the protector for a release that draws for positions, and check the options.
+        """Make the protector for a release that draws reports for positions, and check the options.
 
         Args:
-            release: The release from which reports are drawn.
+            release: The release to draw reports from.
             secret: The columns that hold the secret.
             options: How the release is applied.
-            charger: The charger of the rows. It must be open before the first row is protected.
+            charger: The object that charges the rows, which must be open before the first row is protected. If None,
+                nothing is charged.
 
         Raises:
-            UsageError: The secret is an id or a position in km, or an option needs records: a batch, stored reports or
-                a maximum distance.
+            UsageError: The secret is an id or a position in km, or the options ask for something that needs records,
+                namely a batch, stored reports or a maximum distance.
         """
         positions = list_positions(secret, options, None)
         if any(columns.kind != "geographic" for _, columns in positions):
@@ -80,7 +81,8 @@ class AnywhereProtector(RowProtector):
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """The names of the columns for reports and their coordinates, and of the one that marks reports as seeded."""
+        """The names of the columns with reports and coordinates, and of the column that marks reports as drawn with a
+        seed."""
         names = [name for report in self.report_columns for name in (report, *self._coordinate_columns(report))]
         return (*names, *((SEEDED,) if self.is_seeded else ()))
 
@@ -89,7 +91,7 @@ class AnywhereProtector(RowProtector):
         return tuple(f"{report}_{axis}" for axis in _AXES)
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
-        """Return the rows with reports in place of positions, and count the rows without a report.
+        """Return the rows with reports in place of positions, and count the rows that get no report.
 
         With a ledger, reports are drawn only for rows that were charged.
 
@@ -112,7 +114,7 @@ class AnywhereProtector(RowProtector):
         columns = []
         for report, (places, _) in zip(self.report_columns, positions_by_column, strict=True):
             ids, coordinates = self.release.draw(*places[rows].T, source=self.source)
-            # Only some rows have a draw. Each row gets the index of its draw, or -1, which becomes null.
+            # Only the rows in ``rows`` have a report. Every other row gets -1, which becomes null.
             numbers = np.full(len(frame), -1, dtype=np.int64)
             numbers[rows] = np.arange(len(rows))
             reported = pl.Series(numbers).replace(-1, None)
@@ -124,22 +126,23 @@ class AnywhereProtector(RowProtector):
         return self.replace_secret(frame, columns)
 
     def _read_positions(self, frame: nw.DataFrame[Any], columns: Secret) -> tuple[Floats, Ints]:
-        """Read one position in each row of a table.
+        """Read one of the positions in each row of a table.
 
         Args:
             frame: B rows of the table.
             columns: The columns of the position.
 
         Returns:
-            The latitudes and longitudes, shape (B, 2), and the reasons why rows have no position, shape (B,). A reason
-            is an index into :data:`.nearest_record.REASONS`, or -1 for a row with a position.
+            Two arrays. The first, of shape (B, 2), contains latitudes and longitudes. The second, of shape (B,),
+            contains the reasons why rows have no usable position, as indices into :data:`.nearest_record.REASONS`, or
+            -1 for rows with one.
         """
         positions, fault = positions_of(frame, columns)
         reason = unusable_reasons(positions, fault, geographic=True)
         return np.column_stack([positions[:, 0], wrap_longitudes(positions[:, 1])]), reason
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
-        """Return the positions in all rows, which other columns must not contain."""
+        """Return the rows' positions, which other columns must not contain."""
         secrets = []
         for _, columns in self.positions:
             positions, reason = self._read_positions(frame, columns)

@@ -1,4 +1,4 @@
-"""Protect rows of ids with a release that has a sampler instead of a matrix."""
+"""Protect rows of ids with a release that draws reports by a sampler instead of a matrix."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class IdProtector(RowProtector):
     """A protector that draws a report for each id with :meth:`privopt.interfaces.release.Release.sample`.
 
     Attributes:
-        release: The release, which overrides ``sample`` and draws with the operating system's entropy.
+        release: The release to draw reports from. It overrides ``sample``, and draws with the operating system's
+            entropy.
     """
 
     release: Release
@@ -41,14 +42,15 @@ class IdProtector(RowProtector):
         """Make the protector for a release without a matrix, and check the options.
 
         Args:
-            release: The release from which reports are drawn.
+            release: The release to draw reports from.
             secret: The columns that hold the secret.
             options: How the release is applied.
-            charger: The charger of the rows. It must be open before the first row is protected.
+            charger: The object that charges the rows, which must be open before the first row is protected. If None,
+                nothing is charged.
 
         Raises:
-            UsageError: The secret is a position, or an option needs a matrix: a seed, a batch, stored reports or a
-                maximum distance.
+            UsageError: The secret is a position, or the options ask for something that needs a matrix, namely a seed, a
+                batch, stored reports or a maximum distance.
         """
         positions = list_positions(secret, options, None)
         if any(columns.kind != "id" for _, columns in positions):
@@ -66,11 +68,11 @@ class IdProtector(RowProtector):
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """The names of the report columns, one for each position."""
+        """The names of the report columns, with one per position."""
         return self.report_columns
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
-        """Return the rows with reports in place of ids, and count the rows without a report.
+        """Return the rows with reports in place of ids, and count the rows that get no report.
 
         With a ledger, reports are drawn only for rows that were charged.
 
@@ -100,7 +102,7 @@ class IdProtector(RowProtector):
         return self.replace_secret(frame, columns)
 
     def _draw_reports(self, ids: Sequence[str | None]) -> list[str | None]:
-        """Draw a report for each id, or None if the id is missing or unknown."""
+        """Draw a report for each id. The result contains None for an id that is missing or unknown."""
         rows_by_id: dict[str, list[int]] = {}
         for row, name in enumerate(ids):
             if name is not None:
@@ -108,8 +110,8 @@ class IdProtector(RowProtector):
         reports: list[str | None] = [None] * len(ids)
         for name, rows in rows_by_id.items():
             try:
-                # The reports for all rows with the same id are drawn in one call, because a release's own sampler may
-                # be slow.
+                # The reports for all rows with the same id are drawn in one call, because a release's sampler may be
+                # slow.
                 samples = self.release.sample(name, len(rows))
             except UnknownNameError:
                 continue

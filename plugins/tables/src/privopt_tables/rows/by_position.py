@@ -1,6 +1,7 @@
 """Protect rows with a certified matrix. The report for a position or id is drawn from its record's matrix row.
 
-In a batch, random bytes are derived from the batch's key, so that a row gets the same report in every run (ADR 24).
+In a batch, the random bytes are derived from the batch's key, so that each row gets the same report in every run (ADR
+24).
 """
 
 from __future__ import annotations
@@ -68,20 +69,20 @@ class PositionProtector(RowProtector):
 
     Attributes:
         release: The matrix from whose rows reports are drawn.
-        snap: Finds the record for each row: the record nearest to its position, or the record with its id.
-        outputs: The outputs with their coordinates. None if they have no coordinates.
-        tracer: Draws reports along traces. None if the release reports each row independently.
-        find_neighbours: A function that finds the nearby places whose stored reports may be repeated at a position.
-            None if only the report stored for the position's own place may be repeated.
-        row_key_columns: The columns of subjects and row ids that identify a row in a batch. None if rows are identified
-            by their index in the table.
-        ways: The path lengths from any point to the outputs, for traces. None if there are no traces, or if positions
-            are replaced by their records.
+        snap: The rule that finds each row's record, which is the one nearest to its position or the one with its id.
+        outputs: The outputs with their coordinates, or None if they have no coordinates.
+        tracer: The object that draws reports along traces. None if the release reports each row independently.
+        find_neighbours: A function that finds the places near a position whose stored reports may be repeated there. If
+            None, only the report stored for the position's own place may be repeated.
+        row_key_columns: The columns of subjects and row ids, which together identify a row in a batch. If None, rows
+            are identified by their index in the table.
+        ways: The object that measures path lengths from any point to the outputs, which traces in a region need. None
+            if there are no traces, or if positions are replaced by records.
         strays: A count of the positions that are far from every record.
-        unit_searches: For each position of two columns, a search for other units that the table's numbers may have.
-            Empty if the records have no coordinates.
-        look_alike_counts: For each column, the number of rows so far whose id resembles a record's id without being
-            equal to it.
+        unit_searches: The searches for other units that the numbers in the table may be in, one per position of two
+            columns. Empty if the records have no coordinates.
+        look_alike_counts: The number of rows so far whose id looks like a record's id without being equal to it, keyed
+            by column.
     """
 
     release: MatrixRelease
@@ -96,7 +97,7 @@ class PositionProtector(RowProtector):
     strays: Strays = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        # attrs refuses a plain assignment to a frozen class.
+        # attrs does not allow plain assignments to a frozen class.
         object.__setattr__(self, "strays", Strays(reach=self.snap.reach))
 
     @classmethod
@@ -113,15 +114,16 @@ class PositionProtector(RowProtector):
 
         Args:
             release: The matrix to draw from.
-            data: The problem's data, for coordinates and the region.
+            data: The problem's data, which contains the coordinates and the region.
             secret: The columns that hold the secret.
             options: How the release is applied.
-            charger: The charger of the rows. It must be open before the first row is protected.
+            charger: The object that charges the rows, which must be open before the first row is protected. If None,
+                nothing is charged.
             coins: The source of the batch's random bytes. None if there is no batch.
 
         Raises:
-            UsageError: The prefix is blank, the records do not have the given kind of position, the distance or seed is
-                invalid, or options are mutually exclusive.
+            UsageError: The prefix is blank, the records have no positions of the secret's kind, the maximum distance or
+                the seed is invalid, or some options cannot be combined.
         """
         positions = list_positions(secret, options, data)
         kind = positions[0][1].kind
@@ -130,7 +132,8 @@ class PositionProtector(RowProtector):
         places = data.records if data.region is not None or data.records.on_map is not None else None
         snapper = None
         if data.region is not None and kind != "id":
-            # A position in a region is replaced with a vertex drawn from those around it. An id already names a vertex.
+            # A position in a region is replaced with one of the vertices around it, drawn at random. An id already
+            # names a vertex.
             snapper = Snapper.of(data.region, data.epsilon)
         snap = Snap(ids=release.records, places=places, region=snapper, source=source, max_distance=options.max_snap)
         for _, columns in positions:
@@ -138,7 +141,7 @@ class PositionProtector(RowProtector):
         # A release may use only some of the problem's outputs.
         outputs = _select_outputs(release.outputs.tolist(), data.outputs)
         if outputs is not None and kind == "geographic":
-            # Reports are given coordinates of the same kind as the table's.
+            # The reports' coordinates are of the same kind as the table's.
             outputs = to_degrees(outputs)
         return cls(
             release=release,
@@ -158,30 +161,31 @@ class PositionProtector(RowProtector):
 
     @property
     def first_position(self) -> Secret:
-        """The columns of a row's first position. It is the only position if reports are stored or form traces."""
+        """The columns of a row's first position, which is the only one if reports are stored or form traces."""
         return self.positions[0][1]
 
     def _prefix_names(self, *names: str) -> tuple[str, ...]:
-        """Add the position's prefix to the names of columns that concern a whole row.
+        """Add the position's prefix to names of columns that concern the whole row.
 
-        If rows have several positions, the names get no prefix.
+        If rows have several positions, the names are returned without a prefix.
         """
         prefix = self.positions[0][0] if len(self.positions) == 1 else None
         return tuple(prefix_name(prefix, name) for name in names)
 
     def coordinate_columns(self, report: str) -> tuple[str, ...]:
-        """Return the names of the coordinate columns for the report column ``report``; empty if there are none."""
+        """Return the names of the coordinate columns that belong to the report column ``report``, if there are any."""
         axes = () if self.outputs is None else COORDINATES[self.outputs.kind]
         return tuple(f"{report}_{axis}" for axis in axes)
 
     @property
     def _trace_columns(self) -> tuple[str, ...]:
-        """The names of the columns that mark repeated reports and first reports of traces; empty without traces."""
+        """The names of the columns that mark repeated reports and traces' first reports, or an empty tuple without
+        traces."""
         return () if self.tracer is None else self._prefix_names(KEPT, FIRST)
 
     @property
     def _mark_columns(self) -> tuple[str, ...]:
-        """The names of the columns that mark all reports in a table as seeded or as stored."""
+        """The names of the marker columns, which say whether a table's reports were drawn with a seed or are stored."""
         return self._prefix_names(*((SEEDED,) if self.is_seeded else ()), *((STICKY,) if self.is_sticky else ()))
 
     @property
@@ -191,14 +195,15 @@ class PositionProtector(RowProtector):
         return (*reports, *self._trace_columns, *self._mark_columns)
 
     def check(self, names: list[str], table: str) -> None:
-        """Check a table's columns as in the base class, and check that the columns required for traces exist.
+        """Run the base class's checks on a table's columns, and check that the columns required for traces exist.
 
         Args:
             names: The names of the table's columns.
-            table: The name of the table, for error messages.
+            table: The table's name, which error messages quote.
 
         Raises:
-            InputError: Columns are missing or already exist.
+            InputError: A required column is missing or is a column of the secret, two columns have the same name, or a
+                column to be added already exists.
         """
         super().check(names, table)
         if self.tracer is not None:
@@ -208,7 +213,7 @@ class PositionProtector(RowProtector):
             self.secret.check_other_columns(roles, names, table)
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
-        """Return the rows with reports in place of positions or ids, and count the rows without a report.
+        """Return the rows with reports in place of positions or ids, and count the rows that get no report.
 
         With a ledger, reports are drawn only for rows that were charged.
 
@@ -220,7 +225,8 @@ class PositionProtector(RowProtector):
         if self.tracer is not None:
             rows, reason = self.snap.rows(frame, self.first_position, strays=self.strays)
             measure_steps = None if self.ways is None else partial(self._distances_to_outputs, frame)
-            # For traces, each row has two marks: whether its report is repeated, and whether it is the first.
+            # For traces, each row has two marks, which say whether its report is repeated and whether it is the trace's
+            # first.
             (output_numbers, reason), *marks = self.tracer.draw_reports(
                 frame, rows, reason, measure_steps=measure_steps
             )
@@ -250,18 +256,17 @@ class PositionProtector(RowProtector):
         return self.replace_secret(frame, columns)
 
     def draw_outputs(self, frame: nw.DataFrame[Any]) -> Ints:
-        """Draw a report for each row's first position, and return the output indices, shape (B,).
+        """Draw a report for the first position in each of B rows, and return the indices (B,) of the outputs.
 
-        The index of a row without a report is -1. Nothing is charged, and rows without a report are not counted as
-        refusals.
+        The index is -1 for a row without a report. Nothing is charged, and rows without a report are not counted.
         """
         return self._draw_reports(frame, 0)[0][:, 0]
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
-        """Return the secrets for which other columns are searched: positions, and the ids and names of records.
+        """Return the positions, ids and names of records for which other columns are searched.
 
-        Positions are taken from all rows, but ids and names only from an evenly spaced sample of the rows. The record
-        of a position is that of :meth:`_record_ids`.
+        Positions are taken from all rows, but ids and names only from an evenly spaced sample of the rows. A position's
+        record is the one that :meth:`_record_ids` returns.
         """
         text_rows = spread_rows(len(frame), MAX_TEXT_ROWS)
         places, secrets = self.snap.places, []
@@ -290,14 +295,15 @@ class PositionProtector(RowProtector):
                     is_geographic=is_geographic,
                     texts=tuple(texts),
                     text_rows=text_rows,
-                    # The probability that a cell which names some record names the row's own by coincidence.
+                    # This is the probability that a cell which names some record names its own row's record by
+                    # coincidence.
                     text_chance=1.0 / max(2, len(self.release.records)),
                 )
             )
         return secrets
 
     def look_at_secrets(self, frame: nw.DataFrame[Any]) -> None:
-        """Count positions that would fit another unit, and ids that resemble a record's id but differ from it.
+        """Count the positions that would fit another unit, and the ids that look like a record's id but differ from it.
 
         The counts accumulate over all parts of the table and are used in warnings.
         """
@@ -310,13 +316,12 @@ class PositionProtector(RowProtector):
             search.add_positions(positions_of(sample, Secret(kind="planar", columns=search.columns))[0])
 
     def _count_look_alikes(self, texts: pl.Series) -> None:
-        """Count the ids in a column that resemble a record's id without being equal to it.
+        """Count the ids in a column that look like a record's id without being equal to it.
 
         Args:
             texts: The column of ids.
         """
-        # Only other ids can be look-alikes: one that consists of visible ASCII characters cannot look like a different
-        # id.
+        # Ids of visible ASCII characters only are skipped, because they cannot look like a different id.
         unusual = texts.filter(texts.str.contains(r"[^\x21-\x7e]").fill_null(False))
         if not len(unusual):
             return
@@ -330,9 +335,9 @@ class PositionProtector(RowProtector):
 
     @property
     def _spelling_notes(self) -> tuple[str, ...]:
-        """Notes on positions that are probably in another unit, and on ids that resemble a record's id.
+        """Notes on positions that are probably in another unit, and on ids that only look like a record's id.
 
-        The notes quote no cells.
+        The notes do not quote any cells, because these may be secret.
         """
         look_alikes = (
             f"column {cut(name)}: {number_of(count, 'row')} without a report: the id looks like a record's, and "
@@ -342,13 +347,13 @@ class PositionProtector(RowProtector):
         return (*(note for search in self.unit_searches for note in search.notes), *look_alikes)
 
     def no_report_error(self, table: str) -> UsageError:
-        """Return the error for a table without any report, with hints about other units and similar ids."""
+        """Return the error for a table in which no row got a report, with hints about other units and similar ids."""
         return UsageError("; ".join((str(super().no_report_error(table)), *self._spelling_notes)))
 
     def _record_ids(self, frame: nw.DataFrame[Any], columns: Secret) -> list[str | None]:
-        """Return the id of each row's record, or None for a row without one.
+        """Return the id of each row's record, or None for a row without a record.
 
-        The record of a position is the nearest one or, in a region, the vertex with the largest barycentric coordinate.
+        A position's record is the nearest one. In a region, it is the vertex with the largest barycentric coordinate.
 
         Args:
             frame: The rows.
@@ -363,15 +368,15 @@ class PositionProtector(RowProtector):
         ]
 
     def _draw_reports(self, frame: nw.DataFrame[Any], first: int, rows: Ints | None = None) -> RowOutputs:
-        """Draw reports for the given rows. In each row, either all positions get a report or none does.
+        """Draw reports for some rows. In each row, either all positions get a report or none does.
 
         Args:
             frame: A part of the table.
             first: The index of the part's first row in the whole table.
-            rows: The indices, within the part, of the rows to draw for. None means all rows.
+            rows: The indices, within the part, of the rows to draw for. If None, reports are drawn for all rows.
 
         Returns:
-            The reports of these rows, as described in :data:`.charge_rows.RowOutputs`.
+            The rows' reports, as described in :data:`.charge_rows.RowOutputs`.
         """
         # If reports are stored, strays were already counted when the rows' places were looked up.
         strays = None if self.is_sticky else self.strays
@@ -382,7 +387,7 @@ class PositionProtector(RowProtector):
             for name, columns in self.positions
         ]
         reason = np.full(len(part), -1, dtype=np.int64)
-        # The order is reversed, so that the reason that remains is that of the first position without a record.
+        # The positions are visited in reverse order, so that the first position without a record determines the reason.
         for _, position_reason in reversed(records_by_position):
             reason = np.where(position_reason >= 0, position_reason, reason)
         usable_rows = np.flatnonzero(reason < 0)
@@ -398,15 +403,15 @@ class PositionProtector(RowProtector):
     def _make_streams(
         self, frame: nw.DataFrame[Any], numbers: Ints, purpose: str, name: str | None, columns: Secret
     ) -> RowStreams | None:
-        """Return the streams of random bytes for one position in the rows of a batch, or None if there is no batch.
+        """Return the rows' streams of random bytes for one position, or None if there is no batch.
 
         A stream is derived from the batch's key, the row and its secret, so that a repeated run draws the same report.
 
         Args:
             frame: The rows.
             numbers: The rows' indices in the whole table, which identify the rows if there are no row ids.
-            purpose: The kind of draw, ``"vertex"`` or ``"output"``.
-            name: The position's prefix, or None.
+            purpose: What the bytes are used to draw, either ``"vertex"`` or ``"output"``.
+            name: The position's prefix, or None if it has none.
             columns: The columns of the position.
         """
         if self.coins is None:
@@ -425,7 +430,7 @@ class PositionProtector(RowProtector):
         return RowStreams(read, np.arange(len(names)))
 
     def _distances_to_outputs(self, frame: nw.DataFrame[Any], rows: Ints) -> Ints:
-        """Return the path lengths (M, K), in steps, from the positions in M rows to the K outputs.
+        """Return the path lengths (M, K) in steps from M rows' positions to the K outputs.
 
         Args:
             frame: A part of the table.
@@ -435,12 +440,13 @@ class PositionProtector(RowProtector):
         return self.ways.of_points(self.snap.snap_positions(frame[rows], self.first_position))
 
     def _find_places(self, frame: nw.DataFrame[Any]) -> RowPlaces:
-        """Find the place under which each row's report is stored: a record, or a vertex near the position.
+        """Find the place under which each row's report is stored, which is a record or a vertex near the position.
 
-        The place is a fixed function of the position, so that all visits to the position share one stored report.
+        The place follows from the position without randomness, so that all visits to the position share one stored
+        report.
 
         Returns:
-            The places of the rows, as described in :data:`.charge_rows.RowPlaces`.
+            The rows' places, as described in :data:`.charge_rows.RowPlaces`.
         """
         numbers, reason = self.snap.rows(frame, self.first_position, fixed=True, strays=self.strays)
         if self.find_neighbours is None:
@@ -449,18 +455,18 @@ class PositionProtector(RowProtector):
 
     @property
     def price(self) -> str | None:
-        """A sentence that states the charge for a row or, for traces, the charges for a report and a segment."""
+        """A sentence that says what a row is charged. For traces, it says what a report and a segment are charged."""
         return super().price if self.tracer is None else self.tracer.price
 
     @property
     def sequence(self) -> str | None:
-        """A sentence that states the guarantee for all of a subject's reports, or None if reports are not charged."""
-        # Traces count the epsilon that is spent in memory even if there is no ledger.
+        """A sentence on the guarantee for all of a subject's reports together, or None if reports are not charged."""
+        # Traces add up the epsilon that each subject spends, even if there is no ledger.
         counter = self.tracer or self.charger
         return None if counter is None else counter.sequence
 
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return warnings about distant positions, other units and similar ids, and the base class's warnings."""
+        """Return the base class's warnings, preceded by those about distant positions, other units and similar ids."""
         return (*self.strays.notes, *self._spelling_notes, *super().warnings(names))
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
@@ -484,11 +490,11 @@ class PositionProtector(RowProtector):
 
 
 def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: Space | None) -> tuple[UnitSearch, ...]:
-    """Return a search for the unit of measurement, for each position that consists of two columns.
+    """Return the searches for the unit of measurement, one for each position that consists of two columns.
 
     Args:
         positions: The prefix and the columns of each position.
-        places: The records. Positions of another kind than the records are omitted.
+        places: The records. Positions of another kind than these are omitted. None if there are no coordinates.
     """
     if places is None or places.on_map is None:
         return ()
@@ -502,13 +508,15 @@ def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: 
 def _make_neighbour_finder(
     options: ApplyOptions, snap: Snap, kind: str
 ) -> Callable[[Floats, Ints], list[list[int]]] | None:
-    """Return a function that finds nearby places whose stored reports may be repeated.
+    """Return a function that finds the places near each position whose stored reports may be repeated.
 
-    The result is None if only the report stored for a position's own place may be repeated.
+    The result is None if :attr:`.Charge.within` is not set. Then only the report stored for a position's own place may
+    be repeated.
 
     Args:
-        options: How the release is applied. ``charge.within`` is the maximum distance of nearby places in km, or None.
-        snap: Finds the record for each row.
+        options: How the release is applied. Its ``charge.within`` is the maximum distance to nearby places in km, or
+            None.
+        snap: The rule that finds each row's record.
         kind: The kind of secret (:class:`Secret`).
 
     Raises:

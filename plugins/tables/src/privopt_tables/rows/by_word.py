@@ -1,4 +1,4 @@
-"""Protect columns of sentences word by word. Known words are replaced by reports; unknown words are dropped or masked.
+"""Protect columns of sentences word by word. Known words are replaced by reports. Unknown words are dropped or masked.
 
 A protected sentence consists of the reports and masks in the order of the words, separated by single spaces.
 """
@@ -38,10 +38,10 @@ _APOSTROPHES: Final = dict.fromkeys(map(ord, "\u2019\u02bc\uff07"), "'")
 
 
 class _Separators(dict[int, str]):
-    """A table for ``str.translate`` that converts characters to spaces unless they can be part of a word."""
+    """A table for ``str.translate`` that replaces every character that cannot be part of a word by a space."""
 
     def __missing__(self, code: int) -> str:
-        """Return the character with the given code point if it can be part of a word, else a space.
+        """Return the character with the given code point if it can be part of a word, or a space otherwise.
 
         Letters, marks and digits (Unicode categories L, M, N), apostrophes and joiners can be part of a word.
         """
@@ -71,13 +71,14 @@ def split_words(text: str) -> list[str]:
 
 
 def vocabulary(ids: Iterable[str]) -> dict[str, int]:
-    """Return a mapping from words to the indices of the corresponding records.
+    """Return a mapping from words to the indices of their records.
 
-    The words are the ids in Unicode normal form C and their case-folded forms. If a case-folded form is the id of
-    another record, it is mapped to that record.
+    The words are the ids in Unicode normal form C, with plain apostrophes, and their case-folded forms. If a
+    case-folded form is also the id of another record, it is mapped to that record. If several ids have the same form,
+    the first record counts.
 
     Args:
-        ids: The ids of the records, in order.
+        ids: The records' ids, in order.
     """
     numbers: dict[str, int] = {}
     folded: dict[str, int] = {}
@@ -90,7 +91,7 @@ def vocabulary(ids: Iterable[str]) -> dict[str, int]:
 
 
 def word_number(numbers: Mapping[str, int], word: str) -> int:
-    """Return the index of the record for a word or its case-folded form, or -1 if there is no such record.
+    """Return the index of a word's record, or -1 if neither the word nor its case-folded form has one.
 
     Args:
         numbers: The result of :func:`vocabulary`.
@@ -109,14 +110,14 @@ _NO_TEXT, _NO_WORD = map(REASONS.index, ("no text", "no known word"))
 class WordProtector(RowProtector):
     """A protector that draws a report for each known word in a sentence.
 
-    The charge for a row depends on its number of known words, but the protected table reveals this number in any case.
-    If unknown words are masked, it also reveals the pattern of known and unknown words.
+    A row's charge depends on how many known words it contains, but the protected table reveals that number in any case.
+    If unknown words are masked, the table also reveals where they are in the sentence.
 
     Attributes:
-        release: The matrix, whose records are words.
-        record_numbers: The indices of the records, keyed by word.
+        release: The matrix to draw from, whose records are words.
+        record_numbers: The records' indices, keyed by word.
         is_masking: Whether unknown words are masked rather than dropped.
-        word_counts: The numbers of words that have been reported (``words``), dropped and masked so far.
+        word_counts: The numbers of words that have been reported (under ``words``), dropped and masked so far.
     """
 
     release: MatrixRelease
@@ -139,13 +140,14 @@ class WordProtector(RowProtector):
             release: The matrix to draw from, whose records are words.
             secret: The column of sentences.
             options: How the release is applied.
-            charger: The charger of the rows. It must be open before the first row is protected.
+            charger: The object that charges the rows, which must be open before the first row is protected. If None,
+                nothing is charged.
             coins: The source of the batch's random bytes. None if there is no batch.
 
         Raises:
             UsageError: The release reports traces, or an option cannot be used with sentences.
         """
-        # These options concern positions, or require a single record in each row.
+        # These options concern positions, or need rows that contain a single record.
         excluded = {
             "max-snap": options.max_snap is not None,
             "prefix": options.prefix is not None,
@@ -173,7 +175,7 @@ class WordProtector(RowProtector):
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """The name of the column that marks reports as seeded. Empty if reports are not seeded.
+        """The name of the column that marks reports as drawn with a seed. Empty if there is no seed.
 
         No column of reports is added, because protected sentences stay in their own column.
         """
@@ -181,21 +183,21 @@ class WordProtector(RowProtector):
 
     @property
     def price(self) -> str | None:
-        """A sentence that states what a subject is charged for a known word, or None if nothing is charged."""
+        """A sentence that says what a subject is charged for a known word, or None if nothing is charged."""
         return None if self.charger is None else self.charger.price("known word")
 
     @property
     def sequence(self) -> str | None:
-        """A sentence that states the guarantee for all of a subject's words, or None if nothing is charged."""
+        """A sentence on the guarantee for all of a subject's words together, or None if nothing is charged."""
         return None if self.charger is None else self.charger.sequence_of_words
 
     @property
     def counts(self) -> dict[str, int]:
-        """The numbers of reported, dropped and (if words are masked) masked words, keyed by kind."""
+        """The numbers of words that were reported, dropped and, if unknown words are masked, masked, keyed by kind."""
         return {name: count for name, count in self.word_counts.items() if name != "masked" or self.is_masking}
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
-        """Return the rows with protected sentences, and count the rows without a sentence.
+        """Return the rows with protected sentences, and count the rows that get none.
 
         With a ledger, reports are drawn only for rows that were charged.
 
@@ -232,15 +234,15 @@ class WordProtector(RowProtector):
         return self.replace_secret(frame, [text, *marks]).select(*order, *self.added_columns)
 
     def _draw_reports(self, words: list[list[int]], rows: Ints, first: int) -> list[str]:
-        """Draw a report for each known word of the given rows.
+        """Draw a report for each known word in some rows.
 
         Args:
-            words: The record index of each word in each row, -1 for an unknown word.
+            words: The record index of each word in each row, or -1 for an unknown word.
             rows: The indices of the rows to draw for.
             first: The index of the frame's first row in the whole table.
 
         Returns:
-            The reports of all known words, in order, row by row.
+            The reports for all known words in these rows, in order.
         """
         known_words = [(row, index) for row in rows.tolist() for index, number in enumerate(words[row]) if number >= 0]
         records = np.array([words[row][index] for row, index in known_words], dtype=np.int64)
@@ -249,7 +251,7 @@ class WordProtector(RowProtector):
             coins, secrets = self.coins, secrets_of([self.release.records[records].tolist()])
 
             def read(number: int, start: int, count: int) -> bytes:
-                """Return random bytes derived from a known word, its row and its position in the sentence."""
+                """Return random bytes that are derived from a known word, its row and its place in the sentence."""
                 row, index = known_words[number]
                 row_name, position = (first + row).to_bytes(8, "big"), f"word {index}"
                 return coins.stream("output", row_name, position, secrets[number], start, count)

@@ -38,30 +38,33 @@ from privopt_tables.secret_texts import MAX_TEXT_ROWS
 __all__ = ["SEEDED", "RowProtector"]
 
 SEEDED: Final = "seeded"
-"""The name of the column that marks a table with seeded reports."""
+"""The name of the column that marks a table whose reports were drawn with a seed."""
 
 
 @frozen(kw_only=True, eq=False)
 class RowProtector(ABC):
-    """The base class of protectors.
+    """Base class of protectors, which replace the secret in a table with reports.
 
-    A protector replaces the secret in a table with reports, and counts the rows without a report.
+    A protector also counts the rows that get no report, and collects what the table's owner should know before
+    publishing.
 
     Attributes:
         secret: The columns that hold or reveal the secret, which are dropped.
-        positions: For each position in a row, the prefix of its report columns (None for no prefix), and the columns
-            that hold the position.
+        positions: The report prefix and the columns of each position in a row. The prefix is None if report columns
+            have none.
         source: The source of random bytes.
-        is_seeded: Whether the source is seeded. Seeded reports are not private.
+        is_seeded: Whether the source is a seeded generator. Reports drawn with a seed are not private.
         coins: The source of a batch's random bytes, with a separate stream for each draw. If None, ``source`` is used.
-        charger: The charger, which charges each row to its subject before its reports are drawn. None if nothing is
+        charger: The object that charges each row to its subject before its reports are drawn. None if nothing is
             charged.
         refusals: The number of rows without a report so far, keyed by reason.
-        first_malformed: The index of the first row with a malformed cell, keyed by reason.
-        leaks: The columns in which the secret was found. Those in ``secret.also`` are dropped; all others remain.
+        first_malformed: The index of the first row with a malformed cell, for each reason in
+            :data:`.nearest_record.MALFORMED` that occurred.
+        leaks: The columns in which the secret was found. Those that ``secret.also`` lists are dropped, and all others
+            remain.
         leaky_columns: A search for remaining columns that reveal the secret by their values or field names.
-        column_hashes: The objects that replace cells with keyed hashes. The list can be extended after the ledger has
-            been opened, because the ledger's key is not known before.
+        column_hashes: The objects that replace cells with keyed hashes. The list is filled after the ledger has been
+            opened, because the ledger's key is not known before.
     """
 
     secret: Secret
@@ -83,12 +86,12 @@ class RowProtector(ABC):
 
     @property
     def report_columns(self) -> tuple[str, ...]:
-        """The names of the report columns, one for each position."""
+        """The names of the report columns, with one per position."""
         return tuple(prefix_name(prefix, REPORT) for prefix, _ in self.positions)
 
     @abstractmethod
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
-        """Return the rows with reports in place of the secret's columns, and count the rows without a report.
+        """Return the rows with reports in place of the secret's columns, and count the rows that get no report.
 
         Args:
             frame: Rows of the table.
@@ -96,7 +99,7 @@ class RowProtector(ABC):
         """
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
-        """Return the secrets that other columns must not contain. The list has one item for each position in a row.
+        """Return the secrets that other columns must not contain, with one item per position in a row.
 
         The base class returns the ids or sentences in an evenly spaced sample of the rows.
         """
@@ -112,26 +115,26 @@ class RowProtector(ABC):
         ]
 
     def look_at_secrets(self, frame: nw.DataFrame[Any]) -> None:  # noqa: B027
-        """Count secrets that are written differently from the records, for later warnings. Does nothing by default."""
+        """Count secrets that are written differently from the records, for warnings. Does nothing by default."""
 
     @property
     def price(self) -> str | None:
-        """A sentence on the cost of a row and the number of rows within the limit, or None if nothing is charged."""
+        """A sentence on what a row is charged and how many rows the limit allows, or None if nothing is charged."""
         return None if self.charger is None else self.charger.price("place" if self.is_sticky else "row")
 
     @property
     def sequence(self) -> str | None:
-        """A sentence that states the guarantee for all of a subject's reports, or None if nothing is charged."""
+        """A sentence on the guarantee for all of a subject's reports together, or None if nothing is charged."""
         return None if self.charger is None else self.charger.sequence
 
     @property
     def is_sticky(self) -> bool:
-        """Whether a subject's first report at a place is stored, and repeated at later visits."""
+        """Whether a subject's first report at a place is stored and repeated at later visits."""
         return self.charger is not None and self.charger.charge.sticky
 
     @property
     def counts(self) -> dict[str, int]:
-        """Additional counts for ``apply --json``, by name."""
+        """Additional counts that ``apply --json`` prints, keyed by name."""
         return {}
 
     def check(self, names: list[str], table: str) -> None:
@@ -139,10 +142,11 @@ class RowProtector(ABC):
 
         Args:
             names: The names of the table's columns.
-            table: The name of the table, for error messages.
+            table: The table's name, which error messages quote.
 
         Raises:
-            InputError: Columns are missing or already exist. The error has one fault per column.
+            InputError: A required column is missing or is a column of the secret, two columns have the same name, or a
+                column to be added already exists. The error has one fault per column.
         """
         self.secret.check(names, table)
         if self.charger is not None:
@@ -161,7 +165,7 @@ class RowProtector(ABC):
             raise InputError(faults)
 
     def add_rows(self, digest: Digest, frame: nw.DataFrame[Any], first: int) -> None:
-        """Add rows to a batch's digest, with their indices, secrets, subjects and calendar periods.
+        """Add rows to a batch's digest. Each row is represented by its index, subject, calendar period and secrets.
 
         Args:
             digest: The digest, which is modified in place.
@@ -169,20 +173,20 @@ class RowProtector(ABC):
             first: The index of the frame's first row in the whole table.
         """
         assert self.charger is not None  # a batch has a ledger
-        # An empty name can mark a row without a subject, because no subject's name is empty.
+        # An empty string can stand for a row without a subject, because no subject's name is empty.
         subjects = [name or "" for name in self.charger.subjects(frame)]
         periods = [period or "" for period in self.charger.periods(frame)]
-        # Secrets are part of the digest, because a changed secret would need a report that was not charged for.
+        # Secrets are part of the digest, because a changed secret would need a report that nobody was charged for.
         secrets = [columns.bytes_of(frame) for _, columns in self.positions]
         rows = zip(subjects, periods, *secrets, strict=True)
         for number, (subject, period, *row_secrets) in enumerate(rows, start=first):
             digest.add(b"row", number.to_bytes(8, "big"), subject.encode("utf-8"), period.encode(), *row_secrets)
 
     def count_refusals(self, reason: Ints, first: int) -> None:
-        """Count rows without a report by reason, and record the first row with each kind of malformed cell.
+        """Count the rows without a report by reason, and record the first row with each kind of malformed cell.
 
         Args:
-            reason: (B,) The reason why each row has no report, as an index into :data:`REASONS`; -1 for a row with a
+            reason: (B,) The reason why each row has no report, as an index into :data:`REASONS`, or -1 for a row with a
                 report.
             first: The index of the first of these rows in the whole table.
         """
@@ -221,7 +225,7 @@ class RowProtector(ABC):
 
     @property
     def malformed_rows(self) -> tuple[str, ...]:
-        """Notes on the first row with each kind of malformed cell. Cells are not quoted, because they may be secret."""
+        """Notes on the first row with each kind of malformed cell. They do not quote cells, which may be secret."""
         noun = "column" if len(self.secret.columns) == 1 else "columns"
         columns = f"{noun} {', '.join(map(cut, self.secret.columns))}"
         # Indices count from 0 and the header is row 1, so the first row of data is row 2.
@@ -231,10 +235,10 @@ class RowProtector(ABC):
         )
 
     def no_report_error(self, table: str) -> UsageError:
-        """Return the error for a table in which no row got a report. Its message states how many rows were charged.
+        """Return the error for a table in which no row got a report. Its message says how many rows were charged.
 
         Args:
-            table: The name of the table.
+            table: The table's name.
         """
         reasons = format_counts(self.refusals) or "it has no rows"
         skipped_rows = () if self.charger is None else self.charger.skipped_rows
@@ -246,7 +250,7 @@ class RowProtector(ABC):
         return UsageError(f"{table}: no row could be reported: {'; '.join(lines)}")
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
-        """Return notes for the publisher of a protected table, based on the guarantee of the release."""
+        """Return notes on the release's guarantee for whoever publishes the protected table."""
         sequence = () if self.sequence is None else (self.sequence,)
         return (*describe_limits(guarantee), *sequence, *_describe_several_positions(len(self.positions), guarantee))
 
@@ -256,18 +260,19 @@ class RowProtector(ABC):
         return tuple(_leak_warning(leak, is_dropped=leak.name in self.secret.also) for leak in self.leaks)
 
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return warnings that the table's owner must consider before publishing the table.
+        """Return warnings that the table's owner should consider before publishing the table.
 
         Args:
-            names: The names of the original table's columns, and of its index.
+            names: The names of the original table's columns and of its index.
         """
         named_elsewhere = {*self.secret.columns, *self.secret.omitted, *self.secret.geometries}
-        # Hashed columns are left out, because the other warnings say that a column stays as it is.
+        # Hashed columns are left out, because the other warnings say that a column stays as it is. Those that copy the
+        # secret have a warning of their own.
         hashed_names = {name for hashes in self.column_hashes for name in hashes.columns}
         hashed_copies = [name for name in self.leaky_columns.copies if name in hashed_names - named_elsewhere]
         named_elsewhere |= hashed_names
         copies = [name for name in self.leaky_columns.copies if name not in named_elsewhere]
-        # A column in which the secret was found has a separate warning, so it needs none for its name.
+        # A column in which the secret was found already has a warning, so its name needs none.
         named_elsewhere |= {leak.name for leak in self.leaks}
         # Each column is named in at most one warning.
         remaining = [name for name in names if name not in {*named_elsewhere, *copies}]
@@ -310,7 +315,7 @@ def _leak_warning(leak: PositionColumn, *, is_dropped: bool) -> str:
 
     Args:
         leak: The column, the form in which it contains the secret, and the number of rows that contain it.
-        is_dropped: Whether the column was dropped rather than kept in the table.
+        is_dropped: Whether the column was dropped from the table.
     """
     rows = f"{leak.rows:,} of {number_of(leak.sampled, 'row')}"
     if is_dropped:
@@ -319,7 +324,7 @@ def _leak_warning(leak: PositionColumn, *, is_dropped: bool) -> str:
 
 
 def _exposed_columns_warning(names: Sequence[str], reason: str) -> tuple[str, ...]:
-    """Return a warning about remaining columns that may reveal the secret, or an empty tuple if there are none.
+    """Return a warning about columns that stay and may reveal the secret, or an empty tuple if there are none.
 
     Args:
         names: The names of the columns, of which the warning lists at most ten.

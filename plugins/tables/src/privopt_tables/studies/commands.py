@@ -1,7 +1,7 @@
 """The commands that prepare a release: init, curve and explore.
 
-This module only defines the options and rejects mutually exclusive ones. The commands are implemented in other modules
-of the package, which are imported only when a command runs.
+This module only defines the options and rejects those that exclude one another. Other modules of the package implement
+the commands, and are imported only when a command runs.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def init(
         raise UsageError("init takes --points, --osm or --vectors, one of the three")
     choice = ColumnChoice(lat=lat, lon=lon, id=id_, point=geometry)
     has_choice = choice != ColumnChoice()
-    # Options that the chosen source would ignore are refused, so that none is ignored silently.
+    # Options that the chosen source would ignore are rejected, because whoever passes them expects an effect.
     if has_choice and points is None:
         raise UsageError("--lat, --lon, --id and --geometry go with --points: they name its columns")
     individual_values = {"count": count, "persons": persons, "totals": totals, "keep_totals": keep_totals}
@@ -219,7 +219,7 @@ def curve(
     if curves.stopped_count:
         remark(f"note: {_describe_stop(curves)}; {out} keeps the others, and the same command goes on from them")
     if as_json:
-        # Only the requested files are listed.
+        # Only files that were asked for are listed.
         paths = {"curves": out, "report": report, "figures": figures, "latex": latex}
         written = {name: str(path) for name, path in paths.items() if path is not None}
         say_result({**written, "notes": list(curves.notes), "stopped": curves.stopped_count}, "", as_json=True)
@@ -270,7 +270,7 @@ def explore(
 
 
 def _describe_stop(curves: Curves) -> str:
-    """Return a clause that says how many points were stopped by a limit or an interrupt."""
+    """Return a clause that says how many points a limit or an interrupt left missing or unfinished."""
     return f"stopped early, {curves.stopped_count} of {number_of(len(curves.points), 'point')} missing or unfinished"
 
 

@@ -1,7 +1,7 @@
 """Compare mechanisms by their loss and proved bound as functions of epsilon.
 
-A release that is certified at one epsilon is private at every larger epsilon. A lower bound that is proved for one
-epsilon is valid at every smaller epsilon. If a mechanism minimises the loss, both its loss and its bound therefore
+A release that is certified at one epsilon is private at every larger epsilon, and a lower bound that is proved for one
+epsilon is valid at every smaller epsilon. Both the loss and the bound of a mechanism that minimises the loss therefore
 decrease as epsilon increases. A bound is valid for all mechanisms with the same guarantee and loss. :func:`draw_curves`
 solves every point, and then improves each point with the releases and bounds of other points.
 """
@@ -46,16 +46,16 @@ __all__ = ["Curves", "Point", "curve", "draw_curves"]
 
 @frozen(kw_only=True)
 class Curves:
-    """The points of all mechanisms, with notes for the user.
+    """The curves of all mechanisms, with notes for the user.
 
     Attributes:
-        points: The points, ordered by mechanism and then by epsilon.
-        notes: Notes on losses that increase with epsilon, with the reasons.
-        refused: Notes on mechanisms that cannot solve the problem, with the reasons.
+        points: The points of all curves, ordered by mechanism and then by epsilon.
+        notes: Notes that explain why a loss increases with epsilon.
+        refused: Notes that explain why a mechanism cannot solve the problem.
         unit: The unit of losses and bounds.
-        distance_unit: The unit of distances between records and reports. Epsilon is stated per this unit.
+        distance_unit: The unit of distances between records and reports. Epsilon is given per this unit.
         setting: What an attacker knows before any report, computed from the first mechanism's problem.
-        per_km: The cost of one km of loss in a familiar unit, such as minutes. None if the problem does not state it.
+        per_km: The cost of one km of loss in a familiar unit, such as minutes. None if the problem does not give it.
     """
 
     points: tuple[Point, ...]
@@ -68,11 +68,11 @@ class Curves:
 
     @property
     def stopped_count(self) -> int:
-        """The number of points that were stopped, or not even started, because of a limit or an interrupt."""
+        """The number of points that a limit or an interrupt stopped or kept from being started."""
         return sum(point.status == "stopped" for point in self.points)
 
     def table(self) -> CurveTable:
-        """Return a table with one row per point. Its columns are the attributes of :class:`Point`."""
+        """Return a table with one row per point and the attributes of :class:`Point` as columns."""
         return CurveTable.of(self.points, self.unit, self.distance_unit)
 
 
@@ -86,9 +86,9 @@ def curve(
 
     Args:
         problem: A problem in memory, or a problem file. The epsilon in it is not used.
-        mechanisms: The names of mechanisms.
+        mechanisms: The names of the mechanisms.
         epsilon: A range such as ``"0.5:5:30"``, or a tuple of the lowest value, the highest value and the number of
-            values.
+            epsilons.
         options: Arguments of :class:`privopt.run.task.Options`. Only gap, solver, jobs, progress and time_limit are
             used.
 
@@ -111,19 +111,20 @@ def draw_curves(
 ) -> Curves:
     """Solve a problem with each mechanism at each epsilon, and certify the releases.
 
-    Points that a mechanism cannot solve have the status "refused".
+    If a mechanism cannot solve the problem at some epsilon, that point gets the status "refused".
 
     Args:
         source: The problem file.
         mechanisms: The names of mechanisms over places.
         epsilons: The epsilons, in ascending order.
-        options: The options. Only gap (None for each method's default), solver, jobs, progress and time_limit are used.
-            Points that are not solved within the time limit, or before an interrupt, are "stopped".
-        announce: Called with each note in :attr:`Curves.refused`. Refusals that are known in advance are announced
-            before anything is solved. Refusals by mechanisms that check the problem only while solving it are announced
-            at the end.
-        stored: The file with the points from earlier runs, which are not solved again. New points are written to it
-            immediately.
+        options: The options, of which only gap, solver, jobs, progress and time_limit are used. If the gap is None,
+            each method uses its default. Points that are not solved within the time limit, or before an interrupt, get
+            the status "stopped".
+        announce: A function that is called with each note in :attr:`Curves.refused`. Refusals that are known in advance
+            are announced before anything is solved. If a mechanism checks the problem only while solving it, its
+            refusal is announced at the end.
+        stored: The file with the points from earlier runs, which are not solved again. New points are written to it as
+            soon as they are found.
 
     Raises:
         InputError: No mechanism can solve the problem.
@@ -140,7 +141,7 @@ def draw_curves(
     if all(map(refusals.refuses_all, names)):
         raise refusals.error
     send_sentence = announce or (lambda _: None)
-    # The number of announced sentences shows afterwards which ones were added while solving.
+    # The number of sentences announced so far shows later which ones were added while solving.
     announced = [send_sentence(sentence) for sentence in refusals.sentences]
     points_by_key: dict[Key, Point] = {}
     if stored is not None:
@@ -174,20 +175,20 @@ def draw_curves(
         unit=loss_unit,
         distance_unit=distance_unit,
         refused=tuple(refusals.sentences),
-        # The first mechanism's problem represents those of all mechanisms, because all read the same file.
+        # All mechanisms read the same file, so the first one's problem stands for all.
         setting=evolve(lines[0].setting, odds=all(line.is_metric for line in lines)),
         per_km=lines[0].per_km,
     )
 
 
 def _hash_inputs(source: File, lines: Sequence[Line], options: Options) -> str:
-    """Return a SHA-256 digest of the inputs that determine the points: the problem, its files, the gap and the solver.
+    """Return a SHA-256 digest of the problem, its files, the gap and the solver, which determine the points.
 
     Points from an earlier run are reused only if they were computed from inputs with the same digest.
 
     Args:
         source: The problem file.
-        lines: The lines of the curve, whose problems name further files.
+        lines: The mechanisms' lines. Their problems name further files.
         options: The options, of which only gap and solver are used.
     """
     files = {file.name: file.contents for line in lines for file in files_of(line.problem.declared) if not file.absent}
@@ -206,16 +207,16 @@ def _solve_points(
     points: dict[Key, Point],
     stored: PointsFile | None,
 ) -> None:
-    """Solve points until an interrupt. Points that no earlier run has reached come before points that were stopped.
+    """Solve the points until an interrupt. Points without an earlier result come before those that were stopped.
 
     Args:
-        lines: The lines of the curve.
-        refusals: The points that must not be solved. Further points are added if they turn out to be refused.
-        options: The options of the run, of which only the solver and the progress function are used.
+        lines: The mechanisms' lines.
+        refusals: The points that mechanisms refuse, which are skipped. Points that turn out to be refused are added.
+        options: The options, of which only the solver and the progress function are used.
         executor: The executor for the mechanisms' tasks.
-        received_signals: The list of signal numbers received so far, to which a signal handler appends.
+        received_signals: The signal numbers received so far. A signal handler appends to this list.
         points: The points from earlier runs, keyed by mechanism and epsilon. New points are added.
-        stored: The file to which every point is written as soon as it is found. None if there is no file.
+        stored: The file to which each finished point is written as soon as it is found. None if there is no file.
     """
     # New points come first, so that a repeated run makes progress even if the same points are stopped again.
     accepted_lines = [line for line in lines if not refusals.refuses_all(line.name)]
@@ -227,8 +228,7 @@ def _solve_points(
     repeated_tasks = [task for task in tasks if earlier_statuses.get((task[0].name, task[2])) == "stopped"]
     for line, number, epsilon in [*new_tasks, *repeated_tasks]:
         key = (line.name, epsilon)
-        # Signals are checked, because an interrupted mechanism may have returned its best release instead of raising an
-        # error.
+        # An interrupted mechanism may return its best release instead of raising an error, so signals are checked here.
         if received_signals:
             return
         if key in refusals:
@@ -244,7 +244,7 @@ def _solve_points(
             refusals.add(line.name, {epsilon: error})
             continue
         if point.status == "stopped" and not _loses_less(point, points.get(key)):
-            # The point is shown if there is no better one. It is not stored, so that the next run tries again.
+            # If there is no better point, this one is shown. It is not stored, so that the next run tries again.
             points.setdefault(key, point)
             continue
         points[key] = point
@@ -258,10 +258,10 @@ def _solve_point(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
     Args:
         line: The mechanism, with the problem.
         epsilon: The epsilon.
-        context: The settings for solving: the method, solver, gap and executor.
+        context: The method, solver, gap and executor to solve with.
 
     Returns:
-        The point, without results if the time limit expired or there is no feasible release.
+        The point. It has no results if the time limit expired or there is no feasible release.
 
     Raises:
         InputError: The mechanism cannot solve the problem.
@@ -282,7 +282,8 @@ def _solve_point(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
         return evolve(empty_point, seconds=time.perf_counter() - start)
     release = outcome.release
     certificate = line.mechanism.privacy(problem, line.method).measure(release)
-    # Every method must return a release that satisfies the guarantee. Figures for any other one would be misleading.
+    # Every method must return a release that satisfies the guarantee. The figures of any other release would be
+    # misleading.
     if not certificate.holds:
         raise CertificationError(f"{line.name} at epsilon {exact_text(epsilon)}: the release could not be certified")
     loss = line.mechanism.utility(problem, line.method)
@@ -301,8 +302,8 @@ def _share_bounds(lines: Sequence[Line], points_by_mechanism: dict[str, list[Poi
     """Improve each point with lower bounds from larger epsilons and with releases from smaller epsilons.
 
     Args:
-        lines: The lines of the curve, one for each mechanism.
-        points_by_mechanism: The points in ascending order of epsilon, keyed by mechanism. The lists are modified in
+        lines: The lines, one per mechanism.
+        points_by_mechanism: The points of each mechanism in ascending order of epsilon. The lists are modified in
             place.
 
     Returns:
@@ -321,7 +322,7 @@ def _share_bounds(lines: Sequence[Line], points_by_mechanism: dict[str, list[Poi
         if guarantee not in nested_guarantees:
             continue
         # A bound for one epsilon is valid at every smaller epsilon, so bounds are passed on from larger to smaller
-        # ones.
+        # epsilons.
         for index in range(len(best_bounds) - 2, -1, -1):
             best_bounds[index] = max(best_bounds[index], best_bounds[index + 1])
     notes = []
@@ -352,11 +353,11 @@ def _loses_less(point: Point, compared: Point | None) -> bool:
 
 
 def _reuse_release(smaller: Point, point: Point) -> Point:
-    """Replace a point's release with that of a smaller epsilon, which is private at this point's epsilon as well.
+    """Return a copy of a point with the release of a smaller epsilon, which is private at this point's epsilon as well.
 
     Args:
         smaller: The point at the smaller epsilon.
-        point: The point whose release is replaced.
+        point: The point whose release to replace.
     """
     figures = {name: getattr(smaller, name) for name in ("loss", *OF_RELEASE)}
     # A point that has a release cannot be infeasible.
@@ -365,12 +366,12 @@ def _reuse_release(smaller: Point, point: Point) -> Point:
 
 
 def _set_bound(point: Point, bound: float, gap: float) -> Point:
-    """Return a copy of a point with a proved bound, and with the resulting gap and status.
+    """Return a copy of a point with a proved bound and the gap and status that follow from it.
 
     Args:
         point: The point.
-        bound: The bound, or minus infinity if none is proved.
-        gap: The relative gap at which a point counts as optimal.
+        bound: The bound, or minus infinity if there is none.
+        gap: The largest relative gap at which a point counts as optimal.
     """
     if point.loss is None or bound == -math.inf:
         return evolve(point, lower_bound=None if bound == -math.inf else bound)

@@ -1,4 +1,4 @@
-"""The table of a curve's points: in memory, with a method to plot it, and as a file to which points are appended.
+"""The table of a curve's points, as a data frame that can be plotted and as a file to which points are appended.
 
 An interrupted run can be continued from the file. Each point is written durably as soon as it is found, so an
 interruption can only affect the line that is being written.
@@ -24,7 +24,7 @@ from privopt_tables.studies.curve_points import Point, Status
 __all__ = ["CurveTable", "Key", "PointsFile"]
 
 Key = tuple[str, Fraction]
-"""The key of a point: the name of its mechanism and its epsilon."""
+"""The key of a point, which consists of its mechanism's name and its epsilon."""
 
 _TEXTS: Final = {"mechanism", "epsilon", "status"}
 """The attributes of :class:`Point` that become string columns. All others become columns of numbers."""
@@ -34,13 +34,13 @@ SCHEMA: Final = {attribute.name: pl.String if attribute.name in _TEXTS else pl.F
 
 
 class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into polars
-    """A table of points, with the attributes of :class:`Point` as columns. Epsilons are exact strings.
+    """A table of points, with the attributes of :class:`Point` as columns. Epsilons are written exactly, as strings.
 
     Operations on the table may return a plain polars table, which has no units and no ``plot``.
 
     Attributes:
         unit: The unit of losses, bounds and the attacker's errors.
-        distance_unit: The unit of distances and their quantiles. Epsilon is stated per this unit.
+        distance_unit: The unit of distances and their quantiles. Epsilon is given per this unit.
     """
 
     unit: str = ""
@@ -53,7 +53,7 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
         Args:
             points: The points.
             unit: The unit of losses, bounds and the attacker's errors.
-            distance_unit: The unit of distances and their quantiles. Epsilon is stated per this unit.
+            distance_unit: The unit of distances and their quantiles. Epsilon is given per this unit.
         """
         rows = [
             [exact_text(point.epsilon) if name == "epsilon" else getattr(point, name) for name in SCHEMA]
@@ -79,7 +79,7 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
         return points
 
     def plot(self) -> Figure:
-        """Plot the loss and the proved bound (dashed lines) against epsilon, and return the matplotlib figure."""
+        """Plot the loss and, as dashed lines, the proved bound against epsilon, and return the matplotlib figure."""
         from privopt_tables.studies.curve_pictures import draw_loss
 
         return draw_loss(self.points, self.unit, self.distance_unit)
@@ -90,13 +90,13 @@ class PointsFile:
     """A CSV file to which each point is appended as soon as it is found, so that an interruption loses no points.
 
     A hidden file next to the CSV file contains a digest of the inputs that determine the points. If the same command is
-    repeated, it continues the CSV file. A command with other inputs is refused.
+    repeated, it continues the CSV file. A command with other inputs raises an error.
 
     Attributes:
         path: The CSV file.
         force: Whether to replace an existing file instead of continuing it.
-        _digest: The digest to write with the first point. None if an existing file is continued, or if the digest has
-            been written.
+        _digest: The digest to write together with the first point. None if an existing file is continued, or once the
+            digest has been written.
     """
 
     path: Path
@@ -110,18 +110,18 @@ class PointsFile:
 
     @property
     def is_begun(self) -> bool:
-        """Whether an earlier run started the file, so that it is continued. False if ``force`` is set."""
+        """Whether an earlier run started the file, so that this run continues it. Always False if ``force`` is set."""
         return not self.force and self.path.is_file() and self.mark_path.is_file()
 
     def begin(self, digest: str, names: Sequence[str], epsilons: Sequence[Fraction]) -> dict[Key, Point]:
-        """Return the points from earlier runs, or prepare a file that will begin with the first new point.
+        """Return the points from earlier runs. Without a file to continue, prepare to start one with the first point.
 
-        Points that were stopped without a release are not returned.
+        Points that were stopped without a release are not returned, so that they are solved again.
 
         Args:
-            digest: The digest of the inputs that determine the points: the problem, gap and solver.
+            digest: The digest of the problem, gap and solver, which determine the points.
             names: The names of the mechanisms.
-            epsilons: The epsilons of the curve.
+            epsilons: The epsilons of the curves.
 
         Raises:
             UsageError: The file was started with another problem or other options, or contains points that were not
@@ -135,11 +135,11 @@ class PointsFile:
                 raise UsageError(f"{refusal} another problem, gap or solver")
             for point in self._read():
                 key = (point.mechanism, point.epsilon)
-                # The finished table will contain only the points that this command requests, so all others would be
-                # lost.
+                # The finished table will contain only the points that this command asks for, so any other point would
+                # be lost.
                 if point.epsilon not in epsilons or point.mechanism not in names:
                     raise UsageError(f"{refusal} {point.mechanism} at epsilon {exact_text(point.epsilon)}")
-                # Stopped points without a release are left out, so that they are solved again as if they were new.
+                # Stopped points without a release are left out, so that they are solved as if they were new.
                 if point.loss is not None or point.status == "infeasible":
                     points_by_key[key] = point
         else:
@@ -156,8 +156,8 @@ class PointsFile:
         expectation = "a table of points that curve wrote (--force begins again)"
         contents = self.path.read_bytes()
         header = f"{','.join(SCHEMA)}\n".encode()
-        # The header is compared first, because a file of another kind must not be cut off. An earlier run may have been
-        # killed before the header was complete.
+        # The header is compared first, because a file of another kind must not be truncated. If an earlier run was
+        # killed early, even the header may be incomplete.
         if not contents.startswith(header) and not header.startswith(contents):
             raise InputError([Fault(str(self.path), "header", "a file of another kind", expectation)])
         complete_lines = contents[: contents.rfind(b"\n") + 1]
@@ -172,19 +172,19 @@ class PointsFile:
     def replace_old_file(self) -> None:
         """Remove an old CSV file and write the new digest, unless the CSV file is being continued.
 
-        This is called only when there is a point to write. If a command finds no point, the old file therefore stays in
+        This is called only when there is something to write, so if a command finds no point, the old file stays in
         place.
         """
         if self._digest is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.unlink(missing_ok=True)
-            # The old table has been removed first. So if the run is killed before this line, the old digest belongs to
-            # no table.
+            # The old table is removed before the new digest is written. If the run is killed in between, the old digest
+            # belongs to no table.
             self.mark_path.write_text(self._digest, "utf-8")
             self._digest = None
 
     def append(self, point: Point) -> None:
-        """Append a point to the file durably. The first point replaces an old file unless it is being continued."""
+        """Durably append a point to the file. The first point replaces an old file unless it is being continued."""
         line = CurveTable.of([point])
         self.replace_old_file()
         with self.path.open("ab") as file:

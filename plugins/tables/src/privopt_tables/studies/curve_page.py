@@ -1,6 +1,6 @@
-"""Write the results of ``privopt curve`` and ``privopt explore``: an offline page with sliders, figures and tables.
+"""Write the results of ``privopt curve`` and ``privopt explore`` as an offline page with sliders, figures and tables.
 
-The page's script, curve_page.js, handles the sliders. For the chosen epsilon, it fills in a table from data in the
+The page's script, curve_page.js, responds to the sliders. It takes the results for the chosen epsilon from data in the
 page.
 """
 
@@ -35,31 +35,32 @@ SLIDER_STEPS: Final = 200
 """The number of steps of each slider over real numbers."""
 
 SLIDER_FACTORS: Final = (1.1, 20.0)
-"""Smallest and largest value of the slider for factors. A report that changes odds by less than the first reveals
-almost nothing. With the second, even odds can become a probability of 95 %."""
+"""The smallest and largest value of the slider for factors. A report that changes odds by less than the smallest value
+reveals almost nothing. With the largest value, even odds can become a probability of 95 %."""
 
 SLIDERS: Final = {
     "radius": "Hide me within",
     "factor": "Odds may change at most by a factor of",
     "bear": "Largest average error",
 }
-"""Labels of the sliders over real numbers, keyed by their ids in the page's script."""
+"""The labels of the sliders over real numbers, keyed by the sliders' ids in the page's script."""
 
 EPSILONS_EXPLORED: Final = 9
-"""The number of epsilons that ``explore`` solves by default, from a quarter to four times the problem's epsilon."""
+"""The number of epsilons that ``explore`` solves by default. They range from a quarter of the problem's epsilon to four
+times that epsilon."""
 
 
 def _range_around_problem(source: File, mechanisms: Sequence[str]) -> tuple[str, str, int]:
     """Return the default range of epsilons as the lowest value, the highest value and the number of values.
 
     Args:
-        source: The problem file, whose epsilon is at the middle of the range.
-        mechanisms: The names of mechanisms. The problem is read for the first one.
+        source: The problem file. Its epsilon is in the middle of the range.
+        mechanisms: The names of the mechanisms. The first one reads the problem.
     """
     declared: Any = read_problem(registry().get(next(iter(mechanisms), "optimal-lp")).load(), source)
     problem_epsilon = getattr(getattr(declared, "privacy", None), "epsilon", None)
     if not isinstance(problem_epsilon, Fraction):
-        # A mechanism without an epsilon has no curve, and the caller will refuse it. Until then any range will do.
+        # A mechanism without an epsilon has no curve, so the caller will raise an error. Until then, any range will do.
         problem_epsilon = Fraction(1)
     return exact_text(problem_epsilon / 4), exact_text(problem_epsilon * 4), EPSILONS_EXPLORED
 
@@ -76,24 +77,25 @@ def write_curves(
     figures: Path | None = None,
     latex: Path | None = None,
 ) -> Curves:
-    """Solve all points and write the results.
+    """Solve all points of the curves and write the results.
 
-    Each point is written to the table as soon as it is found. Other files are written at the end.
+    Each point is written to the table as soon as it is found. All other files are written at the end.
 
     Args:
         problem: The problem file.
-        mechanisms: The names of mechanisms.
-        epsilon: The range as LO:HI:N. None means a range around the problem's epsilon.
-        out: The CSV file for the table. It is continued if it was started by the same command. None means no table.
-        report: The file for the page on which to choose epsilon. None means no page.
+        mechanisms: The names of the mechanisms.
+        epsilon: The range as LO:HI:N. If None, the range lies around the problem's epsilon.
+        out: The CSV file for the table, which is continued if the same command started it. If None, no table is
+            written.
+        report: The file for the page on which to choose epsilon. If None, no page is written.
         options: The options. Only gap, solver, jobs, progress and time_limit are used for solving. With ``force``,
             existing files are replaced.
-        announce: Called with each note on a mechanism that cannot solve the problem.
-        figures: The folder for the figures as SVG, PDF and PNG. None means no figures.
-        latex: The file for the LaTeX table. None means no LaTeX table.
+        announce: A function that is called with each note on a mechanism that cannot solve the problem.
+        figures: The folder for the figures as SVG, PDF and PNG. If None, no figures are written.
+        latex: The file for the LaTeX table. If None, no such table is written.
 
     Raises:
-        UsageError: A file already exists, or options are mutually exclusive.
+        UsageError: A file already exists, or the paths cannot be used together.
         PrivoptError: A mechanism is unknown, no mechanism can solve the problem, the range of epsilons is invalid, or
             no point was found in time.
     """
@@ -108,7 +110,7 @@ def write_curves(
     if figures is not None:
         check_files_folder(figures, "--figures")
     source = File.read(problem, expectation="a problem file in TOML")
-    # An empty range is refused, not replaced with the default one.
+    # Only None stands for the default range. An empty string is an error.
     epsilons = parse_epsilons(_range_around_problem(source, mechanisms) if epsilon is None else epsilon)
     curves = draw_curves(source, mechanisms, epsilons, options, announce, points_file)
     # The files get their final names when the block ends, after all of them have been written.
@@ -133,7 +135,7 @@ def write_curves(
 
 
 def curve_page(curves: Curves, problem: str) -> str:
-    """Return the page on which to choose epsilon, as a self-contained HTML document.
+    """Return the page on which to choose epsilon as a self-contained HTML document.
 
     Args:
         curves: The curves to show. Every mechanism must have a point at each epsilon, in the same ascending order.
@@ -151,7 +153,8 @@ def curve_page(curves: Curves, problem: str) -> str:
     figure = draw_loss(curves.points, curves.unit, curves.distance_unit)
     # The script finds this line by its id and moves it to the chosen epsilon.
     figure.axes[0].axvline(values[start_index], color=INK, linewidth=1, gid="here")
-    # Epsilons have different horizontal positions in the two drawings. The narrow drawing is made from the wide one.
+    # The page has a wide and a narrow drawing, in which epsilons have different horizontal positions. The narrow one is
+    # made from the wide one.
     svgs, across = [], []
     for name in ("wide", "narrow"):
         drawn_figure = figure if name == "wide" else make_narrow(figure)
@@ -170,7 +173,7 @@ def curve_page(curves: Curves, problem: str) -> str:
         # The errors that an attacker makes without a report, for comparison.
         "before": [curves.setting.bayes_error, curves.setting.adversary_error],
         "columns": column_names,
-        # Words for sentences on two records and their distance, and whether these sentences are shown (see Setting).
+        # The words for sentences on two records and their distance, and whether to show these sentences (see Setting).
         "noun": noun,
         "apart": curves.setting.apart,
         "odds": curves.setting.odds,
@@ -200,17 +203,17 @@ def curve_page(curves: Curves, problem: str) -> str:
 
 
 def _epsilon_positions(figure: Figure, values: Sequence[float]) -> list[float]:
-    """Return the horizontal positions of epsilons in a drawn figure, in points (1/72 inch) from the left edge.
+    """Return where epsilons are in a drawn figure, in points (1/72 inch) from the left edge.
 
     The page's script uses these coordinates to move a line in the figure's SVG.
     """
-    # An inch is 72 points, and the figure's size is in inches.
+    # The figure's size is in inches, and an inch is 72 points.
     pixels = figure.axes[0].transData.transform([(value, 1.0) for value in values])[:, 0]
     return [round(float(pixel), 2) for pixel in pixels / figure.bbox.width * 72 * figure.get_figwidth()]
 
 
 def _lowest_loss_figures(points: Sequence[Point]) -> dict[str, object] | None:
-    """Return the results of the mechanism with the lowest loss at one epsilon, for the page's script.
+    """Return the results of the mechanism with the lowest loss at one epsilon, as the page's script expects them.
 
     Args:
         points: The points of all mechanisms at this epsilon.

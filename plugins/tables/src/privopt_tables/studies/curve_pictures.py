@@ -1,6 +1,6 @@
 """Draw the figures of a curve, and format its LaTeX table.
 
-The figures use the theme of all reports (:mod:`privopt.report.theme`), which is suitable for both the page and papers.
+The figures use the same theme as all reports (:mod:`privopt.report.theme`), which suits both the page and papers.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from privopt_tables.studies.curve_points import Point
 __all__ = ["draw_figures", "draw_loss", "format_latex", "group_by_mechanism"]
 
 MARKERS: Final = "oDs^vPX"
-"""Markers of the lines, in order, so that lines differ by more than their colour."""
+"""The markers of the lines, in order. With markers, lines differ by more than their colour."""
 
 LINE_STYLES: Final = ("-", ":", "-.")
-"""Line styles of the losses. Each is used with all colours before the next one. Dashes are reserved for bounds."""
+"""The styles of the lines for losses. Each style is used with all colours before the next one. Dashes are reserved for
+bounds."""
 
 MAX_LABEL_CHARACTERS: Final = 48
-"""Maximum number of characters of a mechanism's name in a figure."""
+"""Maximum number of characters of a mechanism's name in a figure. Longer names are shortened."""
 
 
 LATEX_ESCAPES: Final = str.maketrans(
     {sign: f"\\{sign}" for sign in "#$%&_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 )
-"""Replacements for characters that have a special meaning in LaTeX, for ``str.translate``."""
+"""A table for ``str.translate`` that escapes characters with a special meaning in LaTeX."""
 
 
 def group_by_mechanism(points: Sequence[Point]) -> dict[str, list[Point]]:
@@ -46,19 +47,19 @@ def draw_loss(points: Sequence[Point], unit: str, distance_unit: str) -> Figure:
     Args:
         points: The points, ordered by mechanism and then by epsilon.
         unit: The unit of losses.
-        distance_unit: The unit of distance; epsilon is given per this unit.
+        distance_unit: The unit of distance. Epsilon is given per this unit.
     """
     label = f"loss{_parenthesize(unit)}"
     return _draw_figure(points, distance_unit, "loss", label, "lower_bound")
 
 
 def draw_figures(points: Sequence[Point], unit: str, distance_unit: str) -> dict[str, Figure]:
-    """Draw the two figures of a curve, the loss and the attacker's error, and return them keyed by name.
+    """Draw the figures of the loss and of the attacker's error, and return them keyed by name.
 
     Args:
         points: The points, ordered by mechanism and then by epsilon.
         unit: The unit of losses and of the attacker's error.
-        distance_unit: The unit of distance; epsilon is given per this unit.
+        distance_unit: The unit of distance. Epsilon is given per this unit.
     """
     error = f"attacker's error{_parenthesize(unit)}"
     return {
@@ -76,14 +77,14 @@ def _parenthesize(unit: str) -> str:
 def _draw_figure(
     points: Sequence[Point], distance_unit: str, solid: str, label: str, dashed: str | None = None
 ) -> Figure:
-    """Return a figure that plots one or two attributes of points against epsilon, with a line for each mechanism.
+    """Plot one or two attributes of the points against epsilon, with one line per mechanism and attribute.
 
     Args:
         points: The points, ordered by mechanism and then by epsilon.
-        distance_unit: The unit of distance; epsilon is given per this unit.
+        distance_unit: The unit of distance. Epsilon is given per this unit.
         solid: The attribute of :class:`Point` to draw as lines with markers.
         label: The label of the vertical axis.
-        dashed: The attribute to draw as dashed lines. None means no dashed lines.
+        dashed: The attribute to draw as dashed lines. If None, there are no dashed lines.
     """
     figure, axes = axes_of(7.2, 4.6)
     for number, (name, mechanism_points) in enumerate(group_by_mechanism(points).items()):
@@ -110,13 +111,15 @@ def _draw_figure(
 def _shorten_name(name: str) -> str:
     """Shorten a name to :data:`MAX_LABEL_CHARACTERS`.
 
-    Its end is kept, because the end of a path distinguishes files.
+    The end of the name is kept, because a mechanism may be named by a path, and paths differ at their ends.
     """
     return name if len(name) <= MAX_LABEL_CHARACTERS else f"...{name[3 - MAX_LABEL_CHARACTERS :]}"
 
 
 def _positive_points(points: Sequence[Point], name: str) -> tuple[list[float], list[float]]:
-    """Return the epsilons and values of the points with a value. Values of 0, which have no logarithm, are omitted.
+    """Return the epsilons and values of the points that have a positive value, as two lists.
+
+    Values of 0 are left out, because the axes are logarithmic.
 
     Args:
         points: The points.
@@ -132,7 +135,7 @@ def format_latex(points: Sequence[Point], unit: str, distance_unit: str) -> str:
     Args:
         points: The points, ordered by mechanism and then by epsilon.
         unit: The unit of losses, bounds and the attacker's errors.
-        distance_unit: The unit of distance; epsilon is given per this unit.
+        distance_unit: The unit of distance. Epsilon is given per this unit.
     """
     heads = ("mechanism", r"$\varepsilon$", "loss", "bound", "gap", r"$\varepsilon$ achieved", "attacker", "status")
     lines = [

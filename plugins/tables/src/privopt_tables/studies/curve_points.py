@@ -1,8 +1,8 @@
 """The lines and points of a figure that compares mechanisms over a range of epsilons.
 
-Each line belongs to one mechanism, and each point is the result of one mechanism at one epsilon. :func:`read_lines`
-reads the problem and creates a :class:`Line` for each mechanism that can read it. :class:`Refusals` records the points
-that a mechanism cannot solve, and the reasons.
+Each line shows one mechanism, and each point is the result of one mechanism at one epsilon. :func:`read_lines` reads
+the problem and creates a :class:`Line` for each mechanism that can read it. :class:`Refusals` records the points that
+mechanisms cannot solve, and why.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ __all__ = [
 ]
 
 OF_RELEASE: Final = ("bayes_error", "error_p50", "error_p95", "epsilon_achieved", "adversary_error")
-"""Attributes of a :class:`Point` that depend only on its release, not on its epsilon."""
+"""The attributes of a :class:`Point` that depend on its release alone, and not on its epsilon."""
 
 BLOCK: Final = 1 << 24
-"""Maximum number of entries in a block of expected losses, which limits the memory that is used."""
+"""Maximum number of entries in a block of expected losses. It limits how much memory is used."""
 
 Status = Literal["optimal", "feasible", "infeasible", "stopped", "refused"]
 """The status of a point, explained in :class:`Point`."""
@@ -56,7 +56,7 @@ Status = Literal["optimal", "feasible", "infeasible", "stopped", "refused"]
 
 @frozen(kw_only=True)
 class Point:
-    """The results for one mechanism at one epsilon. Values that describe a release are None if none was found.
+    """The results of one mechanism at one epsilon. Values that describe a release are None if no release was found.
 
     Attributes:
         mechanism: The name of the mechanism.
@@ -69,9 +69,9 @@ class Point:
         error_p50, error_p95: The median and the 95 % quantile of the distance from a record to its report, under the
             prior.
         seconds: The time taken to solve the point, in seconds.
-        status: "optimal" if the requested gap is met, "feasible" for any other release, "infeasible" if no release
-            exists, "stopped" if a limit or an interrupt ended the search, or "refused" if the mechanism cannot solve
-            the problem.
+        status: "optimal" if there is a release within the requested gap, "feasible" for any other release, "infeasible"
+            if no release exists, "stopped" if a limit or an interrupt ended the search, or "refused" if the mechanism
+            cannot solve the problem.
         epsilon_achieved: The smallest epsilon that the release satisfies for all required pairs, computed exactly and
             rounded up.
         adversary_error: The expected loss of the best guess by an attacker who knows the prior and sees one report, in
@@ -105,15 +105,15 @@ def make_point(
     Args:
         name: The name of the mechanism.
         epsilon: The point's epsilon.
-        release: A certified release, for all or some of the problem's records.
-        problem: The problem, with its prior and distances.
-        loss: The loss with which the release and an attacker's guesses are evaluated.
+        release: A certified release with matrix rows for all or some of the problem's records.
+        problem: The problem, which provides the prior and the distances.
+        loss: The loss by which to evaluate the release and an attacker's guesses.
         achieved: The smallest epsilon that the release satisfies, or None if there is none.
     """
     rows, prior = release.probabilities, problem.data.prior
-    # A release may have rows for only some of the records, namely those that send reports.
+    # A release may have rows for only some of the records, which are then the only ones that send reports.
     record_numbers = problem.data.records.numbers(release.records.tolist())
-    # The prior, restricted to the records for which the release has rows.
+    # The prior is restricted to these records.
     prior = prior[record_numbers] / prior[record_numbers].sum()
     mass = np.zeros(problem.data.shape)
     # The joint probabilities of records and reports, which are 0 for records that send none.
@@ -142,13 +142,14 @@ def _error_quantiles(data: MetricData, mass: Floats) -> Sequence[float | None]:
     Returns:
         The two distances, in the problem's unit, or two Nones if the distances from records to outputs are not known.
     """
+    # The distances from records to outputs are known only if ``crossed`` is set.
     if not data.crossed:
         return None, None
     return _quantiles_of(data.to_outputs if data.region is None else data.distance.to_outputs(), mass)
 
 
 def _quantiles_of(distances: Floats, mass: Floats) -> list[float]:
-    """Return the median and the 95 % quantile of distances, weighted by ``mass``, which has the same shape."""
+    """Return the median and the 95 % quantile of distances that are weighted by an array ``mass`` of the same shape."""
     # A quantile is the smallest distance at which the cumulative mass reaches the quantile's share of the total mass.
     order = np.argsort(distances.ravel(), kind="stable")
     cumulated = np.cumsum(mass.ravel()[order])
@@ -158,7 +159,7 @@ def _quantiles_of(distances: Floats, mass: Floats) -> list[float]:
 
 
 def adversary_error(probabilities: Floats, weighted: Floats) -> float:
-    """Return the expected loss of an attacker's best guess from one report (Shokri et al., S&P 2011).
+    """Return the expected loss of an attacker's best guess after one report (Shokri et al., S&P 2011).
 
     Let p_i be the prior probability of record i, z_ik the probability of output k for record i, and c_iy the loss of
     output y at record i. Given output k, an attacker who knows p guesses the output y that minimises sum_i p_i z_ik
@@ -170,7 +171,7 @@ def adversary_error(probabilities: Floats, weighted: Floats) -> float:
 
     Notes: The computation takes N K^2 multiplications, and is done in blocks.
     """
-    # Outputs that are never reported add nothing to the expected loss, so they are left out.
+    # Outputs that are never reported add nothing to the expected loss.
     nonzero_columns = np.flatnonzero(probabilities.any(axis=0))
     count = probabilities.shape[1]
     blocks = [nonzero_columns[block] for block in slices(len(nonzero_columns), count, BLOCK)]
@@ -181,9 +182,9 @@ def adversary_error(probabilities: Floats, weighted: Floats) -> float:
 
 @frozen(kw_only=True)
 class Setting:
-    """What an attacker knows before any report, and the words used on the page to describe records.
+    """What an attacker knows before any report, and the words with which the page describes records.
 
-    On the page, the errors of this attacker are compared with those of an attacker who sees a report.
+    The page compares this attacker's errors with those of an attacker who sees a report.
 
     Attributes:
         noun: The noun that the page uses for a record, such as "place".
@@ -192,7 +193,7 @@ class Setting:
         adversary_error: The expected loss of the best guess under the prior, in the loss's unit. None if the loss is
             not defined for single reports.
         limits: Sentences on what the guarantee does not cover.
-        odds: Whether every mechanism guarantees metric DP. If so, the page can state by how much one report changes the
+        odds: Whether every mechanism guarantees metric DP. If so, the page can say by how much one report changes the
             odds between two records.
     """
 
@@ -206,15 +207,16 @@ class Setting:
 
 @frozen(kw_only=True, eq=False)
 class Line:
-    """A mechanism and its problem. Its points form one line in the figure.
+    """A mechanism and its problem. The mechanism's points form one line in the figure.
 
     Attributes:
         name: The name of the mechanism.
         mechanism: The loaded mechanism.
-        method: The method that solves the mechanism's problem.
+        method: The name of the method that solves the problem.
         gap: The requested relative gap.
         problem: The problem at the epsilon in the problem file.
-        guarantee: A key for the guarantee and the loss. Mechanisms with equal keys share their lower bounds.
+        guarantee: A key that represents the guarantee and the loss. Mechanisms with equal keys share their lower
+            bounds.
         is_metric: Whether the guarantee is metric DP.
     """
 
@@ -227,9 +229,9 @@ class Line:
     is_metric: bool = False
 
     def declare_at(self, epsilon: Fraction) -> MetricInstance[Any]:
-        """Return the problem with another epsilon, for checks only.
+        """Return the problem with another epsilon. The result may be used to check the problem, but not to solve it.
 
-        If there is a region, its edges remain those made for the original epsilon.
+        If there is a region, its edges are still those for the original epsilon.
         """
         # The problem's data are reused, because distances and losses do not depend on epsilon.
         privacy = evolve(self.problem.declared.privacy, epsilon=epsilon)
@@ -237,7 +239,7 @@ class Line:
         return evolve(self.problem, declared=declared, data=evolve(self.problem.whole, epsilon=epsilon))
 
     def problem_at(self, epsilon: Fraction) -> MetricInstance[Any]:
-        """Return the problem with another epsilon, for solving. Any region is divided anew for this epsilon."""
+        """Return the problem to solve at another epsilon. If there is a region, it is divided anew for this epsilon."""
         problem = self.declare_at(epsilon)
         # The constraints on a region's edges, and the points at which its streets are divided, depend on epsilon.
         if problem.data.region is not None:
@@ -268,8 +270,8 @@ class Line:
     def is_nested(self) -> bool:
         """Whether every release that is private at one epsilon is private at every larger epsilon.
 
-        If so, a lower bound for one epsilon is valid at every smaller epsilon. For a region of streets, this is not the
-        case, because the vertices that replace positions depend on epsilon.
+        If so, a lower bound for one epsilon is valid at every smaller epsilon. This is not so for a region of streets,
+        because the vertices that replace positions depend on epsilon.
         """
         region = self.problem.data.region
         return region is None or region.steps == 0
@@ -281,7 +283,7 @@ class Line:
 
     @property
     def per_km(self) -> PerKm | None:
-        """The cost of one km of loss in a familiar unit, such as minutes. None if the problem does not state it."""
+        """The cost of one km of loss in a familiar unit, such as minutes. None if the problem does not give it."""
         return self.problem.data.per_km
 
     def make_point(
@@ -293,7 +295,7 @@ class Line:
             epsilon: The point's epsilon.
             release: A certified release.
             problem: The problem at this epsilon.
-            loss: The loss by which the release is measured.
+            loss: The loss by which to evaluate the release.
             achieved: The smallest epsilon that the release satisfies, or None if there is none.
         """
         return make_point(self.name, epsilon, release, problem, loss, achieved)
@@ -304,7 +306,7 @@ class LawLine(Line):
     """The line of a mechanism that can change the epsilon of its problem (:class:`VariesEpsilon`).
 
     Attributes:
-        problem: The problem, an instance of the mechanism's problem class.
+        problem: The problem, which is an instance of the mechanism's problem class.
     """
 
     problem: Any
@@ -323,7 +325,7 @@ class LawLine(Line):
 
     @property
     def setting(self) -> Setting:
-        """What an attacker knows before any report: the channel's prior over positions, if there is a channel."""
+        """What an attacker knows before any report. If there is a channel, this is its prior over positions."""
         guarantee = self.mechanism.privacy(self.problem, self.method).guarantee
         setting = Setting(noun="position", limits=describe_limits(guarantee))
         release = self.mechanism.solve(self.problem, SolveContext(method=self.method, gap=self.gap)).release
@@ -337,7 +339,7 @@ class LawLine(Line):
 
     @property
     def is_nested(self) -> bool:
-        """Always True: every release that is private at one epsilon is private at every larger epsilon."""
+        """Always True, because every release that is private at one epsilon is private at every larger epsilon."""
         return True
 
     @property
@@ -348,21 +350,22 @@ class LawLine(Line):
 
     @property
     def per_km(self) -> PerKm | None:
-        """None, because these problems do not state the cost of one km of loss."""
+        """None, because these problems do not give the cost of one km of loss."""
         return None
 
     def make_point(
         self, epsilon: Fraction, release: Any, problem: Any, loss: UtilityLoss[Any], achieved: float | None
     ) -> Point:
-        """Return the point for a certified release, with its loss and, for a channel, an attacker's errors.
+        """Return the point for a certified release, without a lower bound, gap or solving time.
 
-        A channel is a matrix of output probabilities over finitely many inputs.
+        If the release has a channel, which is a matrix of output probabilities over finitely many inputs, the point
+        also contains an attacker's errors.
 
         Args:
             epsilon: The point's epsilon.
-            release: A certified release, an instance of the mechanism's release class.
-            problem: The problem at this epsilon, an instance of the mechanism's problem class.
-            loss: The loss by which the release is measured.
+            release: A certified release, which is an instance of the mechanism's release class.
+            problem: The problem at this epsilon, which is an instance of the mechanism's problem class.
+            loss: The loss by which to evaluate the release.
             achieved: The smallest epsilon that the release satisfies, or None if there is none.
         """
         point = Point(
@@ -396,9 +399,9 @@ def _prior_of(channel: Channel) -> Floats:
 
 
 def _distances_of(channel: Channel) -> Floats | None:
-    """Return the distances from a channel's inputs to its outputs, as an array of shape (N, N).
+    """Return the distances (N, N) from a channel's inputs to its outputs.
 
-    The result is None if the outputs differ from the inputs, or if the channel has no distances.
+    The result is None if the channel has no distances, or if its outputs differ from its inputs.
     """
     if channel.distances is None or list(channel.inputs) != list(channel.outputs):
         return None
@@ -407,14 +410,14 @@ def _distances_of(channel: Channel) -> Floats | None:
 
 @frozen(eq=False)
 class Refusals:
-    """The points refused by mechanisms, and the reasons.
+    """The points that mechanisms refuse, and the reasons.
 
     A mechanism refuses a point if it cannot solve the problem at the point's epsilon.
 
     Attributes:
-        epsilons: The epsilons of the curve, ascending.
-        sentences: The reasons, one sentence for each mechanism that refuses a point.
-        _errors: The error for each refused point, keyed by mechanism and epsilon.
+        epsilons: The epsilons of the curves, in ascending order.
+        sentences: The reasons, with one sentence per mechanism that refuses a point.
+        _errors: The error at each refused point, keyed by mechanism and epsilon.
     """
 
     epsilons: Sequence[Fraction]
@@ -426,7 +429,7 @@ class Refusals:
         return key in self._errors
 
     def add(self, name: str, errors: Mapping[Fraction, PrivoptError]) -> None:
-        """Record the errors with which a mechanism refuses some epsilons, and add a sentence on its first refusal.
+        """Record the errors with which a mechanism refuses some epsilons. Its first error is added to the sentences.
 
         Args:
             name: The name of the mechanism.
@@ -446,17 +449,17 @@ class Refusals:
         return all((name, epsilon) in self for epsilon in self.epsilons)
 
     def point(self, name: str, epsilon: Fraction) -> Point:
-        """Return a point without results. Its status is "refused" if the mechanism refuses it, else "stopped"."""
+        """Return a point without results, which is "refused" if the mechanism refuses it and "stopped" otherwise."""
         is_refused = (name, epsilon) in self
         return Point(mechanism=name, epsilon=epsilon, status="refused" if is_refused else "stopped")
 
     @property
     def error(self) -> PrivoptError:
-        """The first error that is not an InputError, or else a single InputError that combines all faults."""
+        """The first error that is not an InputError. If there is none, a single InputError that combines all faults."""
         errors = list(self._errors.values())
         usage_error = next((error for error in errors if not isinstance(error, InputError)), None)
         faults = [fault for error in errors if isinstance(error, InputError) for fault in error.faults]
-        # Several mechanisms find the same faults. Each fault is reported only once.
+        # Several mechanisms may find the same fault, which is reported only once.
         return usage_error or InputError(dict.fromkeys(faults))
 
 
@@ -464,10 +467,10 @@ def read_lines(names: Sequence[str], source: File, gap: float | None, refusals: 
     """Read the problem for each mechanism, and record which points the mechanisms refuse.
 
     Args:
-        names: Distinct names of mechanisms.
+        names: The names of the mechanisms, which must be distinct.
         source: The problem file.
-        gap: The requested relative gap. None means each method's default gap.
-        refusals: The object to which refusals are added.
+        gap: The requested relative gap. If None, each method's default gap is used.
+        refusals: The object to add refusals to.
 
     Returns:
         The lines of the mechanisms that could read the problem, including those that refuse some or all epsilons.
@@ -509,13 +512,12 @@ def _read_line(name: str, source: File, gap: float | None) -> Line:
     Args:
         name: The name of the mechanism.
         source: The problem file.
-        gap: The requested relative gap. None means the method's default gap.
+        gap: The requested relative gap. If None, the method's default gap is used.
 
     Raises:
         UnknownNameError: The mechanism is unknown.
         InputError: The mechanism cannot read the problem file.
-        UsageError: The mechanism neither releases a single matrix over places nor accepts its problem at other
-            epsilons.
+        UsageError: The mechanism neither releases one matrix for all places nor can change the epsilon of its problem.
     """
     entry = registry().get(name)
     method = entry.method(None)
@@ -529,7 +531,8 @@ def _read_line(name: str, source: File, gap: float | None) -> Line:
     privacy = mechanism.privacy(problem, method.name)
     guarantee = privacy.guarantee
     loss = mechanism.utility(problem, method.name)
-    # Expected losses with equal values count as the same loss. A loss of any other class counts as the mechanism's own.
+    # Expected losses with equal values count as the same loss. A loss of any other class is not shared with other
+    # mechanisms.
     weighted = loss.weighted.tobytes() if isinstance(loss, ExpectedLoss) else id(loss)
     return (LawLine if varies_epsilon else Line)(
         name=entry.spec.name,

@@ -1,8 +1,8 @@
-"""Recognise the columns of a table for ``privopt init``: ids, coordinates, and columns that identify people.
+"""Recognise the columns of a table for ``privopt init``, such as ids, coordinates and columns that identify people.
 
-For privacy, it matters whether the rows are public places or belong to people or trips. For a table of places, the
-problem file refers to the table, and ``solve`` publishes their positions. For a table of people, or a table without ids
-of places, the problem file describes a grid instead.
+For privacy, it matters whether the rows are public places, or belong to people or trips. If they are places, the
+problem file refers to the table, and ``solve`` publishes their positions. If they belong to people, or have no ids of
+places, the problem file describes a grid instead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from privopt_tables.studies.draft_text import relative_path
 
 __all__ = ["ColumnChoice", "RecognisedTable", "convert_table", "recognize_table"]
 
-# Lower-case names of columns that contain latitudes and longitudes, the likeliest first.
+# Lower-case names of columns that contain latitudes and longitudes, in descending order of likelihood.
 LATITUDES: Final = (
     *("lat", "latitude", "start_lat", "start_latitude", "pickup_latitude", "pickup_lat", "stop_lat"),
     *("start station latitude", "decimallatitude", "intptlat", "gps_lat", "geo_lat", "latitude (deg)"),
@@ -42,7 +42,7 @@ LONGITUDES: Final = (
     "longitude (deg)",
 )
 PLANES: Final = (("x", "y"), ("x_km", "y_km"))
-"""Pairs of lower-case names of columns that contain planar coordinates in km."""
+"""Pairs of lower-case column names for planar coordinates in km."""
 
 PEOPLE: Final = re.compile(
     r"(user|rider|ride|trip|person|customer|client|patient|driver|passenger|member|employee|visitor|subscriber|resident"
@@ -50,36 +50,39 @@ PEOPLE: Final = re.compile(
     r"([ _-]?(id|uuid|guid|no|nr|num|number|name|key|hash|code))?",
     re.IGNORECASE,
 )
-"""Pattern for the names of columns that identify people, trips or devices, and therefore not places."""
+"""A pattern for the names of columns that identify people, trips or devices. The rows of such a table are not
+places."""
 
 CONTACTS: Final = re.compile(
     r"((home|e|cell|mobile)[ _-]?)?(mail|phone|telephone|tel|mobile|address)([ _-]?(no|nr|num|number|hash|address))?",
     re.IGNORECASE,
 )
-"""Pattern for the names of columns with contact details. These identify people, unless the table has ids of places such
-as shops."""
+"""A pattern for the names of columns with contact details. They identify people, unless the table has ids of places
+such as shops."""
 
 OF_PLACES: Final = ("node", "node_id", "osmid", "geoid", "fips", "stop_id", "zone")
-"""The names of columns of ids that only places have."""
+"""Lower-case names of columns with ids that only places have."""
 IDS: Final = ("id", *OF_PLACES, "code")
 NAMES: Final = ("name", "county", "ctyname")
-"""Lower-case names of columns that contain ids (IDS) or names that can serve as ids (NAMES), the likeliest first."""
+"""Lower-case names of columns that contain ids (IDS), or names that can serve as ids (NAMES), in descending order of
+likelihood."""
 
 EARTH_CIRCUMFERENCE_KM: Final = 40_075
 
 MAX_PLACES: Final = 5_000
-"""The number of rows above which a table of latitudes and longitudes is assumed to contain positions of people."""
+"""If a table of latitudes and longitudes has more rows than this, they are assumed to be positions of people."""
 
 
 @frozen(kw_only=True, eq=False)
 class RecognisedTable:
-    """The parts of a problem file that are derived from the columns recognised in a table.
+    """What a problem file says about a table, derived from the columns that were recognised.
 
     Attributes:
-        records: The keys and values of the ``[records]`` table.
+        records: The keys and values of the TOML table ``[records]``.
         kind: The kind of distance, such as "haversine".
         notes: Notes on how each column was interpreted, which become comments in the problem file.
-        owner_notes: Notes for the table's owner only, which must not appear in the public problem file.
+        owner_notes: Notes that only the table's owner may see. They must not appear in the problem file, which is
+            public.
     """
 
     records: dict[str, object]
@@ -90,7 +93,7 @@ class RecognisedTable:
 
 @frozen(kw_only=True)
 class ColumnChoice:
-    """The columns that the table's owner selected with options. A column that is None is recognised automatically.
+    """The columns that the table's owner named with options. A column that is None is recognised automatically.
 
     Attributes:
         lat, lon: The columns of latitudes and longitudes.
@@ -104,18 +107,17 @@ class ColumnChoice:
     point: str | None = None
 
     def check(self, names: Sequence[str], file: str) -> None:
-        """Check that the selected columns exist and are distinct, and that both coordinates are given or neither is.
+        """Check that the named columns exist and are distinct, and that coordinates are named together.
 
         Args:
             names: The names of the table's columns.
-            file: The name of the table, for error messages.
+            file: The table's name, which error messages quote.
 
         Raises:
-            UsageError: The options are mutually exclusive, one column is selected by two options, or only one of the
-                two coordinates is given.
-            InputError: A selected column is missing from the table.
+            UsageError: Only one of the two coordinates is named, positions are named in addition to coordinates, or two
+                options name the same column.
+            InputError: A named column is missing from the table.
         """
-        # Only one of the two is given.
         if (self.lat is None) != (self.lon is None):
             raise UsageError("--lat and --lon must be given together")
         if self.lat is not None and self.point is not None:
@@ -132,19 +134,21 @@ class ColumnChoice:
 
 
 def convert_table(points: Path, choice: ColumnChoice) -> pl.DataFrame | None:
-    """Convert a table in a foreign format, or with a single column of positions, to one with columns lat and lon.
+    """Convert a table in a foreign format, or with positions in a single column, to one with the columns lat and lon.
 
-    Foreign formats are GeoJSON, GPX, and the others supported by :mod:`privopt_tables.foreign_tables`.
+    The foreign formats are those that :mod:`privopt_tables.foreign_tables` reads, such as GeoJSON and GPX.
 
     Args:
         points: The table's file.
         choice: The columns that the table's owner named.
 
     Returns:
-        The converted table, or None for a table that needs no conversion.
+        The converted table, or None if the table needs no conversion.
 
     Raises:
-        InputError: The table cannot be read, or a cell in the column of positions is not a position.
+        InputError: The table cannot be read, a named column is missing, or a cell in the column of positions is not a
+            position.
+        UsageError: The named columns cannot be used together.
     """
     foreign = read_foreign_table(points)
     frame = _read_table(points)[0] if foreign is None else foreign
@@ -153,7 +157,8 @@ def convert_table(points: Path, choice: ColumnChoice) -> pl.DataFrame | None:
     lower = {name.lower() for name in frame.columns}
     has_axes = bool(lower & {*LATITUDES}) and bool(lower & {*LONGITUDES})
     if column is None and choice.lat is None and not has_axes and not any(x in lower and y in lower for x, y in PLANES):
-        # Neither options nor column names give coordinates, so look for a single column of positions.
+        # Neither the options nor the column names tell where the coordinates are, so look for a single column of
+        # positions.
         column = find_position_column(frame)
     # Without such a column, a table in a foreign format already has the columns lat and lon, and any other table needs
     # no conversion.
@@ -174,18 +179,20 @@ def recognize_table(
         choice: The columns that the table's owner named. All other columns are recognised by name.
 
     Returns:
-        The parts of the problem file, which either refer to a list of public places or describe a grid over people's
-        positions.
+        What the problem file says about the table. It either refers to the table as a list of public places, or
+        describes a grid over people's positions.
 
     Raises:
-        InputError: No places are recognised, or the rows describe people but have no latitudes and longitudes.
+        InputError: The table cannot be read, no coordinates or ids are recognised, an id occurs twice, a named column
+            is missing, or the rows belong to people but have no latitudes and longitudes.
+        UsageError: The named columns cannot be used together.
     """
     frame, geometry, unreadable = _read_table(points)
-    # The order is reversed so that, of several columns with the same lower-case name, the first one counts.
+    # If several columns have the same lower-case name, the first one counts, because the order is reversed.
     names_by_lower_case = {name.lower(): name for name in reversed(frame.columns)}
 
     def find_column(names: Sequence[str]) -> str | None:
-        """Return the first column whose name is one of the given lower-case names, ignoring case, or None."""
+        """Return the column whose lower-case name comes first in ``names``, or None if there is none."""
         return next((names_by_lower_case[name] for name in names if name in names_by_lower_case), None)
 
     choice = choice or ColumnChoice()
@@ -216,8 +223,7 @@ def recognize_table(
         x, y = plane_columns
         _check_kilometres(frame, plane_columns, points.name)
         notes = [f"columns {x} and {y} are taken for km on a plane (degrees: columns lat and lon)"]
-        # The values do not show whether they are degrees or km, so the note says how to name columns that contain
-        # degrees.
+        # The values do not show whether they are in degrees or km, so the note says how to name columns in degrees.
         columns |= {"x": x, "y": y}
         kind = "euclidean"
     elif ids_alone:
@@ -235,7 +241,7 @@ def recognize_table(
         ids, alternatives = (choice.id,), ()
         if rows := _repeated_row_numbers(frame[choice.id])[:5]:
             raise InputError([_repeated_fault(points.name, choice.id, row) for row in rows])
-    # Rows are places if roads connect them, or if the owner named the column of their ids.
+    # The rows are places if roads connect them, or if the owner named the column of their ids.
     is_list_of_places = ids_alone or choice.id is not None
     people_column = None if is_list_of_places else _find_people_column(frame.columns, ids)
     # Columns for a start or a pickup indicate trips, and a table with very many positions is rarely a list of places.
@@ -258,14 +264,13 @@ def recognize_table(
         )
         notes.append(f"{publication_note}; positions of people need a grid")
         columns["id"] = ids[0] if len(ids) == 1 else list(ids)
-        # Columns with the standard names need not be stated in the problem file. A geometry column has no standard
-        # name.
+        # Columns with the standard names can be left out of the problem file. A geometry column has no standard name.
         stated_columns = {key: name for key, name in columns.items() if name != key or key == "geometry"}
         records: dict[str, object] = {"points": relative_path(points, folder)}
         return RecognisedTable(
             records=records | ({"columns": stated_columns} if stated_columns else {}), kind=kind, notes=notes
         )
-    # If a column of ids is almost unique, the table is probably a list of places that contains an error rather than a
+    # If nearly all ids in a column are distinct, the table is probably a list of places that contains an error, not a
     # table of people.
     repeated_column = (
         None if is_trips or people_column is not None else _find_repeated_ids(frame, names_by_lower_case, used_columns)
@@ -312,13 +317,14 @@ def _read_table(points: Path) -> tuple[pl.DataFrame, str | None, list[str]]:
     """Read a table from CSV, Parquet or GeoParquet.
 
     Returns:
-        The table, its geometry column (None unless it is GeoParquet), and the columns that cannot be read.
+        The table, the name of its geometry column, and the names of the columns that cannot be read. The geometry
+        column is None unless the file is GeoParquet.
 
     Raises:
         InputError: The file is not a table, or its metadata cannot be read.
     """
     file = File.read(points, str(points), expectation="a table")
-    # JSON and XML are refused here, because an error message from the CSV reader could quote a secret.
+    # JSON and XML are rejected here, because an error message from the CSV reader could quote a secret.
     if file.contents.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[", b"<"):
         raise InputError([Fault(points.name, "", "JSON or XML", "a table: CSV, Parquet or GeoParquet")])
     frame = table_of(file)
@@ -336,15 +342,16 @@ def _read_table(points: Path) -> tuple[pl.DataFrame, str | None, list[str]]:
 def _find_id_columns(
     frame: pl.DataFrame, names_by_lower_case: dict[str, str], used_columns: set[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Find the columns that identify rows: one column of ids, or a pair of a parent's id and an id within that parent.
+    """Find a column of ids that identifies each row, or a pair of a parent's id and an id within that parent.
 
     Args:
         frame: The table.
         names_by_lower_case: The names of the table's columns, keyed by their lower-case forms.
-        used_columns: The columns that are already used for something else.
+        used_columns: The columns that already have another use.
 
     Returns:
-        Two tuples: the columns of ids, empty if there are none; and other single columns that could serve as ids.
+        Two tuples. The first contains the columns of ids, and is empty if there are none. The second contains other
+        single columns that could serve as ids.
     """
     candidates = [name for name in frame.columns if name not in used_columns and _may_be_ids(frame[name])]
     likely_columns: list[str] = []
@@ -358,7 +365,7 @@ def _find_id_columns(
     if unique_columns:
         return unique_columns[:1], unique_columns[1:]
     for name in likely_columns:
-        # Ids may be unique only within a parent: county codes within a state, for example.
+        # Ids may be unique only within a parent. For example, county codes may be unique only within a state.
         for parent in candidates:
             is_coarser = frame[parent].n_unique() < frame[name].n_unique()
             if is_coarser and frame.select(pl.struct(parent, name).n_unique()).item() == frame.height:
@@ -367,21 +374,21 @@ def _find_id_columns(
 
 
 def _find_repeated_ids(frame: pl.DataFrame, names_by_lower_case: dict[str, str], used_columns: set[str]) -> str | None:
-    """Return a column of place ids, judging by its name, in which some ids are repeated, or None.
+    """Return the first column that is named like ids of places, but contains some ids twice, or None if there is none.
 
-    It must have more than half as many distinct values as rows.
+    A column with repeated ids counts only if it has more than half as many distinct values as rows.
 
     Args:
         frame: The table.
         names_by_lower_case: The names of the table's columns, keyed by their lower-case forms.
-        used_columns: The columns that are already used for something else.
+        used_columns: The columns that already have another use.
     """
     for name in dict.fromkeys(
         names_by_lower_case[name_of_ids]
         for name_of_ids in IDS
         if name_of_ids in names_by_lower_case and names_by_lower_case[name_of_ids] not in used_columns
     ):
-        # More than half of the ids are different, so the repeated ones are probably errors.
+        # If more than half of the ids are distinct, the repeated ones are probably errors.
         if _may_be_ids(frame[name]) and frame.height / 2 < frame[name].n_unique() < frame.height:
             return name
     return None
@@ -396,17 +403,17 @@ def _repeated_fault(file: str, column: str, row: int) -> Fault:
     """Return the fault for a row whose id occurs in an earlier row.
 
     Args:
-        file: The name of the table.
+        file: The table's name.
         column: The column of ids.
-        row: The index of the row.
+        row: The row's index.
     """
     expectation = "ids that differ (in a table of visits, call the column person_id: a grid is laid then)"
-    # Faults count rows from 1, and the header is row 1.
+    # Faults count rows from 1, and row 1 is the header.
     return Fault(file, f"row {row + 2:,}, column {column}", "the id of an earlier row", expectation)
 
 
 def _explain_missing_ids(frame: pl.DataFrame, used_columns: set[str]) -> str:
-    """Return a clause that explains why no column contains place ids, and suggests a column that could serve as ids."""
+    """Return a clause that explains why no column contains ids of places, and that suggests a column if one could."""
     for name in frame.columns:
         if name not in used_columns and _may_be_ids(frame[name]) and frame[name].n_unique() == frame.height:
             return f"column {name} has no name of ids: rename it to id if its rows are public places"
@@ -414,22 +421,22 @@ def _explain_missing_ids(frame: pl.DataFrame, used_columns: set[str]) -> str:
 
 
 def _find_people_column(names: Sequence[str], ids: Sequence[str]) -> str | None:
-    """Return a column whose name indicates that rows belong to people or trips, or None if rows may be public places.
+    """Return the name of a column that shows that rows belong to people or trips, or None if rows may be public places.
 
     Args:
         names: The names of the table's columns.
-        ids: The columns that contain ids.
+        ids: The columns that were found to contain ids.
     """
     has_place_ids = any(
         name.lower() in OF_PLACES or select_place_names([name]) for name in ids if not CONTACTS.fullmatch(name)
     )
-    # Shops have telephones too, so contact details next to the ids of places do not indicate people.
+    # Shops have telephones too, so contact details do not indicate people if there are ids of places.
     patterns = (PEOPLE,) if has_place_ids else (PEOPLE, CONTACTS)
     return next((name for pattern in patterns for name in names if pattern.fullmatch(name.strip())), None)
 
 
 def _may_be_ids(column: pl.Series) -> bool:
-    """Return whether a column may hold ids: it contains strings or whole numbers, and no missing or blank cells."""
+    """Return whether a column may contain ids, which are strings or whole numbers without missing or blank cells."""
     is_text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
     is_complete_integers = column.dtype.is_integer() and not column.has_nulls()
     return is_complete_integers or (

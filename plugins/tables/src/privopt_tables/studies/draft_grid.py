@@ -1,4 +1,4 @@
-"""Compute the grid of places that ``init`` proposes for a table of people.
+"""Compute the grid of places that ``init`` proposes for a table of people's positions.
 
 The problem file is public, but the positions may be secret. The grid therefore depends only on the extent of the
 central 98 % of the positions, rounded to a coarse lattice, and reveals no more than this rounded extent.
@@ -25,16 +25,16 @@ GRID_CELLS: Final = 400
 """Approximate number of cells in the grid."""
 
 MIN_POSITIONS: Final = 200
-"""Number of positions below which a note warns that their extent may reveal too much about each of them."""
+"""If there are fewer positions than this, a note warns that their extent may reveal too much about each of them."""
 
 MARGIN_SHARE: Final = 0.01
-"""Fraction of the positions at each end of each axis that the grid need not cover."""
+"""Fraction of the positions that the grid need not cover at each end of each axis."""
 
 WIDE_GRID_KM: Final = 1_000.0
-"""Extent of the grid, in km, above which a note asks whether some positions are wrong."""
+"""Width or height of the grid, in km, above which a note asks whether some positions are wrong."""
 
 LATTICE_DEGREES: Final = 0.05
-"""Spacing, in degrees, of the lattice to which the extent of the grid is rounded outwards."""
+"""Spacing, in degrees, of the lattice to which the grid's extent is rounded outwards."""
 
 _KM_PER_DEGREE: Final = EARTH_RADIUS_KM * math.pi / 180.0
 """Length of a degree of latitude, in km."""
@@ -43,15 +43,15 @@ _KM_PER_DEGREE: Final = EARTH_RADIUS_KM * math.pi / 180.0
 def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tuple[dict[str, object], str]:
     """Return a grid of square cells that covers the central 98 % of the positions on each axis.
 
-    Because the problem file is public, the grid depends only on the positions' extent, rounded to a coarse lattice.
+    The problem file is public, so the grid depends only on the extent of the positions, rounded to a coarse lattice.
 
     Args:
         frame: The table.
         columns: The names of the latitude and longitude columns, under the keys ``lat`` and ``lon``.
-        file: The name of the table, for error messages.
+        file: The table's name, which error messages quote.
 
     Returns:
-        The keys and values of ``[records.grid]``, and a sentence on what the grid covers and reveals.
+        The keys and values of the TOML table ``[records.grid]``, and a sentence on what the grid covers and reveals.
 
     Raises:
         InputError: There are no numeric positions, or more than 1 % of the numbers are not valid degrees.
@@ -65,8 +65,8 @@ def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tupl
         _check_degrees(longitudes, -180, 360, columns["lon"], file),
     )
     south, north = _rounded_extent(latitudes)
-    # Longitudes are converted to -180..180 and to 0..360. The conversion with the shorter extent is taken, because its
-    # jump does not separate the positions.
+    # Longitudes are converted both to -180..180 and to 0..360. The conversion with the shorter extent is used, because
+    # there the positions are not separated by the jump at the range's ends.
     west, east = min(
         (_rounded_extent((longitudes - offset) % 360.0 + offset) for offset in (-180.0, 0.0)),
         key=lambda interval: interval[1] - interval[0],
@@ -78,13 +78,12 @@ def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tupl
         (north - south) * _KM_PER_DEGREE,
         (east - west) * _KM_PER_DEGREE * math.cos(math.radians(south)),
     )
-    # The first term gives about 400 cells. The second keeps long, narrow grids at about 400 cells in a row, and the
-    # third keeps cells at least a metre wide.
+    # The first term gives about 400 cells. The second limits long, narrow grids to about 400 cells in a row. The third
+    # makes cells at least a metre wide.
     cell_km = round_to_digits(
         max(math.sqrt(height_km * width_km / GRID_CELLS), max(height_km, width_km) / GRID_CELLS, 1e-3), up=True
     )
-    # One more row and column are needed, because it is the centre of the first cell, not its corner, that lies at the
-    # south-west end.
+    # The south-west end is the centre of the first cell, not its corner, so one more row and column are needed.
     rows, cols = (math.ceil(length / cell_km) + 1 for length in (height_km, width_km))
     grid: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell_km}
     grid["south_west"] = [round(south, 6), round(west, 6)]
@@ -99,19 +98,19 @@ def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tupl
 
 
 def describe_skipped_cells(frame: pl.DataFrame, columns: Sequence[str], file: str) -> list[str]:
-    """Return a note for the table's owner on each coordinate column with cells that are not numbers.
+    """Return one note for the table's owner per coordinate column that has cells without a finite number.
 
-    No cell is quoted.
+    The notes do not quote any cells.
 
     Args:
         frame: The table.
         columns: The latitude and longitude columns.
-        file: The name of the table.
+        file: The table's name.
     """
     lines = []
     for name in columns:
         numbers = frame[name].cast(pl.Float64, strict=False)
-        # Texts that are not numbers become null.
+        # Strings that are not numbers have become null.
         rows = (numbers.is_null() | ~numbers.is_finite()).fill_null(value=True).arg_true()
         if len(rows):
             count = number_of(len(rows), "cell")
@@ -120,13 +119,13 @@ def describe_skipped_cells(frame: pl.DataFrame, columns: Sequence[str], file: st
 
 
 def _check_degrees(values: Floats, min_degrees: int, max_degrees: int, column: object, file: str) -> Floats:
-    """Return the numbers that are valid degrees, after checking that at most 1 % of all numbers are invalid.
+    """Check that at most 1 % of the numbers are invalid as degrees, and return the valid ones.
 
     Args:
         values: The numbers in a column.
         min_degrees, max_degrees: The valid range in degrees.
-        column: The name of the column.
-        file: The name of the table.
+        column: The column's name.
+        file: The table's name.
 
     Raises:
         InputError: More than 1 % of the numbers are outside the range.
@@ -139,9 +138,9 @@ def _check_degrees(values: Floats, min_degrees: int, max_degrees: int, column: o
 
 
 def _rounded_extent(values: Floats) -> tuple[float, float]:
-    """Return the range of the central 98 % of the values in degrees, rounded outwards to multiples of the lattice step.
+    """Return the range of the central 98 % of some degrees, rounded outwards to multiples of the lattice's spacing.
 
-    The two ends are at least one lattice step apart.
+    Its ends are at least one multiple apart.
     """
     lower, upper = np.quantile(values, [MARGIN_SHARE, 1.0 - MARGIN_SHARE]).tolist()
     first_multiple, last_multiple = math.floor(lower / LATTICE_DEGREES), math.ceil(upper / LATTICE_DEGREES)

@@ -1,6 +1,6 @@
 """Draft a commented problem file from a table (``privopt init``). The command ``solve`` accepts the file unchanged.
 
-Comments in the file and notes on the terminal state how each column was interpreted, so that the user can notice wrong
+Comments in the file and notes on the terminal tell how each column was interpreted, so that the user can notice wrong
 guesses. :mod:`.draft_columns` recognises the columns, and :mod:`.draft_text` formats the file.
 """
 
@@ -47,30 +47,33 @@ __all__ = [
 ]
 
 REACH_FACTOR: Final = 3.0
-"""The default radius within which a person is hidden, as a multiple of the median distance between neighbours."""
+"""The default radius within which a person is hidden, as a multiple of the median distance between neighbouring
+places."""
 
 HIDING_ADDRESSES: Final = 500
-"""The number of addresses among which the default radius for a street map hides a person, about a thousand people."""
+"""The number of addresses that the default radius for a street map must contain, at which about a thousand people
+live."""
 
 HIDDEN_SHARE: Final = 0.9
-"""The fraction of the places that must have `HIDING_ADDRESSES` addresses within the default radius for a street map."""
+"""The fraction of the places around which the default radius for a street map must contain `HIDING_ADDRESSES`
+addresses."""
 
 MAX_RADIUS_RECORDS: Final = 500
 """Maximum number of places from which the default radius for a street map is computed. If there are more, evenly spaced
-ones are taken."""
+places are used."""
 
 MIN_EPSILON: Final = 1e-300
-"""The smallest epsilon that a draft can have, because of the range of doubles. The largest one is its reciprocal."""
+"""The smallest epsilon that a draft can have, given the range of doubles. The largest one is its reciprocal."""
 
 MAX_SEARCHED_RECORDS: Final = 2_000
-"""Maximum number of records whose nearest neighbour is searched for. If there are more, evenly spaced ones are
-taken."""
+"""Maximum number of records whose nearest neighbours are searched for. If there are more, evenly spaced records are
+used."""
 
 ONE_WAY_LOSS: Final = "the loss is the error in travel along one-way streets, distances of privacy run both ways"
 BOTH_WAYS_LOSS: Final = "distances run both ways; for travel along one-way streets as the loss, take --one-way"
 
 QUICK_PLACES: Final = 200
-"""The number of places above which a note warns that computing the optimum may take minutes. For 462 places it took
+"""The number of places above which a note warns that computing the optimum may take minutes. For 462 places, it took
 over two minutes on two busy CPU cores."""
 
 
@@ -115,33 +118,33 @@ def init(
     """Write a problem file for the places in a table, or for a grid if the table contains people's positions.
 
     A table in a foreign format, such as GeoJSON or GPX, is converted. If its rows are public places, the converted
-    table is written next to the problem file, as NAME-points.csv.
+    table is written next to the problem file as NAME-points.csv.
 
     Args:
-        mechanism: The name of the mechanism for which the problem is drafted.
+        mechanism: The name of the mechanism to draft a problem for.
         points: The table's file.
-        out: The problem file.
+        out: The problem file to write.
         roads: A table of roads between the ids in ``points``, with the columns from, to and km. None if there are no
             roads.
-        within: The radius in km within which a person is hidden. None means three times the median distance between
+        within: The radius in km within which a person is hidden. If None, it is three times the median distance between
             neighbours.
         factor: The maximum factor by which one report may change the odds between two places within this radius.
         choice: The columns of ``points`` that the user named. All other columns are recognised by their names.
         force: Whether to replace existing files.
 
     Raises:
-        InputError: No places are recognised in the table, or ``solve`` would refuse the problem.
-        UsageError: The mechanism does not protect places, an amount is out of range, a file already exists, or a file
-            to write is one of the tables.
+        InputError: No places are recognised in the table, or ``solve`` would reject the problem.
+        UsageError: The mechanism does not protect places, the radius or the factor is out of range, the named columns
+            cannot be used together, a file already exists, or a file to write is one of the tables.
     """
-    # This is checked first, so that no work is wasted.
+    # Check this first, so that no work is wasted.
     read = [points, roads]
     check_files({"--out": out}, force=force, read=read)
     choice = choice or ColumnChoice()
     frame = convert_table(points, choice)
     folder = out.absolute().parent
     graph = None if roads is None else Roads(table=roads)
-    # The draft names the tables by paths relative to the folder, which lead nowhere unless the folder exists.
+    # The draft contains the tables' paths relative to this folder, so the folder must exist.
     with make_parents(out.absolute()):
         if frame is None:
             drafted = draft(mechanism, points, folder, roads=graph, within=within, factor=factor, choice=choice)
@@ -158,7 +161,8 @@ def init(
             has_places = "points" in recognize_table(table, folder, ids_alone=roads is not None, choice=choice).records
             if has_places:
                 check_files({"--out": target}, force=force, read=read)
-            # The problem is drafted from the temporary table, so that a refused one replaces no older table.
+            # The problem is drafted from the temporary table, so that no older table is replaced if the problem is
+            # rejected.
             drafted = draft(
                 mechanism,
                 table,
@@ -178,14 +182,14 @@ def init(
 
 
 def write_together(contents_by_target: Mapping[Path, bytes | Path], *, force: bool) -> None:
-    """Write several files. No file gets its final name until all files are complete on disk.
+    """Write several files. None of them gets its final name until all are complete on disk.
 
     Args:
-        contents_by_target: The contents of each file, or a file to copy.
+        contents_by_target: The contents of each file to write, or a file to copy them from.
         force: Whether to replace existing files.
 
     Raises:
-        UsageError: A file already exists, or cannot be written.
+        UsageError: A file already exists, or its path cannot be used.
         StoppedError: Writing failed, and no file was replaced.
     """
     with ExitStack() as stack:
@@ -195,13 +199,13 @@ def write_together(contents_by_target: Mapping[Path, bytes | Path], *, force: bo
                 copyfile(contents, path)
             else:
                 path.write_bytes(contents)
-            # Flushed here too, because the first file gets its name before the others are flushed.
+            # The first file gets its name before the others are flushed, so each is flushed here too.
             flush(path)
 
 
 @contextmanager
 def _rename_faults(table: str, name: str) -> Iterator[None]:
-    """Change faults raised in the ``with`` block to refer to the user's table instead of the converted table.
+    """Make faults that are raised in the ``with`` block refer to the user's table instead of the converted one.
 
     Args:
         table: The name of the converted table.
@@ -225,28 +229,30 @@ def init_from_map(
     factor: float = 4.0,
     force: bool = False,
 ) -> Draft:
-    """Write a problem file for the places of a street map, with the tables NAME-points.csv and NAME-roads.csv.
+    """Write a problem file for the places on a street map, together with the tables NAME-points.csv and NAME-roads.csv.
 
     Args:
-        mechanism: The name of the mechanism for which the problem is drafted.
+        mechanism: The name of the mechanism to draft a problem for.
         streets: The street map.
-        out: The problem file.
+        out: The problem file to write.
         source: The map's file, which must not be overwritten. None if the map was not read from a file.
-        within: The radius in km within which a person is hidden. None means a radius within which there are enough
-            addresses.
+        within: The radius in km within which a person is hidden. If None, it is chosen so that there are enough
+            addresses within it.
         factor: The maximum factor by which one report may change the odds between two places within this radius.
         force: Whether to replace existing files.
 
     Raises:
-        InputError: ``solve`` would refuse the problem.
-        UsageError: The mechanism does not protect places, an amount is out of range, or a file already exists.
+        InputError: ``solve`` would reject the problem.
+        UsageError: The mechanism does not protect places, the radius or the factor is out of range, a file already
+            exists, or a file to write is the map.
     """
-    # The names of the tables follow from that of the problem file, which must be that of a file.
+    # The tables are named after the problem file, so its path must be that of a file.
     check_files({"--out": out}, force=force, read=[source])
     points, roads = (out.with_name(f"{out.stem}-{table}.csv") for table in ("points", "roads"))
     check_files({"--out": [out, points, roads]}, force=force, read=[source])
     with TemporaryDirectory() as folder:
-        # The problem is drafted in a temporary folder first, so that a refused problem leaves no tables behind.
+        # The problem is first drafted in a temporary folder, so that a problem that is rejected leaves no tables
+        # behind.
         temporary_folder = Path(folder)
         tables = temporary_folder / points.name, temporary_folder / roads.name
         streets.write(*tables)
@@ -280,21 +286,23 @@ def draft(
     """Draft a problem file, and check that ``solve`` accepts it.
 
     Args:
-        mechanism: The name of the mechanism for which the problem is drafted.
-        points: A CSV, Parquet or GeoParquet file, with either a list of places with ids or positions to be covered by a
+        mechanism: The name of the mechanism to draft a problem for.
+        points: A CSV, Parquet or GeoParquet file that contains either places with ids, or positions to cover with a
             grid.
-        folder: The folder in which the problem file will be.
+        folder: The folder in which the problem file will be stored.
         roads: The roads between the ids in ``points``. None if there are no roads.
         within: The radius in km within which a person is hidden. If the places' addresses are given instead, the radius
-            is chosen so that it includes enough of them. None means three times the median distance between neighbours.
+            is chosen so that there are enough of them within it. If None, the radius is three times the median distance
+            between neighbours.
         factor: The maximum factor by which one report may change the odds between two places within this radius.
         choice: The columns of ``points`` that the user named. All other columns are recognised by their names.
-        stored_points: The file to which ``points`` will be moved, and to which the problem file refers. None if
-            ``points`` will not be moved.
+        stored_points: The file to which ``points`` will be moved, and to which the problem file must refer. None if
+            ``points`` stays where it is.
 
     Raises:
-        InputError: No places are recognised in the table, or ``solve`` would refuse the problem.
-        UsageError: The mechanism does not protect places, or an amount is out of range.
+        InputError: No places are recognised in the table, or ``solve`` would reject the problem.
+        UsageError: The mechanism does not protect places, the radius or the factor is out of range, or the named
+            columns cannot be used together.
     """
     if not factor > 1.0 or not math.isfinite(factor):
         raise UsageError(f"--factor must be a number above 1, got {factor:g}")
@@ -307,7 +315,7 @@ def draft(
     tables: dict[str, dict[str, object]] = {"records": recognised.records, "distance": {"kind": recognised.kind}}
     if roads is not None:
         tables["distance"] = {"kind": "graph", "edges": relative_path(roads.table, folder)}
-        # Roads join ids of places, which the cells of a grid do not have.
+        # Roads refer to places by their ids, which the cells of a grid do not have.
         if "grid" in recognised.records:
             raise InputError(
                 [Fault(points.name, "", "no column of ids", "a column of ids that names the nodes of --roads")]
@@ -319,8 +327,8 @@ def draft(
     # Epsilon depends on the distances, so the problem is first read with a provisional epsilon of 1.
     data = load_drafted_problem(MetricProblem, tables, folder, points.name)
     spacing = _median_spacing(data)
-    # A report changes the odds between two places within the radius by a factor of at most exp(epsilon * radius), which
-    # is set equal to `factor`.
+    # One report changes the odds between two places within the radius by a factor of at most exp(epsilon * radius).
+    # Epsilon is chosen so that this is `factor`.
     reason = ""
     if isinstance(within, Addresses):
         radius, reason = _radius_among_addresses(data, within)
@@ -349,7 +357,7 @@ def draft(
         *([reason] if reason else []),
         f"between neighbours, {spacing:.4g} {unit} apart (median), by at most {_format_exp_up(epsilon * spacing)}",
     ]
-    # If the radius is so small, most places have no other place among which a person could be hidden.
+    # With such a small radius, most places have no other place among which a person could be hidden.
     if radius < spacing:
         hint = f"--within {REACH_FACTOR * spacing:.2g} hides a person among several"
         meaning.append(f"most places have no neighbour within {radius:.4g} {unit}: {hint}")
@@ -362,7 +370,7 @@ def draft(
 
 
 def _describe_assumptions(mechanism: str, place_count: int) -> Iterator[str]:
-    """Yield notes on the assumptions in the drafted problem and, if solving may take long, on the solving time."""
+    """Yield notes on what the drafted problem assumes. If solving may take long, one of them says so."""
     yield f"all {place_count:,} places count as equally likely: give a prior for your own"
     if mechanism == "optimal-lp" and place_count > QUICK_PLACES:
         cure = "--gap 0.05 or --time-limit 60 gives a first look"
@@ -376,17 +384,17 @@ def load_drafted_problem(cls: type[Any], tables: dict[str, dict[str, object]], f
         cls: The mechanism's problem class.
         tables: The TOML tables of the problem file, keyed by name.
         folder: The folder of the problem file.
-        table: The name of the table from which the problem was drafted, for error messages.
+        table: The name of the table from which the problem was drafted, which error messages quote.
 
     Raises:
-        InputError: ``solve`` would refuse the problem.
+        InputError: ``solve`` would reject the problem.
     """
     source = File(name=table, path=folder / "problem.toml", kept=to_toml(tables).encode())
     try:
         return load(load_problem(cls, source), table)
     except InputError as error:
         raise InputError(
-            # Faults of cells must not quote them, because the table may hold positions of people.
+            # A fault in a cell must not quote the cell, because the table may contain people's positions.
             conceal([fault])[0] if fault.where.startswith("row ") and ", column " in fault.where else fault
             for fault in error.faults
         ) from None
@@ -398,11 +406,11 @@ def load_drafted_problem(cls: type[Any], tables: dict[str, dict[str, object]], f
 def _median_spacing(data: MetricData) -> float:
     """Return the median distance from a record to the nearest record at another place.
 
-    The median is taken over at most `MAX_SEARCHED_RECORDS` records, but the nearest records are sought among all
+    The median is taken over at most `MAX_SEARCHED_RECORDS` records, whose nearest records are searched for among all
     records.
 
     Raises:
-        InputError: All records are at the same place, or at infinite distances from one another.
+        InputError: No two records are at a finite distance above 0 from one another.
     """
     count = len(data.records)
     min_distances = []
@@ -422,24 +430,24 @@ def _median_spacing(data: MetricData) -> float:
 
 
 def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[float, str]:
-    """Return a radius within which nearly all places have enough addresses, and a sentence that explains it.
+    """Return a radius within which nearly every place has enough addresses, and a sentence that explains it.
 
-    A person is hidden among the people who live nearby, whatever the number of places. Addresses represent these
+    A person is hidden among the people who live nearby, however many places there are. Addresses stand for these
     people.
 
     Args:
-        data: The places and their distances.
+        data: The problem's data, with the places and their distances.
         addresses: The number of addresses at each place.
     """
     count, counts = len(data.records), addresses.counts
-    # On a map with few addresses, a quarter of all addresses must suffice.
+    # On a map with few addresses, a quarter of all its addresses must suffice.
     address_count = min(HIDING_ADDRESSES, counts.sum() / 4)
     radii = []
     record_numbers = np.unique(np.linspace(0, count - 1, min(count, MAX_RADIUS_RECORDS)).astype(np.int64))
     for part in slices(len(record_numbers), count, 2**22):
         rows = data.metric.rows(record_numbers[part])
-        # For each place, all places are sorted by distance. The first one up to which there are enough addresses gives
-        # the radius.
+        # For each place, all places are sorted by distance, and their addresses are added up in this order. The radius
+        # is the distance at which there are enough.
         order = np.argsort(rows, axis=1)
         reached = np.cumsum(counts[order], axis=1) >= address_count
         radii.append(np.take_along_axis(rows, np.take_along_axis(order, reached.argmax(axis=1)[:, None], 1), 1)[:, 0])
@@ -457,7 +465,7 @@ def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[flo
 
 
 def suggest_tables(cls: type[MetricProblem], radius: float) -> dict[str, dict[str, object]]:
-    """Return the additional TOML tables required in a mechanism's problem file, with values for their required keys.
+    """Return the TOML tables that a mechanism's problem file needs besides the common ones, with their required keys.
 
     Args:
         cls: The mechanism's problem class.
@@ -476,16 +484,16 @@ def suggest_tables(cls: type[MetricProblem], radius: float) -> dict[str, dict[st
 
 
 def _suggest_keys(table: type[Any], radius: float) -> Iterator[tuple[str, object]]:
-    """Yield each required key of a TOML table, with a suggested value.
+    """Yield each required key of a TOML table together with a suggested value.
 
-    For a distance, the value is the radius. For a selection of records, it is "all".
+    The suggested value is the radius for a distance, and "all" for a selection of records.
 
     Args:
-        table: The class of the table.
+        table: The class that represents the table.
         radius: The radius within which a person is hidden, in the unit of distances.
 
     Raises:
-        UsageError: The table has a required key for which there is no suggested value.
+        UsageError: The table has a required key of another kind, for which nothing can be suggested.
     """
     hints = get_type_hints(table)
     for attribute in attrs.fields(table):
@@ -508,6 +516,6 @@ def _format_up(value: float) -> str:
 
 
 def _format_exp_up(exponent: float) -> str:
-    """Format exp(exponent), rounded up to three significant digits, or as a power of e if it could overflow."""
+    """Format exp(exponent), rounded up to three significant digits. If it could overflow, write it as a power of e."""
     # exp overflows above 709.
     return _format_up(math.exp(exponent)) if exponent < 700 else f"e^{_format_up(exponent)}"

@@ -1,6 +1,6 @@
-"""Format a drafted problem file as TOML tables, with comments on the recognised columns and the meaning of epsilon.
+"""Format a drafted problem file, with comments on the recognised columns and on the meaning of epsilon.
 
-Tables are formatted one by one, because each may be preceded by comments.
+The TOML tables are formatted one by one, because each may be preceded by comments.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["format_problem", "relative_path"]
 
 
 def relative_path(path: Path, folder: Path) -> str:
-    """Return a path relative to a folder, as it is written in a problem file in that folder."""
+    """Return a path relative to a folder, in the form in which a problem file in that folder contains it."""
     return os.path.relpath(path.absolute(), folder)
 
 
@@ -25,12 +25,12 @@ def format_problem(
     """Return the text of a problem file, with comments before each table.
 
     Args:
-        mechanism: The name of the mechanism for which the problem is drafted.
+        mechanism: The name of the mechanism that the problem was drafted for.
         points: The table from which the problem was drafted.
         tables: The TOML tables of the problem, keyed by name.
         notes: Notes on the recognised columns, which become comments on ``[records]``.
-        meaning: Notes on the meaning of epsilon, which become comments on ``[privacy]``. The word "epsilon" is put
-            before the first note.
+        meaning: Notes on the meaning of epsilon, which become comments on ``[privacy]``. The first one is preceded by
+            the word "epsilon".
     """
     comments_by_table = {"records": notes, "privacy": [f"epsilon {line}" for line in meaning[:1]] + list(meaning[1:])}
     hints_by_table = {
@@ -53,6 +53,6 @@ def format_problem(
             f"# {' '.join(line.split())}"
             for line in (*comments_by_table.get(name, ()), *hints_by_table.get(name, ()))
         ]
-        # Each table is converted separately, so that its comments come right before it.
+        # Each table is converted separately, so that its comments stand directly above it.
         lines.append(to_toml({name: table}))
     return "\n".join(lines)

@@ -1,7 +1,7 @@
 """Write a problem file for words (``privopt init --vectors``), with an epsilon that hides each word among others.
 
-Distances between word vectors have no familiar unit. Epsilon is therefore derived from the distances between words and
-their k-th nearest neighbours, for a few ranks k.
+Distances between word vectors have no familiar unit, so epsilon is derived from the distances between words and their
+k-th nearest neighbours for a few values of k.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from privopt_tables.studies.word_vectors import is_vector_text, read_word_vector
 __all__ = ["RANKS", "init_words", "neighbour_distances"]
 
 RANKS: Final = (10, 20, 50)
-"""The numbers of other words among which a word is hidden. The proposed epsilon is for the first number, and notes
-state the epsilons for the others."""
+"""The numbers of other words among which a word may be hidden. The proposed epsilon is for the first number, and notes
+give the epsilons for the others."""
 
 HIDDEN_SHARE: Final = 0.95
-"""Fraction of the words that epsilon must hide. The others are outliers, whose distances are not typical of words."""
+"""Fraction of the words that must be hidden. The rest are outliers, whose distances are not typical of words."""
 
 MAX_SEARCHED_WORDS: Final = 2_000
-"""Maximum number of words whose neighbours are searched for. If there are more, evenly spaced ones are taken."""
+"""Maximum number of words whose neighbours are searched for. If there are more, evenly spaced words are used."""
 
 
 def neighbour_distances(data: MetricData) -> dict[int, Floats]:
     """Return the distances between words and their k-th nearest neighbours, for k = 1 and each k in :data:`RANKS`.
 
     Args:
-        data: The words, with a metric between them.
+        data: The problem's data, with the words and the metric between them.
 
     Returns:
-        The distances, keyed by k. Each value is an ascending array with one entry for each of at most 2,000 words.
-        Ranks k that are not smaller than the number of words are omitted.
+        The distances, keyed by k. Each value is an ascending array with one entry per word, for at most 2,000 words. If
+        there are not more than k words, k is omitted.
     """
     count = len(data.records)
     ranks = [rank for rank in (1, *RANKS) if rank < count]
@@ -54,7 +54,7 @@ def neighbour_distances(data: MetricData) -> dict[int, Floats]:
     distances_by_part = []
     for part in slices(len(word_numbers), count, 1 << 22):
         rows = data.metric.rows(word_numbers[part])
-        # The distance of rank 0 is that to the word itself, so index k of a sorted row is the distance to the k-th
+        # Each row contains the word's distance to itself, so index k of a sorted row is the distance to the k-th
         # neighbour.
         distances_by_part.append(np.sort(np.partition(rows, ranks[-1], axis=1)[:, : ranks[-1] + 1], axis=1)[:, ranks])
     return dict(zip(ranks, np.sort(np.concatenate(distances_by_part).T, axis=1), strict=True))
@@ -67,7 +67,8 @@ def _distance_quantile(distances: Floats, probability: float) -> float:
         distances: The distances from words to their k-th nearest neighbours, ascending.
         probability: The fraction.
     """
-    # Between two distances the higher one is taken, so that the result suffices for at least this share of words.
+    # If the quantile lies between two distances, the larger one is used, so that the result suffices for at least this
+    # fraction of the words.
     return float(np.quantile(distances, probability, method="higher"))
 
 
@@ -75,23 +76,24 @@ def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
     """Write a problem file for words and their vectors.
 
     Args:
-        mechanism: The name of the mechanism for which the problem is drafted.
-        vectors: A ``.npy`` file of shape (N, dim) with one row per word, or a text file of GloVe or word2vec, which is
-            converted to NAME-vectors.npy and NAME-words.txt.
-        ids: A text file with one word per line. None means that the row indices are the words.
-        out: The problem file.
+        mechanism: The name of the mechanism to draft a problem for.
+        vectors: A ``.npy`` file of shape (N, dim) with one row per word, or a text file in the format of GloVe or
+            word2vec. A text file is converted to NAME-vectors.npy and NAME-words.txt.
+        ids: A text file with one word per line. If None, the row indices stand for the words of a ``.npy`` file.
+        out: The problem file to write.
         force: Whether to replace existing files.
 
     Raises:
-        InputError: ``solve`` would refuse the vectors or words, there are fewer than 12 words, or too many vectors are
+        InputError: ``solve`` would reject the vectors or words, there are fewer than 12 words, or too many vectors are
             equal.
-        UsageError: The mechanism does not protect places, a file already exists, or a file to write is also read.
+        UsageError: The mechanism does not protect places or words, ``ids`` is given although the text file contains the
+            words, a file already exists, or a file to write is also read.
     """
-    # This is checked before any work, and again when the file is written.
+    # Check this before doing any work. It is checked again when the file is written.
     read = [vectors, ids]
     check_files({"--out": out}, force=force, read=read)
     problem_class = _problem_class_of(mechanism)
-    # The draft names the files by paths relative to the folder, which lead nowhere unless the folder exists.
+    # The draft contains the files' paths relative to this folder, so the folder must exist.
     with make_parents(out.absolute()):
         if not is_vector_text(vectors):
             drafted = _draft_words(mechanism, problem_class, vectors, ids, out.absolute().parent)
@@ -102,7 +104,7 @@ def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
         array, words = (out.absolute().with_name(f"{out.stem}-{name}") for name in ("vectors.npy", "words.txt"))
         check_files({"--out": [out, array, words]}, force=force, read=read)
         table = read_word_vectors(vectors)
-        # The problem is drafted from temporary files, so that a refused one replaces no older files.
+        # The problem is drafted from temporary files, so that no older files are replaced if the problem is rejected.
         with TemporaryDirectory() as temporary:
             temporary_array, temporary_words = (Path(temporary) / path.name for path in (array, words))
             np.save(temporary_array, table.vectors)
@@ -151,16 +153,17 @@ def _draft_words(
     """Draft a problem file for words and their vectors, and check that ``solve`` will accept it.
 
     Args:
-        mechanism: The name of the mechanism for which the problem is drafted.
+        mechanism: The name of the mechanism to draft a problem for.
         problem_class: The mechanism's problem class.
         vectors: A ``.npy`` file of shape (N, dim) with one row per word.
-        ids: A text file with one word per line. None means that the row indices are the words.
-        folder: The folder in which the problem file will be.
-        stored_files: The files to which ``vectors`` and ``ids`` will be moved, and to which the problem file refers.
-            None if they will not be moved.
+        ids: A text file with one word per line. If None, the row indices stand for the words.
+        folder: The folder in which the problem file will be stored.
+        stored_files: The files to which ``vectors`` and ``ids`` will be moved, and to which the problem file must
+            refer. None if they stay where they are.
 
     Raises:
-        InputError: ``solve`` would refuse the vectors or words, or there are fewer than 12 words.
+        InputError: ``solve`` would reject the vectors or words, there are fewer than 12 words, or too many vectors are
+            equal.
     """
     records: dict[str, object] = {"vectors": relative_path(vectors, folder)}
     if ids is not None:
@@ -171,8 +174,8 @@ def _draft_words(
     if len(data.records) <= RANKS[0] + 1:
         raise InputError([Fault(vectors.name, "", f"{len(data.records)} words", f"more than {RANKS[0] + 1}")])
     distances_by_rank = neighbour_distances(data)
-    # Within this radius nearly all words have ten others. With epsilon * radius = 1, one report changes the odds
-    # between a word and these by at most a factor of e.
+    # Nearly all words have ten others within this radius. If epsilon * radius is 1, one report changes the odds between
+    # a word and each of these by at most a factor of e.
     radius = _distance_quantile(distances_by_rank[RANKS[0]], HIDDEN_SHARE)
     # If most words share their vector with ten others, epsilon would be infinite.
     if not radius > 0:
@@ -193,10 +196,10 @@ def _draft_words(
 
 
 def _describe_epsilon(distances_by_rank: dict[int, Floats], epsilon: float) -> list[str]:
-    """Return notes on the number of others among which epsilon hides most words, and on epsilons for larger numbers.
+    """Return notes on how many others epsilon hides most words among, and on the epsilons for larger numbers.
 
     Args:
-        distances_by_rank: The distances from :func:`neighbour_distances`.
+        distances_by_rank: The distances that :func:`neighbour_distances` returned.
         epsilon: The proposed epsilon.
     """
     share_text = f"{100 * HIDDEN_SHARE:g} of 100 words"

@@ -1,6 +1,7 @@
 """Parse a range of epsilons ``LO:HI:N`` into N geometrically spaced values.
 
-The values are exact rationals with short decimal forms, so a value copied from a table yields exactly the same epsilon.
+The values are exact rationals with short decimal forms, so a value that is copied from a table gives exactly the same
+epsilon.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ MAX_CHARACTERS: Final = 400
 
 
 def parse_epsilons(grid: str | tuple[float | str, float | str, int]) -> list[Fraction]:
-    """Return N geometrically spaced values from LO to HI, with both ends exact.
+    """Return N geometrically spaced values from LO to HI. Both ends are exact.
 
     >>> [str(value) for value in parse_epsilons("0.5:2:3")]
     ['1/2', '1', '2']
 
     Args:
-        grid: The string ``"LO:HI:N"``, or a tuple of these three values.
+        grid: The range as a string ``"LO:HI:N"`` or as a tuple of these three values.
 
     Raises:
         UsageError: The ends are not positive numbers in ascending order, the number of values is out of range, or there
@@ -44,7 +45,7 @@ def parse_epsilons(grid: str | tuple[float | str, float | str, int]) -> list[Fra
         decimals = [Decimal(end) for end in parts[:2]]
     except InvalidOperation:
         raise UsageError(f"epsilon: expected LO:HI:N, such as 0.5:5:30, got {actual}") from None
-    # This is checked before rationals are built, because they could have millions of digits.
+    # Check this before building rationals, which could have millions of digits.
     if not all(end.is_finite() and abs(end.adjusted()) <= 300 for end in decimals):
         raise UsageError(f"epsilon: expected ends between 1e-300 and 1e300, as 0.5:5:30 has, got {actual}")
     lower, upper = (StatedFraction(str(end)) for end in decimals)
@@ -52,7 +53,7 @@ def parse_epsilons(grid: str | tuple[float | str, float | str, int]) -> list[Fra
         raise UsageError(f"epsilon: expected 0 < LO < HI and 2 to {MAX_EPSILONS:,} values, got {actual}")
     # Only the ends must be exact, so the inner values are computed in doubles.
     inner_values = np.geomspace(float(lower), float(upper), count)[1:-1].tolist()
-    # Nine digits are easier to read. If they would make values equal, 17 digits are used, which distinguish all
+    # Nine digits are easier to read. If they would make two values equal, 17 digits are used, which distinguish all
     # doubles.
     for digits in (9, 17):
         values = [lower, *(StatedFraction(f"{value:.{digits}g}") for value in inner_values), upper]

@@ -1,8 +1,8 @@
 """Read streets from OpenStreetMap (.osm, .osm.pbf) as a problem's places and roads (``privopt init --osm``).
 
-Nodes of ways tagged ``highway`` become places, and the stretches of street between neighbouring places become roads.
-Only the largest connected component is kept. The result depends only on the map, not on the order of its elements in
-the file.
+Nodes of ways that are tagged ``highway`` become places, and the stretches of street between neighbouring places become
+roads. Only the largest connected component is kept. The result depends only on the map, not on the order of the
+elements in the file.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ LINKED: Final = ("motorway", "trunk", "primary", "secondary", "tertiary")
 DRIVEN: Final = frozenset(
     (*LINKED, *(f"{kind}_link" for kind in LINKED), "unclassified", "residential", "living_street", "service", "road")
 )
-"""Values of the tag ``highway`` for ways that cars can use."""
+"""Values of the tag ``highway`` for ways that cars may use."""
 WALKED: Final = DRIVEN | frozenset(("pedestrian", "footway", "path", "steps", "cycleway", "track", "corridor"))
-"""Values of the tag ``highway`` for ways that pedestrians can use, including those that cars can use."""
+"""Values of the tag ``highway`` for ways that pedestrians may use, including those that cars may use."""
 CAR_ACCESS: Final = ("motorcar", "motor_vehicle", "vehicle")
 FOOT_ACCESS: Final = ("foot",)
-"""Tags that state whether a ferry takes cars (CAR_ACCESS) or people on foot (FOOT_ACCESS), the most specific first. A
+"""Tags that say whether a ferry takes cars (CAR_ACCESS) or people on foot (FOOT_ACCESS), the most specific first. A
 ferry without these tags takes both."""
 FORWARD: Final = frozenset(("yes", "true", "1"))
-"""Values of ``oneway`` for ways that can be used only in the order of their nodes."""
+"""Values of ``oneway`` for ways that may be used only in the order of their nodes."""
 ENDINGS: Final = (".osm.pbf", ".pbf", ".osm", ".osm.gz", ".osm.bz2")
 
 KM_PER_ADDRESS: Final = 0.025
-"""Length of street per address, in km, that is assumed if a map has too few addresses. Lots are about 20 m wide, on one
-or both sides of the street."""
+"""Length of street per address, in km, that is assumed if a map has too few addresses. Lots are about 20 m wide and lie
+on one or both sides of the street."""
 MIN_MAPPED_SHARE: Final = 0.25
-"""A map has too few addresses if there are fewer than this fraction of the number estimated from its streets."""
+"""If a map has fewer addresses than this fraction of the number estimated from its streets, it has too few."""
 
 Position = tuple[float, float]
-"""Latitude and longitude in degrees."""
+"""A latitude and a longitude in degrees."""
 Area = Callable[[Floats], Bools]
 """A function that takes positions (N, 2) in degrees and returns a mask (N,) of those inside an area."""
 
@@ -57,8 +57,8 @@ class Addresses:
 
     Attributes:
         counts: (N,) The number of addresses at each place, in the order of the places.
-        is_counted: Whether addresses on the map were counted. If False, the numbers are estimated from the lengths of
-            streets.
+        is_counted: Whether the addresses were counted on the map. If False, their numbers are estimated from the
+            lengths of streets.
     """
 
     counts: Floats
@@ -70,12 +70,12 @@ class StreetMap:
     """A graph of streets between places.
 
     Attributes:
-        places: The position (latitude, longitude) of each place in degrees, keyed by id.
-        km: The length in km of the shortest stretch between two neighbouring places, with a key (from, to) for each
-            permitted direction.
-        notes: Notes on the elements of the map that were used or omitted.
-        one_way: Whether the loss is travel distance along the directed roads.
-        addresses: The positions of the addresses in the area that have a house number.
+        places: The places' positions (latitude, longitude) in degrees, keyed by id.
+        km: The length in km of the shortest stretch between two neighbouring places, keyed by (from, to). There is an
+            entry for each permitted direction.
+        notes: Notes on which elements of the map were used and which were omitted.
+        one_way: Whether the loss is the error in travel distance along the directed roads.
+        addresses: The positions of the addresses with a house number in the area.
     """
 
     places: dict[str, Position]
@@ -85,10 +85,10 @@ class StreetMap:
     addresses: tuple[Position, ...] = ()
 
     def count_addresses(self) -> Addresses:
-        """Return the number of addresses at each place.
+        """Count or estimate the addresses at each place.
 
         Each address is assigned to its nearest place. If the map has too few addresses, their number is estimated from
-        the lengths of streets instead. Half of the addresses along a street are then assigned to each of its ends.
+        the lengths of streets instead, and each end of a street gets half of the street's addresses.
         """
         from scipy.spatial import cKDTree
 
@@ -149,19 +149,20 @@ def read_streets(
     ferries: bool = False,
     one_way: bool = False,
 ) -> StreetMap:
-    """Read the streets in a map file, and keep those in the largest connected component.
+    """Read the streets in a map file, and return those in the largest connected component.
 
     Args:
         file: The file of OpenStreetMap data. Its ending determines the format.
-        area: The area in which nodes are kept. None means that all nodes are kept.
-        walk: Whether to include footways, and to use every way in both directions.
+        area: The area in which nodes are kept. If None, all nodes are kept.
+        walk: Whether to include footways and use every way in both directions.
         bends: Whether to keep nodes at which a street merely bends.
         ferries: Whether to include ferry lines.
         one_way: Whether to take one-way streets into account when determining connected components. If so, every place
             in the result can be reached from every other place.
 
     Raises:
-        InputError: The file cannot be read, or has no streets.
+        InputError: The file cannot be read or has an unknown ending, it has no streets in the area, or ``one_way`` is
+            set and none of its streets leads back.
         UsageError: The package osmium is not installed.
     """
     if not file.name.lower().endswith(ENDINGS):
@@ -187,7 +188,7 @@ def read_streets(
         raise InputError([Fault(str(file), "", f"no streets{where}", "ways tagged highway between two nodes")])
     # Only one component is kept, because there is no finite distance between places of different components.
     streets = _select_largest_part(StreetMap(places=places, km=km, one_way=one_way))
-    # If no street leads back, every place is a strongly connected component by itself, and no street remains.
+    # If no street leads back, every place is a strongly connected component of its own, and no street remains.
     if not streets.km:
         expectation = "streets that lead somewhere and back, or no --one-way"
         raise InputError([Fault(str(file), "", "one-way streets alone, none of which leads back", expectation)])
@@ -206,7 +207,7 @@ class _Way:
 
     Attributes:
         nodes: The ids of the way's nodes, in order.
-        forward, backward: Whether the way can be used in the order of its nodes, and in reverse order.
+        forward, backward: Whether the way may be used in the order of its nodes, and in the reverse order.
     """
 
     nodes: tuple[str, ...]
@@ -220,9 +221,9 @@ class _Extract:
 
     Attributes:
         ways: The streets and ferry lines to use, in the order of the file.
-        positions: The position (latitude, longitude) of each node on these ways, keyed and sorted by id. Nodes without
-            a position in the file are omitted.
-        notes: Notes on the ways and nodes that were used or omitted.
+        positions: The positions (latitude, longitude) of the nodes on these ways, keyed and sorted by id. Nodes that
+            have no position in the file are omitted.
+        notes: Notes on which ways and nodes were used and which were omitted.
         addresses: The positions of nodes and buildings with a house number, in the order of the file.
     """
 
@@ -233,11 +234,11 @@ class _Extract:
 
 
 def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
-    """Read the streets and, if requested, the ferry lines, with the positions of their nodes.
+    """Read the streets, and the ferry lines if they are wanted, with the positions of their nodes.
 
     Args:
         file: The file of OpenStreetMap data.
-        walk: Whether to read the ways that pedestrians can use instead of those that cars can use.
+        walk: Whether to read the ways that pedestrians may use instead of those that cars may use.
         ferries: Whether to read ferry lines too.
 
     Raises:
@@ -254,21 +255,21 @@ def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
     positions: dict[int, Position] = {}
     ferry_count = other_count = 0
     try:
-        # Ways contain only the ids of their nodes. osmium adds the nodes' positions.
+        # Ways contain only their nodes' ids. osmium adds the positions.
         reader: Any = osmium.FileProcessor(str(file), osmium.osm.NODE | osmium.osm.WAY).with_locations()
         for way in reader.with_filter(osmium.filter.KeyFilter("highway", "route")):
             if not way.is_way():
                 continue
             tags = dict(way.tags)
-            # A way that is tagged as an area is a square or a car park, and its outline is not a street.
+            # A way that is tagged as an area is, for example, a square or a car park. Its outline is not a street.
             is_street = tags.get("highway") in kinds and tags.get("area") != "yes"
             is_ferry = not is_street and tags.get("route") == "ferry" and _takes_passengers(tags, walk)
             ferry_count += is_ferry
             if not is_street and not (is_ferry and ferries):
-                # Routes of buses and the like are not streets, so they are not counted as left out.
+                # Bus routes and the like are not streets, so they are not counted as omitted.
                 other_count += not is_ferry and ("highway" in tags or tags["route"] == "ferry")
                 continue
-            # An extract of a map may lack nodes outside its area.
+            # A map that was cut out of a larger one may lack nodes outside its area.
             positions.update({node.ref: (node.lat, node.lon) for node in way.nodes if node.location.valid()})
             ways.append(_directed_way(tuple(str(node.ref) for node in way.nodes), tags, walk))
         addresses = _read_addresses(osmium, file)
@@ -295,7 +296,7 @@ def _read_addresses(osmium: Any, file: Path) -> list[Position]:
     position.
 
     Args:
-        osmium: The module osmium, which the caller imports on demand.
+        osmium: The module osmium, which the caller imports only when needed.
         file: The map file.
     """
     reader: Any = osmium.FileProcessor(str(file), osmium.osm.NODE | osmium.osm.WAY).with_locations()
@@ -309,16 +310,16 @@ def _read_addresses(osmium: Any, file: Path) -> list[Position]:
 
 
 def _takes_passengers(tags: Mapping[str, str], walk: bool) -> bool:
-    """Return whether a ferry takes pedestrians (if ``walk`` is true) or cars (if it is false), according to its tags.
+    """Return whether a ferry's tags allow pedestrians (if ``walk`` is true) or cars (if it is false).
 
-    A ferry without relevant tags is assumed to take both.
+    A ferry without the relevant tags is assumed to take both.
     """
     access = next((tags[key] for key in (FOOT_ACCESS if walk else CAR_ACCESS) if key in tags), "yes")
     return access != "no"
 
 
 def _directed_way(nodes: tuple[str, ...], tags: Mapping[str, str], walk: bool) -> _Way:
-    """Return a way with the directions in which it can be used. Pedestrians can always use both.
+    """Return a way with the directions in which it may be used. Pedestrians may always use both.
 
     Args:
         nodes: The ids of the way's nodes, in order.
@@ -326,7 +327,7 @@ def _directed_way(nodes: tuple[str, ...], tags: Mapping[str, str], walk: bool) -
         walk: Whether the map is for pedestrians.
     """
     oneway = tags.get("oneway", "no")
-    # -1 means that the street can be used only against the order of its nodes.
+    # -1 means that the street may be used only against the order of its nodes.
     forward = oneway != "-1"
     backward = not forward or not (oneway in FORWARD or tags.get("junction") == "roundabout")
     return _Way(nodes=nodes, forward=forward or walk, backward=backward or walk)
@@ -338,8 +339,8 @@ def _measure_stretches(ways: Sequence[_Way], places: Mapping[str, Position]) -> 
     There is an entry for each permitted direction.
 
     Args:
-        ways: The ways. Stretches that begin or end at a node that is not a place are omitted.
-        places: The position of each place, keyed by id.
+        ways: The ways. Their stretches that begin or end at a node that is not a place are omitted.
+        places: The places' positions, keyed by id.
     """
     pairs = {
         pair
@@ -358,7 +359,7 @@ def _measure_stretches(ways: Sequence[_Way], places: Mapping[str, Position]) -> 
 
 
 def _select_largest_part(streets: StreetMap) -> StreetMap:
-    """Return the largest connected component or, for a one-way map, the largest strongly connected component.
+    """Return the map's largest connected component. For a one-way map, return the largest strongly connected one.
 
     In a strongly connected component, every place can be reached from every other place.
     """
@@ -375,14 +376,14 @@ def _select_largest_part(streets: StreetMap) -> StreetMap:
 def _contract_bends(streets: StreetMap) -> StreetMap:
     """Replace each chain of bends (see :func:`_is_bend`) with a single road between its ends.
 
-    Bends are determined before any node is removed, so a junction remains a place even if its streets are merged by the
-    contraction. A street that returns to the junction at which it begins keeps its middle node.
+    Bends are determined before any node is removed, so a junction remains a place even if the contraction merges some
+    of its streets. A street that returns to the junction at which it begins keeps its middle node.
     """
     neighbours = _neighbours(streets)
     bends = {name for name in streets.places if _is_bend(name, neighbours, streets)}
     if len(bends) == len(streets.places):
-        # In a ring without a junction, one node is kept as if it were a junction. The ring then returns to this node,
-        # so its middle node is kept too.
+        # In a ring without a junction, one node is kept as if it were a junction. The ring then is a street that
+        # returns to this node, so its middle node is kept too.
         bends.discard(next(iter(streets.places)))
     bends -= _loop_middles(streets, neighbours, bends)
     km: dict[tuple[str, str], float] = {}
@@ -414,7 +415,7 @@ def _neighbours(streets: StreetMap) -> dict[str, list[str]]:
 def _is_bend(name: str, neighbours: Mapping[str, Sequence[str]], streets: StreetMap) -> bool:
     """Return whether a street merely bends at a node.
 
-    Such a node joins exactly two other nodes, by two streets that are both two-way or both one-way in the same
+    Such a node has exactly two neighbours, and the streets to them are either both two-way or both one-way in the same
     direction.
 
     Args:
@@ -432,7 +433,7 @@ def _is_bend(name: str, neighbours: Mapping[str, Sequence[str]], streets: Street
 
 
 def _follow_chain(start: str, first: str, neighbours: Mapping[str, Sequence[str]], bends: Collection[str]) -> list[str]:
-    """Return the nodes along a street, from a place up to and including the next node that is not a bend.
+    """Return the nodes along a street, from a place to the next node that is not a bend, including both.
 
     Args:
         start: The id of the place.
@@ -472,5 +473,5 @@ def _loop_middles(streets: StreetMap, neighbours: Mapping[str, Sequence[str]], b
 
 
 def _ranks(places: Mapping[str, Position]) -> dict[str, int]:
-    """Return the index of each place in ``places``, keyed by id."""
+    """Return each place's index in ``places``, keyed by id."""
     return {name: number for number, name in enumerate(places)}

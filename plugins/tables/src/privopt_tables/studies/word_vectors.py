@@ -1,9 +1,7 @@
 """Read word vectors from text files in the format of GloVe or word2vec.
 
-A word2vec file begins with a header line that contains two counts.
-
-A word is kept only if :func:`.by_word.split_words` could return it for some sentence, because other words would never
-be matched.
+A word2vec file begins with a header line that contains two counts. A word is kept only if :func:`.by_word.split_words`
+could find it in a sentence, because any other word would never be matched.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ class WordVectors:
 
     Attributes:
         words: The N distinct words, each of which can occur in a sentence.
-        vectors: (N, dim) The vectors of the words.
+        vectors: (N, dim) The words' vectors.
         notes: Notes on the lines that were omitted.
     """
 
@@ -47,7 +45,7 @@ def is_vector_text(path: Path) -> bool:
 
 
 def read_word_vectors(path: Path) -> WordVectors:
-    """Read word vectors from a text file. Each line contains a word and the numbers of its vector.
+    """Read word vectors from a text file in which each line contains a word and the numbers of its vector.
 
     Words and numbers are separated by single spaces, and a word may contain spaces. Repeated words, and words that
     cannot occur in a sentence, are omitted.
@@ -56,7 +54,8 @@ def read_word_vectors(path: Path) -> WordVectors:
         path: The file, in the format of GloVe or word2vec.
 
     Raises:
-        InputError: A line has no numbers, a number is not finite, or vectors have different lengths.
+        InputError: The file contains no vectors, a line has no numbers, a number is not finite, or vectors have
+            different lengths.
     """
     expectation = "a word and its vector: numbers between spaces, as many on each line"
     lines = text_of(File.read(path, str(path), expectation="vectors")).decode("utf-8").split("\n")
@@ -64,8 +63,8 @@ def read_word_vectors(path: Path) -> WordVectors:
     while lines and not lines[-1].strip():
         lines.pop()
     first_parts = lines[0].split() if lines else []
-    # A word2vec text file begins with the number of words and the number of dimensions. In a GloVe file, a line with
-    # two parts would be a word with a vector of one number.
+    # A word2vec file begins with the number of words and the number of dimensions. In a GloVe file, a line with two
+    # parts would be a word with a vector of a single number.
     has_header = len(first_parts) == 2 and all(part.isascii() and part.isdigit() for part in first_parts)
     start = 1 if has_header else 0
     if len(lines) <= start:
@@ -86,7 +85,7 @@ def read_word_vectors(path: Path) -> WordVectors:
                 [Fault(path.name, f"row {row_number:,}", "another line", f"{expectation} ({dimension} numbers)")]
             )
         word = parts[0].strip()
-        # The protector splits sentences into words with the same function, and looks up each word.
+        # WordProtector splits sentences with the same function and looks up each word that it returns.
         if split_words(word) != [word]:
             unmatchable_rows.append(row_number)
         elif word in words:
@@ -112,7 +111,7 @@ def read_word_vectors(path: Path) -> WordVectors:
 
 
 def _vector_size(line: str) -> int:
-    """Return how many numbers there are at the end of a line, not counting the first part, which is always a word."""
+    """Return how many numbers a line ends with, not counting its first part, which is always a word."""
     size = 0
     # The numbers are counted from the right, because the word may contain spaces.
     for part in reversed(line.split()[1:]):
