@@ -25,8 +25,7 @@ __all__ = ["Cut", "Piece", "Split", "cut_of", "restrict", "split_form"]
 MIN_CUT_COEFFICIENT = 1e-9
 """The absolute value up to which coefficients are removed from a cut, in a way that keeps the cut valid.
 
-HiGHS would drop coefficients this small without a message.
-"""
+HiGHS would drop coefficients this small without a message."""
 
 STEEP, STEEPEST = 2.0**40, 2.0**66
 """The limits on a cut's coefficients.

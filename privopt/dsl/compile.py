@@ -28,8 +28,7 @@ RowsKey = tuple[object, ...]
 """A key for a family's rows, made of the number of columns, the first column of each variable, and the parameters'
 revisions.
 
-If the family's formula and the bounds are unchanged, equal keys mean equal rows.
-"""
+If the family's formula and the bounds are unchanged, equal keys mean equal rows."""
 
 
 @define(eq=False)

@@ -36,13 +36,11 @@ WIDE_ROW_ADVICE = (
 EXPONENT_ROUNDING = 2.0**-50
 """The factor by which 4 + |L| is multiplied to get the amount by which a privacy row's exponent L is lowered.
 
-It is eight times the unit roundoff (2**-53).
-"""
+It is eight times the unit roundoff (2**-53)."""
 MIP_COST = 2.0**13
 """The absolute value to which an integer program's largest cost is scaled up if it is smaller.
 
-Searches over integers stop at an absolute difference of about 1e-6 (see ``_cost_scale``).
-"""
+Searches over integers stop at an absolute difference of about 1e-6 (see ``_cost_scale``)."""
 
 
 @frozen(kw_only=True)

@@ -134,8 +134,7 @@ MAX_LOG_RATIO: Final = 700.0
 """The largest exponent L of a privacy row ``z_i <= exp(L) z_j`` that the matrix can represent.
 
 If the exponent is larger, the matrix contains exp of this value instead, which is a smaller factor, because exp
-overflows above 709.8. ``FamilyBlock.log_ratio`` contains the original L.
-"""
+overflows above 709.8. ``FamilyBlock.log_ratio`` contains the original L."""
 
 
 def rigorous_bound(form: StandardForm, duals: Floats) -> float:

@@ -22,8 +22,7 @@ __all__ = ["FamilyBlock", "Floats", "StandardForm", "VariableBlock", "round_inte
 BOUND_ROUNDING = 1e-9
 """The distance from an integer up to which an integer column's bound is rounded to that integer.
 
-For bounds above 1, the distance is relative to the bound, but at most 1e-6.
-"""
+For bounds above 1, the distance is relative to the bound, but at most 1e-6."""
 
 SEMICONTINUOUS = 2
 """The code for semicontinuous columns in ``StandardForm.integrality``."""

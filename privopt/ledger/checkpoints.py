@@ -53,8 +53,7 @@ _CHECKED: Final = re.compile(
 """A pattern for a stored checkpoint.
 
 It consists of the hash of the ledger's first entry, the number and hash of the last checked entry, the largest row ids
-in the tables of accounts and terms, and the digest.
-"""
+in the tables of accounts and terms, and the digest."""
 
 ROWS_AT_ONCE: Final = 1000
 """The number of rows that are read and digested at once."""
@@ -291,8 +290,7 @@ class _LaterWalk(Walk):
         self.numbers.setdefault(entry.account, []).append(entry.number)
 
     def check_end(self) -> None:
-        """Check that the index lists all later entries in order, and that every later account and all later terms are
-        used.
+        """Check that the index lists all later entries in order, and that no later account or terms are unused.
 
         Raises:
             DoesNotHoldError: The index was changed, or accounts or terms were added that no entry uses.

@@ -94,8 +94,7 @@ class Limit:
     account: str = field(default=EPSILON, validator=_check_account)
 
     def __attrs_post_init__(self) -> None:
-        """Check that there is a delta if and only if the unit has one, and that only one of hours and calendar is
-        set."""
+        """Check that there is a delta if and only if the unit has one, and that hours and calendar are not both set."""
         if (self.delta is None) == (self.account == PAIR):
             actual = f"{sum_text(self.sum)} of {self.account}"
             raise UsageError(f"limit must have a delta with epsilon for {PAIR}, and for it alone, got {actual}")

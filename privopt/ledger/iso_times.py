@@ -40,8 +40,7 @@ class IsoTime:
 
     @property
     def second(self) -> datetime:
-        """The start of the second that contains the time. For a leap second, that of the previous second, on the same
-        day."""
+        """The start of the second that contains the time or, for a leap second, of the second before it."""
         return self.moment if self.is_leap_second else self.moment + timedelta(seconds=int(self.excess_seconds))
 
 

@@ -38,8 +38,7 @@ FORM: Final = Form(
 """The tables of the store.
 
 ``place`` and ``subject`` are keyed hashes. ``entry`` and ``charge`` are the number and hash of the ledger entry that
-charged a report. ``seal`` is an HMAC of the row's other values.
-"""
+charged a report. ``seal`` is an HMAC of the row's other values."""
 
 SEQUENCE: Final = (
     "the guarantee for all reports of a subject: which places they are about is protected, at epsilon times the sum "
@@ -111,8 +110,7 @@ class KeptReports(LogFile):
             raise InputError([Fault(str(self.folder), "", actual, expectation)])
 
     def _keyed_hash(self, *parts: str) -> bytes:
-        """Return the HMAC of a list of strings, which are encoded as JSON so that different lists have different
-        hashes."""
+        """Return the HMAC of a list of strings, encoded as JSON so that different lists have different hashes."""
         return hmac.new(self._key, json.dumps(parts).encode("ascii"), hashlib.sha256).digest()
 
     def _make_seal(self, *values: bytes | int) -> bytes:
@@ -134,8 +132,7 @@ class KeptReports(LogFile):
     def visits(
         self, mechanism: str, visits: Sequence[tuple[str, str]], near: Sequence[Sequence[str]] | None = None
     ) -> Iterator[Visits]:
-        """Yield the visits with their stored reports, and then store the reports that the block adds
-        (:meth:`Visits.keep`).
+        """Yield the visits with their stored reports, then store the reports that the block adds (:meth:`Visits.keep`).
 
         No other process can draw a report for a new place until the block ends.
 

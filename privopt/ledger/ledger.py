@@ -41,8 +41,10 @@ class Ledger(LogFile):
 
     ::
 
-        ledger = Ledger("commuters.ledger") ledger.set_limit(8, hours=720) ledger.charge("anna", Cost(epsilon="0.5",
-        unit="per km", purpose="morning of May 1")) ledger.account("anna").left
+        ledger = Ledger("commuters.ledger")
+        ledger.set_limit(8, hours=720)
+        ledger.charge("anna", Cost(epsilon="0.5", unit="per km", purpose="morning of May 1"))
+        ledger.account("anna").left
 
     Every entry contains the SHA-256 of the previous entry, the subject's exact total including this entry, and the
     time. A charge is durable before :meth:`charge` returns, so draw only after the call. Several processes can charge
@@ -51,14 +53,13 @@ class Ledger(LogFile):
 
     Attributes:
         path: The ledger's file. If it is missing, the first limit or charge creates it with access for its owner alone.
-        key: The file with the key under which subjects' names are hashed (HMAC-SHA256). None if names are stored
-            unhashed.
+        key: The file with the key for hashing subjects' names (HMAC-SHA256). None if names are stored unhashed.
         make: Whether to create missing files, which are the ledger and, before the first charge, the key.
         clock: A function that returns the time in nanoseconds since 1970, UTC.
         form: The kind of file and its tables.
         checked_from: The number of the first entry that the last :meth:`check` recomputed, or None before a check.
-        _label: The label of the scheme that names subjects (:attr:`Names.label`), as read when the ledger was opened.
-            It is "" before any charge.
+        _label: The label of the scheme that names subjects (:attr:`Names.label`), as read when the ledger was opened,
+            or "" before any charge.
 
     Raises:
         InputError: The file is not a ledger, the key file does not contain a key, or the key is not this ledger's.
@@ -139,13 +140,13 @@ class Ledger(LogFile):
             cost: The cost of the report.
             alone: Whether to raise an error if the ledger has another subject. Set this if the user chose no name.
             period: The calendar period to charge, as :class:`~privopt.ledger.periods.Calendar` names it. If None, the
-                current one, if the limit applies to calendar periods.
+                current one, if the limit has a calendar.
 
         Raises:
             BudgetSpentError: The charge would exceed the limit. Nothing was charged, and nothing may be drawn.
             InputError: The cost's unit or the key differs from the ledger's.
-            UsageError: The name is not valid, or ``alone`` is set and the ledger has another subject. Nothing was
-                charged.
+            UsageError: The name or the period is not valid, or ``alone`` is set and the ledger has another subject.
+                Nothing was charged.
         """
         with self._open_for_charging(cost) as (transaction, terms, limit):
             name = self._names.of(subject)
@@ -162,8 +163,7 @@ class Ledger(LogFile):
         Args:
             subject: The subject, as the caller names it.
             cost: The cost that was refused.
-            period: The calendar period, such as ``2026-03``. If None, the current one, if the limit applies to calendar
-                periods.
+            period: The calendar period, such as ``2026-03``. If None, the current one, if the limit has a calendar.
         """
         account = self.account(subject, period=period, unit=cost.account)
         request, within = f"{cost.account} {sum_text(cost.amount)}", f" in {account.period}" if account.period else ""
@@ -187,7 +187,7 @@ class Ledger(LogFile):
             subjects: The subject of each report. The same subject can occur many times.
             cost: The cost of one report.
             periods: The calendar period to which each report is charged, as :class:`~privopt.ledger.periods.Calendar`
-                names it. If None, the current one, if the limit applies to calendar periods.
+                names it. If None, the current one, if the limit has a calendar.
             times: The factor by which the cost of each report is multiplied, 1 by default. 0 charges nothing.
             closed: The smallest factor in ``times`` that was refused so far for each account. Reports with at least
                 this factor are refused, and new refusals are added. If None, each report is checked against the limit.
@@ -252,8 +252,7 @@ class Ledger(LogFile):
                     marks.append((0, BEGINNING))
                     continue
                 key = keys[row]
-                # Factors from the smallest refused one on are refused without a lookup. count + 1 means that none was
-                # refused.
+                # Factors from the smallest refused one on are refused without a lookup. count + 1 stands for none.
                 refused_count = count + 1 if closed is None else closed.get(key, count + 1)
                 is_charged = count < refused_count and transaction.charge(key, terms_by_count[count], limit)
                 if closed is not None and not is_charged:
@@ -264,7 +263,7 @@ class Ledger(LogFile):
 
     @contextmanager
     def _open_for_charging(self, cost: Cost) -> Iterator[tuple[LedgerTransaction, Terms, Limit | None]]:
-        """Open a transaction in which to charge a cost, and check the cost's relation and unit and the naming scheme.
+        """Open a transaction that charges a cost, after checking the cost's relation and unit and the naming scheme.
 
         Yields:
             The transaction, the terms of one charge, and the limit, which is None if there is none.
@@ -310,8 +309,7 @@ class Ledger(LogFile):
 
     @property
     def units(self) -> tuple[str, ...]:
-        """The units (epsilon, rho, or epsilon with delta) that have charges or limits, or epsilon if there are
-        neither."""
+        """The units (epsilon, rho, or epsilon with delta) that have charges or limits. Without any, epsilon."""
         with self._open_for_reading() as transaction:
             units = transaction.units("charge") | transaction.units("limit")
         return tuple(unit for unit in UNITS if unit in units) or (EPSILON,)
@@ -378,8 +376,7 @@ class Ledger(LogFile):
         Args:
             subject: The subject, as the caller names it. A subject that was never charged has spent nothing.
             hours: The length of the window, ending now, whose charges count as spent. If None, all charges count.
-            period: The calendar period to report on. If None, the current one, if the limit applies to calendar
-                periods.
+            period: The calendar period to report on. If None, the current one, if the limit has a calendar.
             unit: The account's unit. If None, the first of :attr:`units`.
 
         Raises:
@@ -525,12 +522,11 @@ class Ledger(LogFile):
 
         Args:
             head: An earlier :attr:`head`. Nothing else reveals that entries were removed at the end.
-            full: Whether to check all entries, or only those since the last check. If ``head`` is given, all are
-                checked.
+            full: Whether to check all entries, or only those since the last check. With ``head``, all are checked.
             progress: A function that is called with the number of entries checked so far.
 
         Returns:
-            The archive that contains the entry ``head``, or None if the open period contains it or no head is given.
+            The archive that contains the entry ``head``. None if the open period contains it or ``head`` is None.
 
         Raises:
             DoesNotHoldError: The ledger or one of the archives was changed.
@@ -541,9 +537,7 @@ class Ledger(LogFile):
         return archive
 
     def check_history(self, *, progress: Progress | None = None) -> int:
-        """Check all archived periods, and the entries that each of them carries over to the next.
-
-        Call :meth:`check` first.
+        """Check all archived periods, and the entries that each carries over to the next. Call :meth:`check` first.
 
         Args:
             progress: A function that is called with the number of entries checked so far.
@@ -594,8 +588,7 @@ def _join_periods(
     omitted. A charge is a copy if it is no newer than the account's last charge in an earlier period.
 
     Args:
-        periods: The times (microseconds since 1970) and amounts of the charges to each account, for each period, newest
-            first.
+        periods: The times (microseconds since 1970) and amounts of each account's charges per period, newest first.
     """
     joined: dict[AccountKey, list[Fraction]] = {}
     latest: dict[AccountKey, int] = {}

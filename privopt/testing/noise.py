@@ -1,8 +1,8 @@
 """Record calls to :mod:`privopt.numbers.noise` during a test, and optionally replace the noise.
 
-A check can have the noise drawn as usual, or at another scale. It can also supply the noisy values that each call
-returns. The release is then a deterministic function of the input. If two inputs get the same noisy values but their
-runs still differ, something other than these values depends on the secret.
+A check can have the noise drawn as usual or at another scale. It can also supply the noisy values that each call
+returns, so that the release is a deterministic function of the input. If the runs for two inputs then differ although
+both get the same noisy values, something other than these values depends on the secret.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ _LAWS: Final[dict[Law, Literal["laplace", "gaussian"]]] = {
     "laplace": "laplace",
     "discrete-gaussian": "gaussian",
 }
-"""The law that a :class:`Query` states for each law in :mod:`privopt.numbers.noise`."""
+"""The law that a :class:`Query` contains for each law in :mod:`privopt.numbers.noise`."""
 
 MAX_CALLS: Final = 5_000
-"""The largest number of noise calls in one solve. The kit's problems are small, so more calls mean an endless loop."""
+"""Maximum number of noise calls in one solve. The kit's problems are small, so more calls mean an endless loop."""
 
 MAX_SHIFT: Final = 1 << 61
-"""The largest amount by which an answer is shifted, so that sums stay within 64 bits."""
+"""Maximum amount by which an answer is shifted, so that sums stay within 64 bits."""
 
 
 class TooManyCallsError(Exception):
-    """Raised if a solve draws noise more than :data:`MAX_CALLS` times."""
+    """Error raised if a solve draws noise more than :data:`MAX_CALLS` times."""
 
 
 @frozen(kw_only=True, eq=False)
 class Call(Query):
-    """A recorded noise call: a :class:`Query` together with the noisy values that the call returned.
+    """A recorded noise call, which is a :class:`Query` together with the noisy values that the call returned.
 
     Attributes:
         noisy: The values that the call returned, as a flat array.
@@ -63,19 +63,20 @@ class Call(Query):
 
 
 Answer = Callable[[Sequence[Call], Query], Sequence[Any]]
-"""A function ``answer(calls, query)`` that returns a call's noisy values, given the solve's earlier calls.
+"""A function ``answer(calls, query)`` that returns the noisy values for a call, given the earlier calls in the solve.
 
 For Gaussian noise, the query's scale is the variance."""
 
 
 @frozen(eq=False)
 class _WatchedNoise(NoiseSource):
-    """A noise source that records each call, and rescales or replaces the noise that another source draws.
+    """A noise source that records each call, and may rescale or replace the noise that another source draws.
 
     Attributes:
         inner: The source that draws the noise.
         calls: The calls so far, in order.
-        answer: A function that returns the noisy values for calls without a seed; None to draw them from ``inner``.
+        answer: A function that returns the noisy values for calls without a seed. If None, they are drawn from
+            ``inner``.
         factor: The factor by which the noise's standard deviation is multiplied.
     """
 
@@ -87,13 +88,13 @@ class _WatchedNoise(NoiseSource):
     def draw(
         self, values: NDArray[Any], law: Law, scale: Fraction, seed: int | None
     ) -> tuple[NDArray[Any], NoiseRecord]:
-        """Record the call, and return the noisy values and the noise record, as :class:`NoiseSource` does.
+        """Record the call, and return the noisy values and the noise record like any :class:`NoiseSource`.
 
         Args:
             values: The true values, of any shape.
             law: The distribution of the noise.
-            scale: The scale of the noise; for Gaussian noise, the variance.
-            seed: The seed for the noise; None for the operating system's entropy.
+            scale: The scale of the noise, which is the variance for Gaussian noise.
+            seed: The seed for the noise. If None, the noise is drawn from the operating system's entropy.
 
         Raises:
             TooManyCallsError: There were :data:`MAX_CALLS` calls before this one.
@@ -103,12 +104,12 @@ class _WatchedNoise(NoiseSource):
                 f"noise is drawn again and again until some value comes: {MAX_CALLS} times in one solve"
             )
         gaussian, name = law == "discrete-gaussian", f"noise call {len(self.calls) + 1} ({values.size} values)"
-        # Gaussian noise has a variance as its scale, so the factor for the standard deviation is squared. Calls with a
+        # The scale of Gaussian noise is a variance, so the factor for the standard deviation is squared. Calls with a
         # seed are always drawn, because their noise follows from the seed alone.
         if self.answer is None or seed is not None:
             noisy, record = self.inner.draw(values, law, scale * self.factor ** (2 if gaussian else 1), seed)
         else:
-            # The record looks like one from a real draw, so that the mechanism states its usual scale.
+            # The record looks like that of a real draw, so that the mechanism states its usual scale.
             record = NoiseRecord("exact-integer", law, variance_above(scale) if gaussian else scale, values.size)
             query = Query(name=name, values=values, scale=record.scale, law=_LAWS[law])
             noisy = np.array(self.answer(self.calls, query), dtype=values.dtype).reshape(values.shape)
@@ -121,21 +122,21 @@ class _WatchedNoise(NoiseSource):
 
 @contextmanager
 def watch_noise(answer: Answer | None = None, factor: Fraction = Fraction(1)) -> Iterator[list[Call]]:
-    """Record each call to :mod:`privopt.numbers.noise` during the block, which must contain one solve.
+    """Record each call to :mod:`privopt.numbers.noise` during a block that contains one solve.
 
-    Use this only in tests: a release made with an ``answer`` or another ``factor`` is not private.
+    This is for tests only. A release that is made with an ``answer`` or another ``factor`` is not private.
 
     Args:
-        answer: A function such as :func:`answer_truthfully` that returns the values for calls without a seed; None to
-            draw them.
-        factor: The factor by which the noise's scale is multiplied; for Gaussian noise, its standard deviation.
+        answer: A function such as :func:`answer_truthfully` that returns the noisy values for calls without a seed. If
+            None, they are drawn.
+        factor: The factor by which the noise's scale or, for Gaussian noise, its standard deviation is multiplied.
 
     Yields:
-        The list of calls so far. Their scales are those at which noise was drawn; for Gaussian noise, the variances.
+        The list of calls so far. Their scales are those at which noise was drawn, and variances for Gaussian noise.
 
     Raises:
-        TooManyCallsError: There are more than :data:`MAX_CALLS` calls, for instance because a mechanism draws until a
-            value is acceptable.
+        TooManyCallsError: There are more than :data:`MAX_CALLS` calls, for example because a mechanism draws until it
+            gets an acceptable value.
     """
     calls: list[Call] = []
     with noise_from(lambda inner: _WatchedNoise(inner, calls, answer, factor)):
@@ -148,7 +149,7 @@ def answer_truthfully(calls: Sequence[Call], query: Query) -> Sequence[Any]:
 
 
 def answer_with_ties(calls: Sequence[Call], query: Query) -> Sequence[Any]:
-    """Return the same number for every value in every call, so that all values are tied in any ranking."""
+    """Return the same number for every value in every call, so that all values tie in any ranking."""
     # Any other number would do as well.
     return [5] * len(query.values)
 
@@ -156,24 +157,24 @@ def answer_with_ties(calls: Sequence[Call], query: Query) -> Sequence[Any]:
 def answer_by_size(calls: Sequence[Call], query: Query) -> Sequence[Any]:
     """Return numbers that depend only on the call's size and on the number of earlier calls with that size.
 
-    With these answers, a mechanism publishes the same release for two inputs, unless something other than the noisy
+    With these answers, a mechanism publishes the same release for two inputs unless something other than the noisy
     values depends on the input.
     """
     count = len(query.values)
-    # The answers do not depend on any values. Calls with other sizes in between do not change them.
+    # The answers do not depend on any values, nor on calls with other sizes in between.
     earlier_count = sum(len(call.values) == count for call in calls)
     return list(np.random.default_rng([count, earlier_count + 1]).integers(0, 9, count).tolist())
 
 
 def shift_one_call(call: int, signs: tuple[int, int], *, scales: int, more: int) -> Answer:
-    """Return an :data:`Answer` that shifts the values in one call, and returns the true values in all other calls.
+    """Return an :data:`Answer` that shifts the true values in one call, and returns them unchanged in all others.
 
     Args:
-        call: The index of the call to shift, from 0.
-        signs: The directions of the shift, +1 or -1, for values with even indices and for values with odd indices.
-        scales: The size of the shift, as a multiple of the call's noise scale. For Gaussian noise, the standard
-            deviation is used instead of the scale.
-        more: An amount that is added to the size of the shift. If it is not 0, twice the call's largest absolute value
+        call: The index of the call to shift, counted from 0.
+        signs: The directions of the shift, +1 or -1, for values with even indices and values with odd indices.
+        scales: The size of the shift, as a multiple of the call's noise scale or, for Gaussian noise, of its standard
+            deviation.
+        more: An amount that is added to the size of the shift. Unless it is 0, twice the call's largest absolute value
             is added as well.
     """
 
@@ -194,8 +195,8 @@ def shift_one_call(call: int, signs: tuple[int, int], *, scales: int, more: int)
 def replay_answers(earlier: Sequence[Call]) -> Answer:
     """Return an :data:`Answer` that repeats the noisy values from another run, call by call.
 
-    Use it to compare two inputs under equal noisy values. If the other run has no call at the same position, or one
-    with a different number of values, the true values are returned.
+    It is used to compare two inputs under equal noisy values. If the other run has no call at the same position, or one
+    with another number of values, the true values are returned.
 
     Args:
         earlier: The calls in the other run, in order.

@@ -24,9 +24,9 @@ from privopt.files.archive import npy_bytes
 __all__ = ["GeneratedProblem", "Variant", "csv_bytes", "csv_text", "examples_near", "npy_bytes", "to_toml"]
 
 FILE: Final = "problem.toml"
-"""The name of a generated problem's problem file."""
+"""The name of the problem file in a generated problem."""
 _SHOWN_LINES = 14
-"""The largest number of lines from a file that a message shows."""
+"""Maximum number of lines that a message shows of a file."""
 
 
 def csv_bytes(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
@@ -49,7 +49,7 @@ def csv_text(
 
     Args:
         table: The rows, with the header first.
-        quoting: The rule for quoting cells, one of the ``QUOTE_`` constants of :mod:`csv`.
+        quoting: The rule for quoting cells, which is one of the ``QUOTE_`` constants in :mod:`csv`.
         lineterminator: The characters that end each line.
     """
     text = io.StringIO()
@@ -59,19 +59,21 @@ def csv_text(
 
 @frozen(kw_only=True, eq=False)
 class GeneratedProblem:
-    """A generated problem, in the form in which a user would supply it.
+    """A generated problem in the form in which a user would supply it.
 
-    >>> problem = GeneratedProblem(toml="[privacy]\\nepsilon = 0.1\\n")
+    >>> problem = GeneratedProblem(toml="[privacy]\
+    epsilon = 0.1\
+    ")
     >>> print(problem.with_key("privacy.epsilon", 2).toml, end="")
     [privacy]
     epsilon = 2
 
     Attributes:
         toml: The text of the problem file.
-        files: The contents of the files to which the problem file refers, by file name.
-        secrets: Byte strings from the secret inputs that the mechanism must not publish, that is, write to a file
+        files: The contents of the files that the problem file refers to, keyed by file name.
+        secrets: Byte strings from the secret inputs that the mechanism must not publish, which means write to a file
             outside ``private/``. Each must be too long to occur by chance, for example seven digits or letters.
-        facts: Further data about the problem that the profile's functions need, by name.
+        facts: Further data about the problem that the profile's functions need, keyed by name.
     """
 
     toml: str
@@ -81,9 +83,9 @@ class GeneratedProblem:
 
     @classmethod
     def of_file(cls, path: Path) -> GeneratedProblem:
-        """Read a problem file and the files in its folder that it names."""
+        """Read a problem file, and the files in its folder that it names."""
         text = path.read_text("utf-8")
-        # Which keys name files depends on the mechanism, so any text that is the path of an existing file counts.
+        # Which keys name files depends on the mechanism, so every text that is the path of an existing file counts.
         names = sorted({name for name in _iter_texts(tomllib.loads(text)) if (path.parent / name).is_file()})
         return cls(toml=text, files={name: (path.parent / name).read_bytes() for name in names})
 
@@ -93,8 +95,8 @@ class GeneratedProblem:
         return self.toml, tuple(sorted(self.files.items()))
 
     def tables(self) -> dict[str, Any]:
-        """Parse the problem file, with numbers that have a decimal point as Decimals."""
-        # With floats, to_toml could not write the numbers back as they were.
+        """Parse the problem file. Numbers with a decimal point become Decimals."""
+        # If they were floats, to_toml could not write the numbers back unchanged.
         return tomllib.loads(self.toml, parse_float=Decimal)
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -107,23 +109,23 @@ class GeneratedProblem:
         return value
 
     def with_key(self, key: str, value: object) -> GeneratedProblem:
-        """Return the same problem with one key set to a value."""
+        """Return a copy of this problem with ``key`` set to ``value``."""
         tables = self.tables()
         *path, last = key.split(".")
-        # Follows the path into the nested tables, creating tables that are missing.
+        # This follows the path into the nested tables, and creates tables that are missing.
         reduce(lambda inner, part: inner.setdefault(part, {}), path, tables)[last] = value
         return evolve(self, toml=to_toml(tables))
 
     def without_key(self, key: str) -> GeneratedProblem:
-        """Return the same problem without one of its keys."""
+        """Return a copy of this problem without ``key``."""
         tables = self.tables()
         *path, last = key.split(".")
-        # If a table on the path is missing, the key is absent already, and only an unused empty dictionary is changed.
+        # If a table on the path is missing, the key is absent already, and only an unused empty dict is changed.
         reduce(lambda inner, part: inner.get(part, {}), path, tables).pop(last, None)
         return evolve(self, toml=to_toml(tables))
 
     def with_file(self, name: str, contents: bytes) -> GeneratedProblem:
-        """Return the same problem with one file added or replaced."""
+        """Return a copy of this problem in which the file ``name`` is added or replaced."""
         return evolve(self, files={**self.files, name: contents})
 
     def rows(self, name: str) -> list[list[str]]:
@@ -143,7 +145,7 @@ class GeneratedProblem:
         return path
 
     def show(self) -> str:
-        """Format the problem for a message: the TOML, followed by each file; long files are truncated."""
+        """Format the problem for a message, with the TOML followed by each file. Long files are truncated."""
         parts = [self.toml.strip("\n")]
         parts += [f"# {name}\n{_format_contents(contents)}" for name, contents in sorted(self.files.items())]
         return "\n".join(parts)
@@ -163,10 +165,10 @@ def _iter_texts(value: object) -> Iterator[str]:
 
 
 def examples_near(file: str) -> tuple[GeneratedProblem, ...]:
-    """Return the problem in a plugin project's ``example.toml``, for use in :attr:`privopt.testing.Profile.examples`.
+    """Return the problem in a plugin project's ``example.toml``, for :attr:`privopt.testing.Profile.examples`.
 
     The file is expected next to the project's ``pyproject.toml``, in a folder above ``file`` or, if the plugin is
-    installed elsewhere, in the current folder. If it is missing, return an empty tuple.
+    installed elsewhere, in the current folder. If there is none, the result is empty.
 
     Args:
         file: A file in the plugin's package, usually a module's ``__file__``.
@@ -181,8 +183,8 @@ def examples_near(file: str) -> tuple[GeneratedProblem, ...]:
 
 
 def _format_contents(contents: bytes) -> str:
-    """Format a file's contents for a message, as an array's numbers or the first lines of text."""
-    # Arrays are shown as numbers. A file that only begins like an array is shown as text.
+    """Format a file's contents for a message, as the numbers of an array or the first lines of a text."""
+    # Arrays are shown as numbers. A file that only begins like an array is shown as text, like any other file.
     if contents.startswith(b"\x93NUMPY"):
         with suppress(ValueError, EOFError):
             return np.array2string(np.load(io.BytesIO(contents), allow_pickle=False), threshold=64)
@@ -193,13 +195,13 @@ def _format_contents(contents: bytes) -> str:
 
 @frozen(kw_only=True)
 class Variant:
-    """An equivalent form of a problem, such as the same problem with other ids, in another order or in other units.
+    """An equivalent form of a problem, for example with other ids, in another order or in other units.
 
     Attributes:
         problem: The equivalent problem.
-        factor: The ratio of the variant's objective to the original problem's. It is 4.0, for example, if all lengths,
-            and therefore the loss, are four times as large.
-        change: A clause that describes the change, for messages.
+        factor: The ratio of the variant's objective to that of the original problem. For example, it is 4.0 if all
+            lengths, and therefore the loss, are four times as large.
+        change: A clause that describes the change in messages.
     """
 
     problem: GeneratedProblem

@@ -1,9 +1,9 @@
 """The :class:`Profile`, which tells the conformance kit what it needs to know about a mechanism.
 
 A mechanism names its profile with ``kit = "package.module:PROFILE"``. A mechanism whose problem class is
-:class:`privopt_metric_dp.problem.declared.MetricProblem` needs no profile. If it adds a required table, or cannot solve
-some of the default profile's problems, :func:`privopt_metric_dp.kit.problems.metric_profile` makes a profile in one
-line.
+:class:`privopt_metric_dp.problem.declared.MetricProblem` needs no profile. If such a mechanism adds a required table,
+or cannot solve some of the default profile's problems, :func:`privopt_metric_dp.kit.problems.metric_profile` makes a
+profile in one line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from privopt.interfaces import Mechanism, Result
 from privopt.testing.problems import GeneratedProblem, Variant
 
 VARIANTS: Final = frozenset({"relabelling", "reordering", "units"})
-"""The names of the variants (kinds of equivalent problem) that the kit's checks use."""
+"""The names of the variants that the kit's checks use. A variant is a kind of equivalent problem."""
 
 
 def _flatten(values: ArrayLike) -> NDArray[Any]:
@@ -39,10 +39,10 @@ class Query:
     Attributes:
         name: A description for messages, such as ``"counts of level 2"``.
         values: The true values before noise is added, of any shape.
-        scale: The exact scale of the noise that is added to each value: the scale of Laplace or double geometric
-            (discrete Laplace) noise, or the variance of Gaussian noise.
+        scale: The exact scale of the noise that is added to each value. This is the scale of Laplace or double
+            geometric (discrete Laplace) noise, or the variance of Gaussian noise.
         sensitivity: The L1 sensitivity that the mechanism assumes or, for Gaussian noise, the squared L2 sensitivity.
-            None if the mechanism does not state it for this call alone.
+            None if the mechanism does not give a sensitivity for this call alone.
         law: ``"laplace"``, which includes double geometric noise, or ``"gaussian"``.
     """
 
@@ -54,62 +54,63 @@ class Query:
 
 
 def _epsilon(problem: Any) -> Fraction:
-    """Return the exact ``privacy.epsilon`` of a declared problem, or of a loaded problem's declaration."""
+    """Return the exact ``privacy.epsilon`` of a declared problem, or that of a loaded problem's declaration."""
     return Fraction(getattr(problem, "declared", problem).privacy.epsilon)
 
 
 @frozen(kw_only=True, eq=False)
 class Profile:
-    """Everything that the conformance kit needs in order to test a mechanism.
+    """Everything that the conformance kit needs to know in order to test a mechanism.
 
-    Only ``problems`` is required. Each other field makes further checks possible. A check that needs a missing field is
-    reported as skipped, with the field's name.
+    Only ``problems`` is required. Every other field makes further checks possible. A check that needs a missing field
+    is reported as skipped, together with the field's name.
 
     Functions that return problems take a :class:`GeneratedProblem`. All other functions take the problem as the
     mechanism loaded it.
 
     Attributes:
-        problems: A Hypothesis strategy for small, valid problems, nearly all of which are feasible. Every choice must
-            list its simplest alternative first, so that Hypothesis can shrink failures.
-        examples: Further problems, which are solved at every effort. Examples are the project's ``example.toml``
-            (:func:`privopt.testing.examples_near`) and problems for which an iterative method needs several rounds.
+        problems: A Hypothesis strategy for small, valid problems, nearly all of which should be feasible. Every choice
+            must list its simplest alternative first, so that Hypothesis can shrink failures.
+        examples: Further problems, which are solved at every effort, such as the project's ``example.toml``
+            (:func:`privopt.testing.examples_near`) or problems for which an iterative method needs several rounds.
         neighbours: For mechanisms that add noise, a function that returns all neighbours of a problem under the
-            guarantee, or a representative selection. Under a notion that is not ``symmetric``, these are the neighbours
-            against which the problem is protected.
-        queries: ``(problem, method) -> queries``: the quantities to which noise is added, call by call. By default, the
+            guarantee, or a representative selection of them. Under a notion that is not ``symmetric``, these are the
+            neighbours against which the problem is protected.
+        queries: ``(problem, method) -> queries``: the values to which noise is added, call by call. By default, the
             calls to :mod:`privopt.numbers.noise` during a solve are recorded, which is preferable if the mechanism
             draws its noise there.
-        observed: ``(release) -> numbers``: the numbers in a release that depend on the secret, for the statistical
-            attack. Their count must not vary. The problem is solved again for each draw.
+        observed: ``(release) -> numbers``: the numbers in a release that depend on the secret, which the statistical
+            attack uses. Their count must not vary. The problem is solved again for each draw.
         probabilities: ``(problem, method) -> probabilities``: the exact distribution of a mechanism that chooses one of
             several outcomes instead of adding noise to numbers (the exponential mechanism, permute-and-flip). The
             number of outcomes must not vary. ``observed`` and ``draws`` then return the outcome's index, from 0.
         alike: ``(problem) -> (id, id, distance)``: the pairs of secrets that a matrix or a sampler must make hard to
             distinguish, computed from the problem file independently of the mechanism's code. If there are no
-            distances, the distance is 1. The default is the pairs that the problem or the release states, or else all
-            pairs of secrets. Under a notion that is not ``symmetric`` the pairs are ordered: an output is at most
-            exp(epsilon distance) times as likely for the first secret as for the second.
+            distances, the distance is 1. By default, these are the pairs that the problem or the release gives or, if
+            it gives none, all pairs of secrets. Under a notion that is not ``symmetric``, the pairs are ordered, and an
+            output is at most exp(epsilon distance) times as likely for the first secret as for the second.
         draws: ``(problem, method, count) -> draws``: ``count`` independent draws of the m numbers that ``observed``
-            returns, as an array of shape (count, m). It is useful if drawing is possible without one solve per draw.
+            returns, as an array of shape (count, m). It is useful if numbers can be drawn without one solve per draw.
             Each call must return new draws, even for equal arguments.
-        stricter: A function that returns the same problem with a stronger privacy requirement, or None if there is no
-            such problem. The stricter problem's loss must not be lower.
-        variants: Functions, by the variant's name: ``"relabelling"``, ``"reordering"`` or ``"units"``. Each takes a
-            problem and a random generator, and returns an equivalent problem, or None if there is none.
+        stricter: A function that returns a copy of a problem with a stronger privacy requirement, or None if there is
+            none. The loss of the stricter problem must not be lower.
+        variants: Functions that make equivalent problems, keyed by the variant's name, ``"relabelling"``,
+            ``"reordering"`` or ``"units"``. Each takes a problem and a random generator, and returns a variant, or None
+            if there is none.
         nothing_near: A function that returns a similar problem in which no pair of secrets is protected, or None if
             there is no such problem. The mechanism must reject it, or its certificate must not hold.
         best_known: ``(problem, result) -> objective``: the objective of some release that satisfies the guarantee and
-            was found by other means, such as brute force. It is compared with the stated bound. ``result`` states the
-            method and the unit.
+            was found by other means, such as brute force. It is compared with the mechanism's bound. ``result``
+            contains the method and the unit.
         oracle: ``(problem, release, result) -> complaints``: an independent check of the conditions that the release
-            must satisfy, which returns a sentence for each violation. ``result`` is the parsed result.json.
-        claims: The kind of guarantee claimed by the paper, for methods whose own kind is ``"none"``, by method name.
+            must satisfy. It returns one sentence per violation. ``result`` is the parsed result.json.
+        claims: The kinds of guarantee that papers claim for methods whose own kind is ``"none"``, keyed by method name.
             These methods are checked against the paper's claim.
-        notion: The registered notion that the problems name in ``[privacy] kind``, if it differs from the mechanism's.
-        epsilon: ``(problem) -> epsilon``: the problem's epsilon, if it is not the key ``privacy.epsilon``.
+        notion: The registered notion that the problems name in ``[privacy] kind``, if it is not the mechanism's.
+        epsilon: ``(problem) -> epsilon``: the problem's epsilon. By default, it is the key ``privacy.epsilon``.
         tolerance: The relative difference allowed between two losses that should be equal, in addition to the gap. It
-            is meant for methods that state that they are not optimal.
-        skip: The reasons, by check, for leaving out checks that do not make sense for this mechanism.
+            is meant for methods that do not claim to be optimal.
+        skip: The reasons for leaving out checks that make no sense for this mechanism, keyed by check.
     """
 
     problems: SearchStrategy[GeneratedProblem]
@@ -140,7 +141,7 @@ class Profile:
 
 
 def profile_of(mechanism: Mechanism[Any, Any]) -> Profile:
-    """Return the profile that a mechanism names. If it names a function, the function returns the profile.
+    """Return the profile that a mechanism names. If it names a function instead, call it to make the profile.
 
     Raises:
         RegistryError: The mechanism does not name a profile, or there is no profile for its problem class.
@@ -151,7 +152,7 @@ def profile_of(mechanism: Mechanism[Any, Any]) -> Profile:
             profile = resolve_name(mechanism.kit)
         except (ImportError, AttributeError, ValueError) as error:
             raise RegistryError(f"{name}: kit {mechanism.kit!r} cannot be loaded: {error}") from error
-        # A base class can name a function instead, which makes a mechanism's profile from its problem class.
+        # A base class can name a function instead, which makes a profile from the mechanism's problem class.
         if not isinstance(profile, Profile) and callable(profile):
             profile = profile(mechanism.problem_class)
     if not isinstance(profile, Profile):

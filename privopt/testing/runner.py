@@ -1,4 +1,4 @@
-"""The runner, which runs checks on a subject (one method of a mechanism) and reports each check's result.
+"""Run checks on a subject, which is one method of a mechanism, and report each check's result.
 
 Hypothesis draws and shrinks the examples. The runner adds a limit on CPU time, and returns a :class:`CheckResult`
 however a check ends.
@@ -28,8 +28,8 @@ from privopt.testing.under_trial import Subject, error_text
 def processor_seconds() -> float:
     """Return the CPU seconds that this process and its terminated children have used.
 
-    The kit limits CPU time, not wall time. With wall time, fewer problems would be drawn on a busy machine, which would
-    weaken the checks.
+    The kit limits CPU time rather than wall time, because fewer problems would otherwise be drawn on a busy machine,
+    which would weaken the checks.
     """
     return math.fsum(os.times()[:4])
 
@@ -37,20 +37,20 @@ def processor_seconds() -> float:
 SHARES: Final = 44
 """The number of checks among which an effort's time is divided.
 
-It is about the number of checks in privopt's own distributions. It is constant so that results do not depend on which
-plugins are installed.
-"""
+It is about the number of checks in privopt's own distributions. It is constant, so that results do not depend on which
+plugins are installed."""
 
 UNSOLVED: Final = "no generated problem was solved"
 """The reason given if none of a check's examples could be solved."""
 NOTHING_TO_CHECK: Final = "nothing to check was found in the {} generated problems that were solved"
-"""The reason given if no example could have shown a fault, with a placeholder for the number of solved problems."""
+"""The reason given if no example could have revealed a fault, with a placeholder for the number of solved problems."""
 
 MAX_REJECTED: Final = 10
-"""The number of discarded examples, per example of the effort, after which a check ends; the same as in Hypothesis."""
+"""The number of discarded examples, per example of the effort, after which a check ends. Hypothesis uses the same
+number."""
 
 Status = Literal["passed", "failed", "skipped", "not applicable"]
-"""The status of a check that has ended, as :class:`CheckResult` describes it."""
+"""The status of a check that has ended, as explained in :class:`CheckResult`."""
 
 
 @frozen(kw_only=True)
@@ -60,14 +60,14 @@ class CheckResult:
     Attributes:
         check: The check's name.
         version: The check's version.
-        status: "passed", "failed", "skipped" if the check could not run, or "not applicable" if it does not concern
-            this kind of release.
+        status: The outcome: "passed", "failed", "skipped" if the check could not run, or "not applicable" if it does
+            not concern this kind of release.
         reason: The finding on the smallest example that failed, or the reason why the check was not run.
         seconds: The check's duration in seconds.
         method: The mechanism's method.
         examples: If the check failed, the number of examples up to the failure. If it passed, the number of examples
             that could have revealed a fault.
-        note: If an attack passed, a clause that states how small a fault it would have detected.
+        note: If an attack passed, a clause that says how small a fault it would have detected.
         missed: Whether the check was skipped although the profile gives no reason for leaving it out.
     """
 
@@ -82,12 +82,12 @@ class CheckResult:
     missed: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as a JSON object, as ``privopt check --json`` prints it."""
+        """Return the result as the JSON object that ``privopt check --json`` prints."""
         return asdict(self) | {"seconds": round(self.seconds, 3)}
 
 
 class _TimeOverError(BaseException):
-    """Raised when a check has no time left. It is not a subclass of Exception, so that Hypothesis does not catch it."""
+    """Error raised when a check has no time left. Hypothesis does not catch it, because it is not an Exception."""
 
 
 def _run_example(
@@ -97,27 +97,28 @@ def _run_example(
 
     Args:
         check: The check.
-        subject: The method under trial.
+        subject: The method under test.
         how: The effort, with this check's share of the time.
         history: The state of the check across examples.
         data: The Hypothesis data object from which problems are drawn.
-        source: The source of shared problems; None to draw problems from ``data``.
+        source: The source of shared problems. If None, problems are drawn from ``data``.
 
     Raises:
         CheckFailedError: The example shows a fault.
-        _TimeOverError: The check has used up its time, so this example was not run.
+        _TimeOverError: The check's time has expired, so this example was not run.
         HypothesisException: The example is discarded.
     """
     started_at = time.monotonic()
     if history.failed_at is None:
-        # Two discarded examples count as one example, because a check whose examples are all discarded must end too.
+        # Two discarded examples count as one example, because a check must also end if all of its examples are
+        # discarded.
         is_over = (
             history.examples + history.rejected // 2 >= check.min_examples
             and processor_seconds() - history.start > how.seconds
         )
     else:
-        # The search for a smaller failure is limited by wall time, because it only changes how large the shown problem
-        # is.
+        # The search for a smaller failure is limited by wall time, because it only affects how large the reported
+        # problem is.
         is_over = started_at - history.failed_at > how.shrinking
     if is_over:
         raise _TimeOverError
@@ -132,7 +133,7 @@ def _run_example(
             history.examples, history.failed_at = history.examples + 1, started_at
         if isinstance(error, CheckFailedError):
             raise
-        # Any other error is taken to come from the mechanism's code, and is a finding.
+        # Any other error is assumed to come from the mechanism's code, and is a finding.
         message = f"the check could not be done, for the mechanism raised {error_text(error)}"
         raise CheckFailedError(message, None) from error
     if history.failed_at is None:
@@ -147,9 +148,9 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
 
     Args:
         name: The check's name.
-        subject: The method under trial.
-        how: The effort: quick, ci, full or an :class:`Effort`. None means the effort named by the environment variable
-            PRIVOPT_PROFILE, or ci.
+        subject: The method under test.
+        how: The effort: quick, ci, full or an :class:`Effort`. If None, the effort is the one that the environment
+            variable PRIVOPT_PROFILE names, or ci.
         seed: The seed for drawing problems.
 
     Raises:
@@ -163,13 +164,13 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
     reason = check.reason_to_skip(subject)
     if reason is not None:
         return evolve(passed_result, **_not_done(reason))
-    # Each of a mechanism's methods runs all checks, and all of these share the effort's time.
+    # Each method of a mechanism runs all checks, and all of these share the effort's time.
     time_share = how.seconds / (SHARES * subject.siblings)
     how = evolve(how, examples=max(check.min_examples, round(how.examples * check.share)), seconds=time_share)
     history = History(processor_seconds())
     result = _run_shared_examples(check, subject, how, history, seed)
     if result is None or result.status == "failed":
-        # Examples that Hypothesis draws itself can be made smaller, so that a failure is shown by a simple problem.
+        # Hypothesis can shrink the examples that it draws itself, so that a simple problem shows the failure.
         search_history = History(processor_seconds())
         search = run_examples(name, lambda data: _run_example(check, subject, how, search_history, data), how, seed)
         if result is None or search.status == "failed":
@@ -182,12 +183,12 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
             NOTHING_TO_CHECK.format(len(history.solved)) if history.solved else f"{UNSOLVED}: see the check solves"
         )
         status, reason = "skipped", history.cannot or nothing_checked
-        # If no problem is solved, all other checks are skipped. Therefore this check must fail, or the mechanism would
-        # pass.
+        # If no problem is solved, all other checks are skipped. This check must then fail, because otherwise the
+        # mechanism would pass.
         if name == "solves":
             status, reason = "failed", history.cannot or UNSOLVED
     not_done = _not_done(reason) if status == "skipped" else {"status": status, "reason": reason}
-    # If an attack passed, its note states its power on the problem on which it was most powerful.
+    # If an attack passed, its note gives its power on the problem on which it was most powerful.
     note = history.power if status == "passed" else ""
     return evolve(
         passed_result,
@@ -203,12 +204,12 @@ def _run_shared_examples(
 ) -> CheckResult | None:
     """Run a check on the problems that all checks share, up to the first failure, and return the result.
 
-    Return None if no problem could be drawn, or if the check makes more random choices than one Hypothesis example can
-    hold. In both cases, :func:`run_check` then uses :func:`run_examples` instead.
+    The result is None if no problem could be drawn, or if the check makes more random choices than fit into one
+    Hypothesis example. In both cases, :func:`run_check` uses :func:`run_examples` instead.
 
     Args:
         check: The check.
-        subject: The method under trial.
+        subject: The method under test.
         how: The effort, with this check's share of the time.
         history: The state of the check across examples.
         seed: The seed for drawing problems.
@@ -218,7 +219,7 @@ def _run_shared_examples(
     completed: CheckResult | None = None
 
     def run_all(data: st.DataObject) -> None:
-        """Run all examples within a single Hypothesis example, so that discarding one of them does not end the run."""
+        """Run all examples within a single Hypothesis example, so that the run goes on if one of them is discarded."""
         nonlocal completed
         completed = None
         while history.examples < how.examples and history.rejected < MAX_REJECTED * how.examples:
@@ -249,14 +250,14 @@ def _run_shared_examples(
 def _not_done(reason: str) -> dict[str, Any]:
     """Return the attributes ``status``, ``reason`` and ``missed`` for the result of a check that was not run.
 
-    The reason's type (:class:`Elsewhere`, :class:`LeftOut` or a plain string) determines them.
+    They depend on the reason's type, which is :class:`Elsewhere`, :class:`LeftOut` or a plain string.
     """
     status: Status = "not applicable" if isinstance(reason, Elsewhere) else "skipped"
     return {"status": status, "reason": str(reason), "missed": not isinstance(reason, Elsewhere | LeftOut)}
 
 
 def run_examples(check: str, example: Callable[[st.DataObject], object], how: Effort, seed: int) -> CheckResult:
-    """Run the examples of one check. The check can test a mechanism or any registered kind, such as a solver.
+    """Run the examples of one check, which may test a mechanism or anything else that is registered, such as a solver.
 
     Args:
         check: The check's name.
@@ -266,13 +267,13 @@ def run_examples(check: str, example: Callable[[st.DataObject], object], how: Ef
         seed: The seed for all random draws.
 
     Returns:
-        The result, with the smallest failure that was found. Its status is "skipped" if no example could be drawn.
+        The result, with the smallest failure that was found. If no example could be drawn, its status is "skipped".
     """
     start, count, is_out_of_time = time.monotonic(), 0, False
     failure: CheckFailedError | None = None
 
     def body(data: st.DataObject) -> None:
-        """Run one example, and store any failure, because Hypothesis can wrap or replace the error.
+        """Run one example and store any failure, because Hypothesis may wrap or replace the error.
 
         Hypothesis calls this function for each example and, after a failure, for smaller examples. The last failure is
         therefore the smallest one found.
@@ -300,8 +301,8 @@ def run_examples(check: str, example: Callable[[st.DataObject], object], how: Ef
         status, reason = "failed", str(error)
     except (Unsatisfiable, FailedHealthCheck):
         status, reason = "skipped", "nothing could be drawn to try it on"
-    # Hypothesis repeats failures. If the time ends during a repetition, it raises Flaky, because the failure did not
-    # recur.
+    # Hypothesis repeats failures. If the time expires during a repetition, the failure does not recur, so Hypothesis
+    # raises Flaky.
     except (_TimeOverError, Flaky, ExceptionGroup) as error:
         if failure is not None or not is_out_of_time:
             status = "failed"
@@ -320,10 +321,10 @@ def run_checks(
     """Run checks on a subject, and return their results.
 
     Args:
-        subject: The method under trial.
-        names: The names of the checks to run; all checks if None.
-        how: The effort: quick, ci, full or an :class:`Effort`. None means the effort named by the environment variable
-            PRIVOPT_PROFILE, or ci.
+        subject: The method under test.
+        names: The names of the checks to run. If None, all checks are run.
+        how: The effort: quick, ci, full or an :class:`Effort`. If None, the effort is the one that the environment
+            variable PRIVOPT_PROFILE names, or ci.
         seed: The seed for drawing problems.
     """
     check_names = list(all_checks()) if names is None else list(names)

@@ -1,7 +1,7 @@
-"""Problems that are drawn once and then used by all checks of all methods with the same profile.
+"""Problems that are drawn once and used by all checks of all methods with the same profile.
 
-Sharing saves time: Hypothesis takes longer to draw a problem than most checks take to process it, and checks that use
-the same problem can also share the run that solves it.
+Sharing saves time, because Hypothesis takes longer to draw a problem than most checks take to process it. Checks that
+use the same problem can also share the run that solves it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Profile
 
 _POOLS: WeakKeyDictionary[Profile, dict[int, SharedProblems]] = WeakKeyDictionary()
-"""The problems drawn so far, by profile and seed."""
+"""The problems drawn so far, keyed by profile and seed."""
 
 
 @contextmanager
@@ -29,8 +29,8 @@ def without_local_constants() -> Iterator[None]:
     """Keep Hypothesis from searching the process's local modules for constants to draw.
 
     The search takes seconds in a checkout, and makes the drawn problems depend on where privopt is installed.
-    Hypothesis has no setting for this, so one of its internal functions is replaced. In versions of Hypothesis without
-    that function, nothing is changed.
+    Hypothesis has no setting for this, so one of its internal functions is replaced during the block. If the installed
+    version of Hypothesis has no such function, nothing is changed.
     """
     try:
         providers = import_module("hypothesis.internal.conjecture.providers")
@@ -46,14 +46,14 @@ def without_local_constants() -> Iterator[None]:
 
 @define(eq=False)
 class SharedProblems:
-    """Distinct problems, drawn in rounds as needed.
+    """A growing list of distinct problems, which are drawn in rounds as needed.
 
     Attributes:
         strategy: The strategy that draws the problems.
         seed: The seed of the first round. The seed increases by 1 in each further round.
         problems: The problems drawn so far. The first one is the simplest.
         rounds: The number of rounds so far.
-        is_exhausted: Whether the last round yielded no new problem.
+        is_exhausted: Whether the last round gave no new problem.
     """
 
     strategy: st.SearchStrategy[GeneratedProblem]
@@ -64,7 +64,7 @@ class SharedProblems:
     _identities: set[object] = field(factory=set)
 
     def has(self, index: int) -> bool:
-        """Return whether there is a problem at an index, after drawing further rounds if necessary."""
+        """Return whether there is a problem with this index. If necessary, draw further rounds to find out."""
         while index >= len(self.problems) and not self.is_exhausted:
             self._draw_round()
         return index < len(self.problems)
@@ -72,7 +72,7 @@ class SharedProblems:
     def _draw_round(self) -> None:
         """Draw a round of problems, and keep the new ones.
 
-        A round draws as many problems as there are already, or the number of examples for effort ci if that is larger.
+        A round draws as many problems as there are already, but at least as many as the effort ci has examples.
         """
         count_before = len(self.problems)
         round_effort = evolve(EFFORTS["ci"], examples=max(EFFORTS["ci"].examples, count_before))
@@ -98,7 +98,7 @@ def shared_problems(profile: Profile, seed: int) -> SharedProblems:
 
 @define(eq=False)
 class ProblemSource:
-    """A cursor into :class:`SharedProblems`, from which one check takes one problem after another.
+    """A cursor into :class:`SharedProblems`, from which a check takes one problem after another.
 
     Attributes:
         shared: The shared problems.
@@ -114,7 +114,7 @@ class ProblemSource:
         return not self.shared.has(self.position)
 
     def take(self) -> GeneratedProblem:
-        """Return the next problem. After the last one, start again from the first."""
+        """Return the next problem. The first problem follows the last one."""
         self.shared.has(self.position)
         problem = self.shared.problems[self.position % len(self.shared.problems)]
         self.position += 1

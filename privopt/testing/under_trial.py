@@ -1,4 +1,4 @@
-"""A mechanism under test, run in the real pipeline with its own registry and a recorded ``solve``.
+"""A mechanism under test, which is run in the real pipeline with a registry of its own and a recorded ``solve``.
 
 :class:`Subject` is one method of a mechanism. It caches its runs, because most checks use the same problems.
 """
@@ -39,7 +39,7 @@ from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Profile, profile_of
 
 MAX_KEPT_RUNS: Final = 400
-"""The largest number of runs that a subject caches for later checks."""
+"""Maximum number of runs that a subject caches for later checks."""
 
 TRAITS: Final = {
     "matrix": "the release is no matrix of weights",
@@ -49,22 +49,23 @@ TRAITS: Final = {
     "odds": "its notion bounds no odds",
     "tails": "its notion allows no delta",
 }
-"""The core's traits, each with the reason why a check that needs the trait does not apply to a release without it."""
+"""The core's traits, each with the reason why checks that need the trait do not apply to a release without it."""
 
 
 def missing_traits() -> dict[str, str]:
-    """Map each trait to the reason why checks that require it do not apply to releases that lack it.
+    """Return a mapping from each trait to the reason why checks that need it do not apply to releases without it.
 
-    The mapping contains the core's traits (:data:`TRAITS`) and those registered by plugins.
+    It contains the core's traits (:data:`TRAITS`) and those that plugins registered.
     """
     return TRAITS | {name: entry.spec.missing for name, entry in _plugin_traits().items()}
 
 
 def _plugin_traits() -> dict[str, Entry[Any]]:
-    """Return the traits registered by plugins, by name.
+    """Return the traits that plugins registered, keyed by name.
 
     Raises:
-        RegistryError: A plugin's trait has the same name as one of the core's, so it would select the core's checks.
+        RegistryError: A plugin's trait has the same name as one of the core's, which would let it select the core's
+            checks.
     """
     traits = registry().of("trait")
     for name, entry in traits.items():
@@ -74,7 +75,7 @@ def _plugin_traits() -> dict[str, Entry[Any]]:
 
 
 def traits_of(release: type[Release], notion: type[PrivacyConstraint[Any]]) -> frozenset[str]:
-    """Return the traits of a release class under a privacy notion. They determine which checks apply.
+    """Return the traits of a release class under a privacy notion, which determine the checks that apply.
 
     * ``matrix``: the release has ``weights``, a row of integers for each secret;
     * ``sampler``: the release can draw a report for any secret (:meth:`privopt.interfaces.Release.sample`);
@@ -90,7 +91,7 @@ def traits_of(release: type[Release], notion: type[PrivacyConstraint[Any]]) -> f
     fields = {attribute.name for attribute in attrs.fields(release)} if attrs.has(release) else set()
     if hasattr(release, "weights") or "weights" in fields:
         traits.add("matrix")
-    # A class can be sampled if it overrides the base class's method, which only raises an error.
+    # A class can be sampled if it overrides the base class's method, which raises an error.
     if getattr(release, "sample", Release.sample) is not Release.sample:
         traits.add("sampler")
     for name, entry in _plugin_traits().items():
@@ -109,11 +110,11 @@ class Run:
         given: The generated problem.
         source: The path of the problem file.
         folder: The output folder.
-        stated: The :class:`privopt.interfaces.Result` from result.json; None if the run failed.
-        problem: The loaded problem that the mechanism solved; None if its ``solve`` did not return.
-        release: The release that the mechanism returned; None if its ``solve`` did not return.
-        changed: Sentences describing how ``solve`` changed the problem; empty if the run did not compare it.
-        error: The error that ended the run; None if it succeeded.
+        stated: The :class:`privopt.interfaces.Result` from result.json, or None if the run failed.
+        problem: The loaded problem that the mechanism solved, or None if its ``solve`` did not return.
+        release: The release that the mechanism returned, or None if its ``solve`` did not return.
+        changed: Sentences that describe how ``solve`` changed the problem. Empty if the run did not compare it.
+        error: The error that ended the run, or None if it succeeded.
     """
 
     given: GeneratedProblem
@@ -131,9 +132,9 @@ class _Recorder(Registered):
     """A registry entry that loads a mechanism whose ``solve`` records its problem and its release.
 
     Attributes:
-        mechanism_class: The class under trial.
+        mechanism_class: The class under test.
         compared: Whether to compare the problem after the solve with a copy made before it (:attr:`Run.changed`).
-        notes: The values that the last ``solve`` recorded, keyed by the corresponding attribute of :class:`Run`.
+        notes: The values that the last ``solve`` recorded, keyed by attribute of :class:`Run`.
     """
 
     mechanism_class: type[Mechanism[Any, Any]]
@@ -141,11 +142,11 @@ class _Recorder(Registered):
     notes: dict[str, Any] = field(factory=dict, eq=False)
 
     def load(self) -> Mechanism[Any, Any]:
-        """Return an instance of the mechanism under trial whose ``solve`` records its problem and release."""
+        """Return an instance of the mechanism under test whose ``solve`` records its problem and release."""
         cls, notes, compared = self.mechanism_class, self.notes, self.compared
 
         def solve_and_note(self: Mechanism[Any, Any], problem: object, context: SolveContext) -> Outcome[Any]:
-            """Solve the problem as the class under trial does, and record the problem, the release and any changes."""
+            """Solve the problem like the class under test, and record the problem, the release and any changes."""
             original_problem = None
             if compared:
                 with contextlib.suppress(Exception):  # a problem that cannot be copied is not compared
@@ -156,7 +157,7 @@ class _Recorder(Registered):
             notes.update(problem=problem, release=outcome.release, changed=changed)
             return outcome
 
-        # The subclass has the same name as the class under trial, because messages contain the name.
+        # The subclass has the same name as the class under test, because messages contain the name.
         body = {"solve": solve_and_note, "__module__": cls.__module__, "__doc__": cls.__doc__}
         instance: Mechanism[Any, Any] = type(cls.__name__, (cls,), body)()
         return instance
@@ -168,30 +169,30 @@ def _leave_unwritten(task: Task, outcome: Outcome[Any], result: Result, run: Pip
     This function replaces :func:`privopt.run.publish.publish_release`.
 
     Args:
-        task: The problem and the mechanism.
+        task: The task, which consists of the problem and the mechanism.
         outcome: The mechanism's outcome.
         result: The result, with the certificate.
-        run: The options and the folder of the run.
+        run: The run, with its options and folder.
     """
     return SolveOutcome(folder=run.out, result=result, stopped=outcome.stopped)
 
 
 @define(kw_only=True, eq=False)
 class Subject:
-    """One method of a mechanism, ready for a trial.
+    """One method of a mechanism, ready to be tested.
 
     Attributes:
         spec: The mechanism's registration.
         mechanism_class: The mechanism's class.
-        method: The method under trial.
+        method: The method under test.
         profile: The mechanism's profile.
-        kind: The kind of guarantee to check: the method's own claim, or its paper's claim if the method has none.
-        private: Whether the release itself claims ``kind``.
+        kind: The kind of guarantee to check, which is the method's own claim or, if it has none, its paper's claim.
+        private: Whether the method itself claims ``kind``.
         siblings: The number of the mechanism's methods that share the available time.
         plugin: The name of the package that registered the mechanism.
         version: The version of that package.
-        _folder: This subject's temporary folder; None before its first use.
-        _runs: The cached runs by problem, key and options, the least recently used first.
+        _folder: This subject's temporary folder, or None before its first use.
+        _runs: The cached runs, keyed by problem and options, with the least recently used first.
         _count: The number of subfolders created so far.
     """
 
@@ -237,7 +238,7 @@ class Subject:
     def claim_of(self, problem: object) -> Guarantee:
         """Return the guarantee that the method claims for a loaded problem.
 
-        If the method's own guarantee is not of :attr:`kind`, the result is the guarantee that its paper claims, at the
+        If the method's own guarantee is not of :attr:`kind`, this is the guarantee that its paper claims, at the
         problem's epsilon.
         """
         own_guarantee = self.mechanism.privacy(problem, self.method.name).guarantee
@@ -257,7 +258,9 @@ class Subject:
     def outcome(self, loaded: object, **options: Any) -> Outcome[Any]:
         """Solve a loaded problem directly, without the pipeline, and return the outcome.
 
-        ``options`` are passed on to :class:`privopt.interfaces.SolveContext`.
+        Args:
+            loaded: The problem.
+            options: Further arguments for :class:`privopt.interfaces.SolveContext`.
         """
         context = SolveContext(method=self.method.name, gap=self.method.gap, **options)
         return self.mechanism.solve(loaded, context)
@@ -288,7 +291,7 @@ class Subject:
     def registered(self, *, compared: bool = False) -> Iterator[_Recorder]:
         """Replace the mechanism in the registry with a recorder for the duration of the block.
 
-        The subject has its own verification cache, so that results cached by other runs are not reused. Files are not
+        The block uses a separate verification cache, so that results cached by other runs are not reused. Files are not
         flushed to disk, because they need not survive a power failure. Flushing took a third of a run's time.
 
         Args:
@@ -324,18 +327,18 @@ class Subject:
         Args:
             problem: The problem to solve.
             fresh: A part of the cache key. Pass a new value to force a new run on the same problem.
-            written: Whether to write the release and read it back. If False, the run ends after certification. It then
-                takes half the time, and may have no folder. Checks can pass False if they use only the release and its
+            written: Whether to write the release and read it back. If False, the run ends after certification, takes
+                half the time, and may have no folder. Checks can pass False if they use only the release and its
                 result, and discard failed runs.
             compared: Whether to compare the problem after the solve with a copy made before it (:attr:`Run.changed`).
-            options: Options for :class:`privopt.run.task.Options`.
+            options: Further arguments for :class:`privopt.run.task.Options`.
         """
-        # Equal problems can be different objects, so the key consists of their texts.
+        # Equal problems may be different objects, so the key consists of their texts.
         key = (problem.identity, fresh, tuple(sorted(options.items())), written, compared)
         if not written and (*key[:3], True, compared) in self._runs:
             key = (*key[:3], True, compared)
-        # Removing and inserting the run again makes it the last one. _forget_oldest removes the first runs, but a check
-        # may still read this run's folder after the next run.
+        # The run is removed and inserted again, so that it becomes the last one. _forget_oldest removes the first runs,
+        # but a check may still read this run's folder after the next run.
         earlier_run = self._runs.pop(key, None)
         if earlier_run is None:
             if len(self._runs) >= MAX_KEPT_RUNS:
@@ -346,7 +349,8 @@ class Subject:
 
     def _forget_oldest(self) -> None:
         """Remove the least recently used quarter of the cached runs, and delete their folders."""
-        # The runs are in order of use, the oldest first (see run). Each run's folder lies alone in its parent folder.
+        # The runs are in order of use, with the oldest first (see run). Each run's folder is alone in its parent
+        # folder.
         for key in list(self._runs)[: MAX_KEPT_RUNS // 4]:
             shutil.rmtree(self._runs.pop(key).folder.parent, ignore_errors=True)
 
@@ -356,8 +360,8 @@ class Subject:
         """Run ``privopt solve`` on a problem, and return the run even if it ended in an error.
 
         Args:
-            problem: The problem, which is written into a new folder.
-            options: Options for :class:`privopt.run.task.Options`.
+            problem: The problem, which is written to a new folder.
+            options: Further arguments for :class:`privopt.run.task.Options`.
             written: Whether to write the release and read it back.
             compared: Whether to compare the problem after the solve with a copy made before it.
 
@@ -386,7 +390,7 @@ class Subject:
 
 
 def spec_of(cls: type[Mechanism[Any, Any]], guarantee: str) -> MechanismSpec:
-    """Return a registration for a mechanism class, with a single method named ``solve``.
+    """Return a registration for a mechanism class that has a single method, named ``solve``.
 
     Args:
         cls: The mechanism class.
@@ -400,7 +404,7 @@ def spec_of(cls: type[Mechanism[Any, Any]], guarantee: str) -> MechanismSpec:
         raise UsageError(
             f"{cls.__name__} must be given spec=MechanismSpec(...), or guarantee= one of {', '.join(notions)}"
         )
-    # Registered names are in kebab-case (words joined by hyphens), so the class's name is converted to that form.
+    # Registered names are words joined by hyphens, so the class's name is converted to that form.
     kebab_name = "".join(f"-{c.lower()}" if c.isupper() else c for c in cls.__name__ if c.isalnum()).strip("-")
     return MechanismSpec(
         name=f"under-trial-{kebab_name}".replace("--", "-"),
@@ -419,14 +423,14 @@ def subject(
     guarantee: str = "",
     profile: Profile | None = None,
 ) -> Subject:
-    """Return one method of a mechanism as a :class:`Subject`, ready for testing.
+    """Return one method of a mechanism as a :class:`Subject`, ready to be tested.
 
     Args:
         mechanism: The name of an installed mechanism, or a Mechanism class.
-        method: The method's name; None for the default method.
+        method: The method's name. If None, the default method is tested.
         spec: The registration of a class that is not installed.
         guarantee: The kind of guarantee that a class without a spec claims.
-        profile: The profile to use; None for the profile that the mechanism names.
+        profile: The profile to use. If None, it is the one that the mechanism names.
 
     Raises:
         UnknownNameError: The mechanism or the method does not exist.
@@ -441,7 +445,7 @@ def subject(
     spec = registered.spec
     chosen_method = registered.method(method)
     profile = profile or profile_of(cls())
-    # A method that claims no privacy is checked against its paper's claim, if the profile states one.
+    # A method that claims no privacy is checked against its paper's claim, if the profile gives one.
     private = spec.promises(chosen_method)
     return Subject(
         siblings=max(1, sum(map(spec.promises, spec.methods))),

@@ -1,4 +1,4 @@
-"""Functions that make equivalent problems: with different ids, a different row order, or tables in another format.
+"""Functions that make equivalent problems, with other ids, in another row order, or with tables in another format.
 
 Equivalent problems must have the same loss, and a mechanism's public files must not reveal which of them it was given.
 """
@@ -28,27 +28,28 @@ def relabel(
 ) -> Change:
     """Return a function that makes the ``"relabelling"`` variant, in which all ids in all tables are replaced.
 
-    The returned function is meant for ``Profile.variants``.
+    The returned function can be used in ``Profile.variants``.
 
     Args:
-        columns: The names of the columns that contain ids, by table. Absent tables and columns, and empty cells, are
-            skipped.
-        unless: A predicate that holds for problems whose result depends on the ids, for example because ids break ties
-            between equal costs. Such a problem has no variant.
+        columns: The names of the columns that contain ids, keyed by table. Absent tables and columns, and empty cells,
+            are skipped.
+        unless: A function that returns True for problems whose result depends on the ids, for example because ids break
+            ties between equal costs. Such a problem has no variant.
     """
 
     def relabel_ids(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-        """Return the problem with its ids randomly reassigned using ``chance``, or None if ``unless`` holds for it."""
+        """Return the problem with new ids in a random order, or None if ``unless`` returns True for it."""
         if unless is not None and unless(problem):
             return None
         tables = {name: problem.rows(name) for name in columns if name in problem.files}
-        # The indices of the columns that contain ids, by table.
+        # The indices of the columns that contain ids, keyed by table.
         id_columns = {
             name: [column for column, column_name in enumerate(rows[0]) if column_name in columns[name]]
             for name, rows in tables.items()
         }
         ids = {row[column] for name, rows in tables.items() for row in rows[1:] for column in id_columns[name]} - {""}
-        # Sorted, because the order of a set differs between processes, whereas variants must be reproducible.
+        # The ids are sorted, because the order of a set differs between processes, whereas variants must be
+        # reproducible.
         new_ids = dict(zip(sorted(ids), chance.sample([f"place {n}" for n in range(len(ids))], len(ids)), strict=True))
         for name, (header, *rows) in tables.items():
             renamed = [
@@ -63,11 +64,11 @@ def relabel(
 def reorder(table: str, *, arrays: Mapping[str, Sequence[int]] | None = None) -> Change:
     """Return a function that makes the ``"reordering"`` variant, in which a table's rows are in another order.
 
-    The returned function is meant for ``Profile.variants``.
+    The returned function can be used in ``Profile.variants``.
 
     Args:
         table: The name of a CSV file.
-        arrays: The axes that correspond to the table's rows, for each ``.npy`` file, by file name. These axes are
+        arrays: The axes of each ``.npy`` file that correspond to the table's rows, keyed by file name. These axes are
             reordered in the same way. Absent files are skipped.
     """
 
@@ -91,14 +92,14 @@ def reorder(table: str, *, arrays: Mapping[str, Sequence[int]] | None = None) ->
 
 
 def export_again(*tables: str) -> Change:
-    """Return a function that rewrites tables with quotes, CRLF line ends and a byte order mark, as some programs do.
+    """Return a function that rewrites tables with quotes, CRLF line ends and a byte order mark, like some programs.
 
     Args:
         tables: The names of CSV files. Absent files are skipped.
     """
 
     def quote_tables(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-        """Return the problem with its tables rewritten with quotes, CRLF and a byte order mark, ignoring ``chance``."""
+        """Return the problem with the tables rewritten. ``chance`` is not used."""
         for name in tables:
             if name in problem.files:
                 text = csv_text(problem.rows(name), quoting=csv.QUOTE_ALL, lineterminator="\r\n")
@@ -116,7 +117,7 @@ def secret_files(declared: AttrsInstance) -> list[str]:
 def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chance: random.Random) -> Iterator[Variant]:
     """Yield variants of a problem in which the secret tables are written in another order or format.
 
-    1. The profile's ``"reordering"`` variant. It is omitted if it changes files that are not secret.
+    1. The profile's ``"reordering"`` variant, unless it changes files that are not secret.
     2. The rows sorted by size. This variant is omitted if the profile's variant returns None, because the order then
        matters. It is also omitted if the problem has arrays, which might have to be reordered too.
     3. The same rows in another CSV format.
@@ -125,7 +126,7 @@ def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chan
         profile: The mechanism's profile.
         problem: The problem.
         secret: The names of the problem's secret files. Only CSV files with a header and data rows are rewritten.
-        chance: The source of the random order.
+        chance: The random generator that determines the order.
     """
     tables = [name for name in secret if csv_table(problem, name) is not None]
     reordering = profile.variants.get("reordering")
@@ -158,8 +159,8 @@ def csv_table(problem: GeneratedProblem, name: str) -> Rows | None:
 def _size_key(row: list[str]) -> tuple[float, str]:
     """Return a row's sort key, which consists of its last number and its first cell.
 
-    Sorting by it imitates a query with ``GROUP BY ... ORDER BY count DESC``. For a row without numbers, the number
-    is 0.
+    Sorting by it imitates a query with ``GROUP BY ... ORDER BY count DESC``. If the row has no numbers, the number is
+    0.
     """
     numbers = [number for cell in row if (number := number_in(cell)) is not None]
     return (numbers[-1] if numbers else 0.0), row[0]

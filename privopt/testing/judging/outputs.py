@@ -1,8 +1,8 @@
-"""Partitions of a mechanism's outputs, of any type, into cells, so that a test can count outputs per cell.
+"""Partitions of a mechanism's outputs, of any type, into cells, so that a test can count the outputs in each cell.
 
 A :class:`Table` splits outputs into numbers and labels. A :class:`View` maps outputs to cells. It is constructed from
 some draws and then applied to others. There are views by values, by sums, by a classifier's score, and by the last bits
-of doubles. If noise is added naively in floating point, the last bits reveal the input (Mironov 2012).
+of doubles, which reveal the input if noise is naively added in floating point (Mironov 2012).
 """
 
 from __future__ import annotations
@@ -25,27 +25,28 @@ from privopt.arrays import Floats, Ints
 CELLS_PER_VIEW: Final = 64
 """The approximate number of cells in a view."""
 MAX_ATOMS: Final = 64
-"""The largest number of distinct values that all get their own cells. If there are more, only frequent values do."""
+"""Maximum number of distinct values that all get their own cells. If there are more, only frequent values do."""
 MAX_KINDS: Final = 256
-"""The largest number of outputs that get their own cells in a view by equality. They are the most frequent ones."""
+"""Maximum number of outputs that get their own cells in a view by equality. The most frequent ones are chosen."""
 ODD_CELLS: Final = 3
-"""The number of cells at the end of a view by numbers, one for each kind of output in :data:`ODD_OUTPUTS`."""
+"""The number of cells at the end of a view by numbers, with one for each kind of output in :data:`ODD_OUTPUTS`."""
 ODD_OUTPUTS: Final = ("another count of numbers", "infinite", "not a number")
-"""The kinds of odd output, which have an unusual count of numbers or a number that is not finite."""
+"""The kinds of odd outputs, which have an unusual count of numbers or a number that is not finite."""
 END_BYTES: Final = 64
-"""The largest number of bytes of an output that are read as numbers, half from its start and half from its end."""
+"""Maximum number of bytes of an output that are read as numbers, half of them from its start and half from its end."""
 LARGEST: Final = int(sys.float_info.max)
-"""The greatest double, as an integer."""
+"""The largest double, as an integer."""
 MAX_COLUMNS: Final = 24
-"""The largest number of columns that get their own views. They are the columns whose means differ most."""
+"""Maximum number of columns that get their own views. The columns whose means differ most are chosen."""
 MANTISSA_BITS: Final = 53
-"""The number of bits in a double's mantissa, including the first one."""
+"""The number of bits in a double's mantissa, including the implicit first one."""
 GRID_BITS: Final = 40
 """The largest number of significant binary digits that a number on a grid is assumed to have.
 
 A sum that contains floating-point noise nearly always has more."""
 ZERO_PLACE: Final = 1024
-"""The position assigned to the last bit of 0. It is above every other double's, as 0 is a multiple of every 2**p."""
+"""The position assigned to the last bit of 0. It is above that of any other double, because 0 is a multiple of every
+2**p."""
 
 
 class BitPattern(NamedTuple):
@@ -54,9 +55,9 @@ class BitPattern(NamedTuple):
     Attributes:
         sign: -1, 0 or 1.
         exponent: The absolute value is at least 2**(exponent - 1) and below 2**exponent.
-        place: The number is a multiple of 2**place, but not of any greater power of two.
-        oddity: 0 for a finite number. For an odd output, 1 plus the index of its description in :data:`ODD_OUTPUTS`;
-            the other attributes then have no meaning.
+        place: The number is a multiple of 2**place, but not of any larger power of two.
+        oddity: 0 for a finite number, or 1 plus the index of its description in :data:`ODD_OUTPUTS` for an odd output,
+            whose other attributes have no meaning.
     """
 
     sign: int
@@ -76,7 +77,7 @@ class BitPattern(NamedTuple):
 
 @frozen
 class ErrorOutput:
-    """An output that represents an error raised by the mechanism.
+    """An output that stands for an error raised by the mechanism.
 
     Attributes:
         name: The error's type.
@@ -93,23 +94,25 @@ class ErrorOutput:
 
 
 def _read_numbers(output: Any) -> Floats | None:
-    """Return an output's numbers as a flat array, or None if the output does not consist only of numbers.
+    """Return an output's numbers as a flat array, or None if the output does not consist of numbers only.
 
-    Bytes count as numbers from 0 to 255, a string as the number that it spells, and a complex number as two numbers. If
-    doubles cannot represent all integers in the output, the rounded values are followed by each integer's last 32 bits.
+    A byte counts as a number from 0 to 255, a string as the number that it spells, and a complex number as two numbers.
+    If doubles cannot represent all integers in the output, the rounded values are followed by each integer's last 32
+    bits.
     """
     if isinstance(output, bytes):
         end_bytes = output if len(output) <= END_BYTES else output[: END_BYTES // 2] + output[-END_BYTES // 2 :]
         return np.frombuffer(end_bytes, dtype=np.uint8).astype(np.float64)
     try:
         if isinstance(output, str):
-            # Python refuses to convert texts of more than 4,300 digits to integers.
+            # Python does not convert texts of more than 4,300 digits to integers.
             output = int(output) if re.fullmatch(r"[+-]?\d{1,4000}", output) else float(output)
         raw = np.asarray(output)
         if raw.dtype.kind == "c":
             return np.stack([raw.real.ravel(), raw.imag.ravel()], axis=1).ravel().astype(np.float64)
         if raw.dtype.kind in "iu" or (raw.dtype.kind == "O" and all(type(element) is int for element in raw.flat)):
-            # If large integers were only rounded to doubles, they would lose the last bits, which may reveal the input.
+            # If large integers were only rounded to doubles, they would lose their last bits, which may reveal the
+            # input.
             exceeds_doubles = raw.size and max(int(raw.max()), -int(raw.min())) > 2**53
             integers = [int(element) for element in raw.flat] if exceeds_doubles else []
             if integers:
@@ -125,8 +128,8 @@ def _split_output(output: Any, numbers: list[Floats], others: list[Hashable]) ->
 
     Args:
         output: The output, of any type.
-        numbers: The list to which arrays of numbers are appended.
-        others: The list to which the other parts' comparison keys are appended.
+        numbers: The list to append arrays of numbers to.
+        others: The list to append the other parts' comparison keys to.
     """
     if isinstance(output, Mapping):
         for name in output:
@@ -166,7 +169,7 @@ def _comparison_key(output: Any) -> Hashable:
 
 
 def _read_output(output: Any) -> tuple[Floats, Hashable, Hashable]:
-    """Return an output's numbers as a flat array, the key of its other parts, and its comparison key."""
+    """Return an output's numbers as a flat array, a key for its other parts, and the whole output's comparison key."""
     numbers: list[Floats] = []
     others: list[Hashable] = []
     _split_output(output, numbers, others)
@@ -176,20 +179,19 @@ def _read_output(output: Any) -> tuple[Floats, Hashable, Hashable]:
 
 @frozen(eq=False)
 class Table:
-    """A sample of n outputs, split into numbers and labels.
+    """A sample of n outputs, which are split into numbers and labels.
 
-    Draws often repeat the same few objects. Each distinct object, a *kind*, is therefore stored and examined once, and
-    each output refers to its kind. A kind is *odd* if it does not have exactly d finite numbers, where d is the number
-    of columns: by default, the most common count of numbers in an output.
+    Draws often repeat the same few objects. Each distinct object, called a *kind*, is therefore stored and examined
+    only once, and each output refers to its kind. Let d be the number of columns, which by default is the most common
+    count of numbers in an output. A kind is *odd* if it does not have exactly d finite numbers.
 
     Attributes:
-        index: Array of shape (n,), the kind of each output. Kinds are numbered from 0 in the order in which they first
-            occur.
-        names: Each kind's comparison key. Two kinds can have equal keys, if they are equal but distinct objects.
-        labels: For each kind, a key for its parts that are not numbers.
-        kind_numbers: Array of shape (kinds, d), each kind's numbers. The rows of odd kinds contain 0.
-        kind_oddity: Array of shape (kinds,), 0 for a kind with d finite numbers. For an odd kind, 1 plus the index of
-            its description in :data:`ODD_OUTPUTS`.
+        index: The kind of each output, shape (n,). Kinds are numbered from 0 in the order in which they first occur.
+        names: Each kind's comparison key. Two kinds have equal keys if they are equal but distinct objects.
+        labels: Each kind's key for the parts that are not numbers.
+        kind_numbers: Each kind's numbers, shape (kinds, d). The rows of odd kinds contain zeros.
+        kind_oddity: An array of shape (kinds,) with 0 for each kind with d finite numbers, and with 1 plus the index of
+            its description in :data:`ODD_OUTPUTS` for each odd kind.
     """
 
     index: Ints
@@ -204,10 +206,11 @@ class Table:
 
         Args:
             outputs: The outputs, of any type.
-            width: The number of columns: how many numbers a regular output has. None means the most common count.
+            width: The number of columns, which is how many numbers a regular output has. If None, it is the most common
+                count.
         """
-        # An object that occurs several times is read only once. The list keeps all outputs alive, so their ids stay
-        # unique.
+        # An object that occurs several times is read only once. The list keeps all outputs alive, so that their ids
+        # stay unique.
         outputs = list(outputs)
         output_by_id = {id(output): output for output in outputs}
         kind_by_id = {identity: kind for kind, identity in enumerate(output_by_id)}
@@ -219,7 +222,8 @@ class Table:
             width = max(counts_by_size, key=counts_by_size.__getitem__)
         table, oddity = np.zeros((len(parts), width)), np.zeros(len(parts), dtype=np.int64)
         for kind, (row, _, _) in enumerate(parts):
-            # 1 plus an index of ODD_OUTPUTS: another count of numbers (1), infinite (2), not a number (3).
+            # The code is 1 plus an index of ODD_OUTPUTS: another count of numbers (1), infinite (2) or not a number
+            # (3).
             if row.size != width:
                 oddity[kind] = 1
             elif not np.isfinite(row).all():
@@ -231,12 +235,13 @@ class Table:
 
     @classmethod
     def pair_of(cls, first: Sequence[Any], second: Sequence[Any], width: int | None = None) -> tuple[Table, Table]:
-        """Make a table from each of two samples of outputs. Both tables have the same number of columns.
+        """Make one table from each of two samples of outputs. Both tables have the same number of columns.
 
         Args:
-            first: One input's outputs.
-            second: The other input's outputs.
-            width: The number of columns, as in :meth:`of`; None for the most common count in both samples together.
+            first: The outputs for one input.
+            second: The outputs for the other input.
+            width: The number of columns, as in :meth:`of`. If None, it is the most common count in both samples
+                together.
         """
         joint_table = cls.of([*first, *second], width)
         return joint_table.part(slice(len(first))), joint_table.part(slice(len(first), None))
@@ -247,16 +252,16 @@ class Table:
 
     @property
     def numbers(self) -> Floats:
-        """Array of shape (n, d), each output's numbers."""
+        """Each output's numbers, as an array of shape (n, d)."""
         return self.kind_numbers[self.index]
 
     @property
     def oddity(self) -> Ints:
-        """Array of shape (n,), each output's oddity, encoded as in :attr:`kind_oddity`."""
+        """Each output's oddity, encoded as in :attr:`kind_oddity`, as an array of shape (n,)."""
         return self.kind_oddity[self.index]
 
     def count_keys(self, keys: Sequence[Hashable]) -> Counter[Hashable]:
-        """Return the number of outputs with each key, in the order of first occurrence.
+        """Return the number of outputs with each key, in the order in which the keys first occur.
 
         Args:
             keys: One key per kind, such as :attr:`names`.
@@ -267,7 +272,7 @@ class Table:
         return counts
 
     def part(self, rows: slice) -> Table:
-        """Return a table that contains a slice of the outputs, and only their kinds."""
+        """Return a table that contains a slice of the outputs and only their kinds."""
         used_kinds, first_places, index = np.unique(self.index[rows], return_index=True, return_inverse=True)
         # np.unique sorts the kinds by number. Here they are put in the order in which they first occur in the slice.
         order = np.argsort(first_places)
@@ -288,11 +293,12 @@ class View:
     """A partition of outputs into cells.
 
     Attributes:
-        words: A phrase that names the property by which outputs are partitioned.
-        cells: A function that takes a table of n outputs and returns an array of shape (n,) with their cells' indices.
+        words: A phrase that names the property by which the outputs are partitioned.
+        cells: A function that takes a table of n outputs and returns the indices of their cells, shape (n,).
         count: The number of cells.
         describe: A function that describes cells in words, given their indices in ascending order.
-        ordered: Whether cells have a natural order, so that the first or the last cells form an event.
+        ordered: Whether the cells have a natural order, so that a number of first or last cells form a meaningful
+            event.
     """
 
     words: str
@@ -303,7 +309,7 @@ class View:
 
 
 def views_of(first: Table, second: Table) -> list[View]:
-    """Return views (partitions of the outputs into cells) that may distinguish two inputs.
+    """Return views, which are partitions of the outputs into cells, that may distinguish two inputs.
 
     Views partition outputs by equality, by each number and its last bits, and by sums and other summaries of all
     numbers. Tests that use the views must not use the same draws again.
@@ -321,7 +327,7 @@ def views_of(first: Table, second: Table) -> list[View]:
         return views
     means = [values.mean(axis=0) for values in numbers]
     spread = np.concatenate(numbers).std(axis=0)
-    # A column that is constant over both samples also has equal means, so any divisor other than 0 will do.
+    # The means of a constant column are equal, so it can be divided by any number other than 0.
     spread = np.where(spread > 0, spread, 1.0)
     is_single = numbers[0].shape[1] == 1
     for column in np.argsort(-np.abs(means[0] - means[1]) / spread, kind="stable")[:MAX_COLUMNS].tolist():
@@ -348,7 +354,7 @@ def views_of(first: Table, second: Table) -> list[View]:
 
 
 def weighted_sums(numbers: Floats, weights: Floats) -> Floats:
-    """Return the weighted sum of each row of ``numbers``, shape (n, d). Equal rows have exactly equal sums.
+    """Return the weighted sum of each row of numbers, shape (n, d). Equal rows have exactly equal sums.
 
     A matrix product is not used, because its rounding depends on a row's position. Equal outputs could then have
     different sums, and a view would wrongly tell two inputs apart.
@@ -360,7 +366,7 @@ def weighted_sums(numbers: Floats, weights: Floats) -> Floats:
 
 
 def last_bit_places(values: Floats) -> Floats:
-    """Return the position of each number's last bit: the greatest p such that the number is a multiple of 2**p.
+    """Return the position of each number's last bit, the largest p such that the number is a multiple of 2**p.
 
     For the number 0, the result is :data:`ZERO_PLACE`.
     """
@@ -372,9 +378,10 @@ def last_bit_places(values: Floats) -> Floats:
 
 
 def has_fine_bits(values: Floats) -> bool:
-    """Return whether at least about half of the numbers have more than :data:`GRID_BITS` bits.
+    """Return whether at least about half of the finite nonzero numbers have more than :data:`GRID_BITS` bits.
 
-    Noise drawn on a grid of fixed steps gives numbers with few bits, whereas noise in doubles uses nearly all bits.
+    Noise that is drawn on a grid of fixed steps gives numbers with few bits, whereas noise in doubles uses nearly all
+    bits.
     """
     finite = values[np.isfinite(values) & (values != 0)]
     if not finite.size:
@@ -384,7 +391,7 @@ def has_fine_bits(values: Floats) -> bool:
 
 
 def _sizes_and_last_bits(column: int, table: Table) -> list[Hashable]:
-    """Return the :class:`BitPattern` of each kind's number in a column: its magnitude and its last bit's position.
+    """Return the magnitude and the position of the last bit of each kind's number in a column.
 
     A double near 0 has finer bits than one far from 0. Suppose that an output near 0 is the sum of an input x and
     noise, both doubles. If x is small, the sum can have fine bits. If x is large, it cannot, because the noise that
@@ -401,7 +408,8 @@ CHANGES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
     "fractional part of ": lambda values: np.asarray(values % 1.0),
     "place of the last bit of ": last_bit_places,
 }
-"""The transformations of a column that are used to partition outputs, by the words that precede the column's name."""
+"""The transformations of a column by which outputs are partitioned, keyed by the words that precede the column's
+name."""
 
 
 def _transform_column(column: int, change: Callable[[Floats], Floats], numbers: Floats) -> Floats:
@@ -410,7 +418,7 @@ def _transform_column(column: int, change: Callable[[Floats], Floats], numbers: 
 
 
 def uncompared_share(first: Table, second: Table) -> float:
-    """Return the share of outputs that occur only once in two samples combined and contain no numbers.
+    """Return the fraction of outputs that occur only once in two samples together and contain no numbers.
 
     Such outputs cannot be compared, because a count of 1 says nothing about a probability. Unique outputs with an
     unusual count of numbers (oddity 1) are included, because their numbers are in no column.
@@ -426,7 +434,7 @@ def uncompared_share(first: Table, second: Table) -> float:
 
 
 def _frequent_values_view(first: Table, second: Table, words: str, keys_of: Callable[[Table], list[Hashable]]) -> View:
-    """Return a view with a cell for each of the most frequent outputs, and one cell for all others.
+    """Return a view with one cell for each of the most frequent outputs and one for all others.
 
     Args:
         first: Draws for the first input.
@@ -453,8 +461,8 @@ def _frequent_values_view(first: Table, second: Table, words: str, keys_of: Call
 
 
 def _format_key(name: Hashable) -> str:
-    """Format the output that has a given comparison key as a short string."""
-    # Most keys are pairs of a type's name and a value, which for a float or complex number is already a text.
+    """Format the output with a given comparison key as a short string."""
+    # Most keys are pairs of a type's name and a value. For a float or complex number, the value is already a text.
     inner = name[1] if isinstance(name, tuple) and len(name) == 2 else name
     if isinstance(name, tuple) and len(name) == 2 and name[0] in ("float", "complex"):
         return str(inner)
@@ -463,15 +471,16 @@ def _format_key(name: Hashable) -> str:
 
 
 def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Floats], words: str) -> View:
-    """Compute a number for each output, and return a view whose cells are intervals between those numbers' quantiles.
+    """Return a view whose cells are intervals between the quantiles of a number that is computed for each output.
 
-    Each frequent value has its own cell. The last cells are for the odd outputs, one for each in :data:`ODD_OUTPUTS`.
+    Each frequent value has its own cell. The last cells contain the odd outputs, with one cell per kind in
+    :data:`ODD_OUTPUTS`.
 
     Args:
         first: Draws for the first input.
         second: Draws for the second input.
-        values: A function that computes one number for each kind of output. It takes the kinds' numbers, an array of
-            shape (kinds, d), and returns an array of shape (kinds,).
+        values: A function that computes one number for each kind of output. It takes the kinds' numbers (kinds, d) and
+            returns an array of shape (kinds,).
         words: A phrase that names the computed number.
     """
     samples = np.concatenate([values(table.kind_numbers)[table.index][table.oddity == 0] for table in (first, second)])
@@ -493,7 +502,7 @@ def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Float
         return kind_cells.astype(np.int64)[table.index]
 
     def describe(cell_numbers: list[int]) -> list[str]:
-        """Describe cells, with adjacent cells merged into one interval."""
+        """Describe cells, with adjacent ones merged into a single interval."""
         lines: list[str] = []
         inner = [cell for cell in cell_numbers if cell < last]
         # A cell's index minus its position in the list is constant along a run of adjacent cells.
@@ -507,11 +516,11 @@ def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Float
 
 
 def _fit_classifier(first: Floats, second: Floats) -> Callable[[Floats], Floats]:
-    """Fit a logistic regression that distinguishes two inputs by the numbers in their outputs and the numbers' squares.
+    """Fit a logistic regression that distinguishes two inputs by their outputs' numbers and the squares of these.
 
     Args:
-        first: Array of shape (n, d), the numbers in the first input's outputs.
-        second: Array of shape (m, d), the numbers in the second input's outputs.
+        first: The numbers in the first input's outputs, shape (n, d).
+        second: The numbers in the second input's outputs, shape (m, d).
 
     Returns:
         A function that takes numbers of shape (k, d) and returns scores of shape (k,). A higher score means that the
@@ -525,14 +534,14 @@ def _fit_classifier(first: Floats, second: Floats) -> Callable[[Floats], Floats]
     order = np.argsort(-np.abs(first.mean(axis=0) - second.mean(axis=0)), kind="stable")[:CELLS_PER_VIEW]
 
     def features(numbers: Floats) -> Floats:
-        """Return one row of features per output: a constant, the standardised numbers and their squares."""
-        # Outliers are clipped, because with squares a single one would dominate the fit.
+        """Return one row of features per output, with a constant, the standardised numbers and their squares."""
+        # Outliers are clipped, because a single one could dominate the fit by its square.
         x = np.clip((numbers[:, order] - medians[order]) / spreads[order], -10.0, 10.0)
         return np.concatenate([np.ones((len(x), 1)), x, x * x], axis=1)
 
     x, label = features(samples), np.repeat([1.0, 0.0], [len(first), len(second)])
-    # Eight Newton steps, with a penalty of 0.05 on each squared weight, which keeps the Hessian regular if the samples
-    # are separable.
+    # Take eight Newton steps. The penalty of 0.05 on each squared weight keeps the Hessian regular if the samples are
+    # separable.
     w = np.zeros(x.shape[1])
     for _ in range(8):
         # The exponents are clipped, so that exp does not overflow.

@@ -56,8 +56,7 @@ report.
 
 "No row of its own" means that the release has no matrix row for the nearest record, or for a vertex around the
 position. The reasons that concern budgets, subjects and times occur only with a ledger (:mod:`.charge_rows`) or for
-traces (:mod:`.trace_rows`), and those that concern text and words only with sentences.
-"""
+traces (:mod:`.trace_rows`), and those that concern text and words only with sentences."""
 
 _UNKNOWN, _EMPTY, _IMPOSSIBLE, _TOO_FAR, _NO_ROW = range(5)
 _COMMA: Final = len(REASONS) - 1

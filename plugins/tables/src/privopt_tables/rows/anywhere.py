@@ -81,8 +81,7 @@ class AnywhereProtector(RowProtector):
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """The names of the columns with reports and coordinates, and of the column that marks reports as drawn with a
-        seed."""
+        """The names of the columns for reports and coordinates, and of the column that marks seeded reports."""
         names = [name for report in self.report_columns for name in (report, *self._coordinate_columns(report))]
         return (*names, *((SEEDED,) if self.is_seeded else ()))
 

@@ -179,8 +179,7 @@ class PositionProtector(RowProtector):
 
     @property
     def _trace_columns(self) -> tuple[str, ...]:
-        """The names of the columns that mark repeated reports and traces' first reports, or an empty tuple without
-        traces."""
+        """The names of the columns that mark repeated reports and traces' first reports. Empty without traces."""
         return () if self.tracer is None else self._prefix_names(KEPT, FIRST)
 
     @property
