@@ -268,8 +268,8 @@ def _compile_family(family: Family, n: int, col_lower: Floats, col_upper: Floats
 
     Args:
         family: The family.
-        n: Number of columns in the model.
-        col_lower, col_upper: Column bounds, shape (n,).
+        n: The number of columns in the model.
+        col_lower, col_upper: The column bounds, shape (n,).
         coefficients: The NumPy functions for the model's coefficients. Missing functions are added.
 
     Raises:

@@ -64,6 +64,8 @@ def _optional_matrix(value: ArrayLike | sparse.csr_matrix | None) -> sparse.csr_
 class FamilyBlock:
     """Rows ``start`` to ``stop - 1`` of a form, which belong to one constraint family.
 
+    There is one row for each tuple of index values.
+
     Attributes:
         name: The family's name.
         start: The index of the family's first row.
@@ -216,9 +218,10 @@ class VariableBlock:
 
 @frozen(eq=False, kw_only=True)
 class StandardForm:
-    """The problem to optimise ``c x + c0`` subject to ``row_lower <= A x <= row_upper, col_lower <= x <= col_upper``.
+    """An optimisation problem with a linear or quadratic objective, in the form of arrays.
 
-    The objective may also have a quadratic part ``x' Q x / 2``.
+    The objective is ``c x + c0 + x' Q x / 2``, and the constraints are ``row_lower <= A x <= row_upper`` and
+    ``col_lower <= x <= col_upper``.
 
     All arrays are read-only. Forms can be pickled, so that they can be sent to a solver in another process.
 

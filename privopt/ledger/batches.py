@@ -373,7 +373,7 @@ class Batch:
         self._close_batch({**self.record, **final_state})
 
     def end(self) -> None:
-        """Record that the batch is finished, and delete its key. The target is not checked."""
+        """Record the end of a batch whose reports are stored elsewhere, and delete its key."""
         self._close_batch({**self.record, "state": "finished"})
 
     @property
@@ -416,7 +416,7 @@ def count_batch_keys(ledger: Path) -> int:
 
 
 def row_names(frame: nw.DataFrame[Any], columns: tuple[str, str]) -> list[bytes]:
-    """Return a name for each row of a table that consists of the row's subject and its id.
+    """Return each row's name, which is formed from its subject and its id among that subject's rows.
 
     A row's random bytes are derived from its name (:meth:`Coins.stream`), so the order of rows does not matter.
 

@@ -22,7 +22,7 @@ from privopt.ledger.subject_names import key_path, subject_name
 
 
 def check_apart(option: str, path: Path, folder: Path, *files: Path) -> None:
-    """Check that a file is outside the release's folder, where it could be published, and has no other use.
+    """Check that a file is neither in the release's folder, where it could be published, nor used otherwise.
 
     Args:
         option: The option that names the file, which error messages quote.
@@ -128,7 +128,7 @@ class Charge:
         return self.ledger.path if isinstance(self.ledger, Ledger) else self.ledger
 
     def check_apart(self, folder: Path, *files: Path) -> None:
-        """Check that the ledger and the key file are outside the release's folder and have no other use.
+        """Check that the ledger and the key file are neither in the release's folder nor used otherwise.
 
         Args:
             folder: The release's folder.
@@ -187,8 +187,8 @@ class Charge:
             A sentence on the charge, which is shown if the run fails afterwards.
 
         Raises:
-            UsageError: The noise is drawn with a seed, or not until a later command, a ledger cannot count this kind of
-                guarantee, or a subject must be given but is missing.
+            UsageError: The noise is drawn with a seed or only later, a ledger cannot count this kind of guarantee, or a
+                subject must be given but is missing.
             BudgetSpentError: The subject's remaining budget is too small. Nothing was charged.
             DoesNotHoldError: The ledger was changed.
             InputError: The file is not a ledger, or its charges are in another unit.

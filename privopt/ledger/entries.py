@@ -75,7 +75,7 @@ class Limit:
 
     Attributes:
         amount: The largest epsilon or rho that may be spent.
-        delta: The largest delta that may be spent, or None unless the unit is epsilon with delta.
+        delta: The largest delta that may be spent. None unless the unit is epsilon with delta.
         account: The unit, which is one of `UNITS`.
         hours: The length of a sliding window in which the amount may be spent. The window includes its end but not its
             start. None if the limit applies to all time or to calendar periods.

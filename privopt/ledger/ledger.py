@@ -132,15 +132,15 @@ class Ledger(LogFile):
     # --- charging -----------------------------------------------------------------------------------------
 
     def charge(self, subject: str, cost: Cost, *, alone: bool = False, period: str | None = None) -> None:
-        """Durably charge a subject for one report, which must not be drawn before.
+        """Durably charge a subject for one report. Draw the report only afterwards.
 
         Args:
             subject: The person whom the report is about. Spellings of a name with the same normal form are one subject
                 (:func:`privopt.declare.name_forms.fold_subject_name`).
             cost: The cost of the report.
             alone: Whether to raise an error if the ledger has another subject. Set this if the user chose no name.
-            period: The calendar period to charge, as :class:`~privopt.ledger.periods.Calendar` names it. If None, the
-                current one, if the limit has a calendar.
+            period: The calendar period to charge, as :class:`~privopt.ledger.periods.Calendar` names it. Defaults to
+                the current one if the limit has a calendar.
 
         Raises:
             BudgetSpentError: The charge would exceed the limit. Nothing was charged, and nothing may be drawn.
@@ -163,7 +163,7 @@ class Ledger(LogFile):
         Args:
             subject: The subject, as the caller names it.
             cost: The cost that was refused.
-            period: The calendar period, such as ``2026-03``. If None, the current one, if the limit has a calendar.
+            period: The calendar period, such as ``2026-03``. Defaults to the current one if the limit has a calendar.
         """
         account = self.account(subject, period=period, unit=cost.account)
         request, within = f"{cost.account} {sum_text(cost.amount)}", f" in {account.period}" if account.period else ""
@@ -187,7 +187,7 @@ class Ledger(LogFile):
             subjects: The subject of each report. The same subject can occur many times.
             cost: The cost of one report.
             periods: The calendar period to which each report is charged, as :class:`~privopt.ledger.periods.Calendar`
-                names it. If None, the current one, if the limit has a calendar.
+                names it. Defaults to the current one if the limit has a calendar.
             times: The factor by which the cost of each report is multiplied, 1 by default. 0 charges nothing.
             closed: The smallest factor in ``times`` that was refused so far for each account. Reports with at least
                 this factor are refused, and new refusals are added. If None, each report is checked against the limit.
@@ -209,7 +209,7 @@ class Ledger(LogFile):
             cost: The cost of each report.
 
         Returns:
-            The number of reports that were charged. No more than these may be drawn.
+            The number of reports that were charged. At most this many may be drawn.
 
         Raises:
             InputError: The cost's unit or the key differs from the ledger's. Nothing was charged.
@@ -309,7 +309,7 @@ class Ledger(LogFile):
 
     @property
     def units(self) -> tuple[str, ...]:
-        """The units (epsilon, rho, or epsilon with delta) that have charges or limits. Without any, epsilon."""
+        """The units (epsilon, rho, or epsilon with delta) with charges or limits, or epsilon if there are neither."""
         with self._open_for_reading() as transaction:
             units = transaction.units("charge") | transaction.units("limit")
         return tuple(unit for unit in UNITS if unit in units) or (EPSILON,)
@@ -376,7 +376,7 @@ class Ledger(LogFile):
         Args:
             subject: The subject, as the caller names it. A subject that was never charged has spent nothing.
             hours: The length of the window, ending now, whose charges count as spent. If None, all charges count.
-            period: The calendar period to report on. If None, the current one, if the limit has a calendar.
+            period: The calendar period to report on. Defaults to the current one if the limit has a calendar.
             unit: The account's unit. If None, the first of :attr:`units`.
 
         Raises:

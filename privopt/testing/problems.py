@@ -61,9 +61,7 @@ def csv_text(
 class GeneratedProblem:
     """A generated problem in the form in which a user would supply it.
 
-    >>> problem = GeneratedProblem(toml="[privacy]\
-    epsilon = 0.1\
-    ")
+    >>> problem = GeneratedProblem(toml="[privacy]\\nepsilon = 0.1\\n")
     >>> print(problem.with_key("privacy.epsilon", 2).toml, end="")
     [privacy]
     epsilon = 2

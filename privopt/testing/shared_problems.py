@@ -114,7 +114,7 @@ class ProblemSource:
         return not self.shared.has(self.position)
 
     def take(self) -> GeneratedProblem:
-        """Return the next problem. The first problem follows the last one."""
+        """Return the next problem. After the last problem, the first one follows again."""
         self.shared.has(self.position)
         problem = self.shared.problems[self.position % len(self.shared.problems)]
         self.position += 1

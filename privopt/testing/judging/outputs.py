@@ -1,4 +1,4 @@
-"""Partitions of a mechanism's outputs, of any type, into cells, so that a test can count the outputs in each cell.
+"""Partition a mechanism's outputs, of any type, into cells, so that a test can count the outputs in each cell.
 
 A :class:`Table` splits outputs into numbers and labels. A :class:`View` maps outputs to cells. It is constructed from
 some draws and then applied to others. There are views by values, by sums, by a classifier's score, and by the last bits
@@ -252,12 +252,12 @@ class Table:
 
     @property
     def numbers(self) -> Floats:
-        """Each output's numbers, as an array of shape (n, d)."""
+        """Each output's numbers, shape (n, d)."""
         return self.kind_numbers[self.index]
 
     @property
     def oddity(self) -> Ints:
-        """Each output's oddity, encoded as in :attr:`kind_oddity`, as an array of shape (n,)."""
+        """Each output's oddity, shape (n,), encoded as in :attr:`kind_oddity`."""
         return self.kind_oddity[self.index]
 
     def count_keys(self, keys: Sequence[Hashable]) -> Counter[Hashable]:
@@ -297,8 +297,7 @@ class View:
         cells: A function that takes a table of n outputs and returns the indices of their cells, shape (n,).
         count: The number of cells.
         describe: A function that describes cells in words, given their indices in ascending order.
-        ordered: Whether the cells have a natural order, so that a number of first or last cells form a meaningful
-            event.
+        ordered: Whether the cells have a natural order, so that the first or last few cells form a meaningful event.
     """
 
     words: str
@@ -366,7 +365,7 @@ def weighted_sums(numbers: Floats, weights: Floats) -> Floats:
 
 
 def last_bit_places(values: Floats) -> Floats:
-    """Return the position of each number's last bit, the largest p such that the number is a multiple of 2**p.
+    """Return the position of each number's last bit, which is the largest p such that it is a multiple of 2**p.
 
     For the number 0, the result is :data:`ZERO_PLACE`.
     """
@@ -516,7 +515,7 @@ def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Float
 
 
 def _fit_classifier(first: Floats, second: Floats) -> Callable[[Floats], Floats]:
-    """Fit a logistic regression that distinguishes two inputs by their outputs' numbers and the squares of these.
+    """Fit a logistic regression that distinguishes two inputs by the numbers in their outputs and their squares.
 
     Args:
         first: The numbers in the first input's outputs, shape (n, d).

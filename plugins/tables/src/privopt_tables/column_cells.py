@@ -15,9 +15,9 @@ from privopt_tables.cell_numbers import CellNumbers, cell_texts, numbers_of_colu
 __all__ = ["MAX_CELLS", "ColumnPart", "spread_rows"]
 
 MAX_CELLS: Final = 30_000
-"""Maximum number of cells per column and part of a table in which numbers are searched for. Cells that consist of a
-single number do not count towards it. In each form of the secret, numbers from at most this many rows are compared with
-it."""
+"""Maximum number of cells per column and part of a table that are searched for numbers, in addition to cells that
+consist of a single number. For each form of the secret, it also limits the number of rows whose numbers are compared
+with it."""
 
 
 def spread_rows(count: int, limit: int) -> Ints:
@@ -36,7 +36,7 @@ class ColumnPart:
 
     Attributes:
         rows: (C,) The indices of the rows whose cells were read, ascending.
-        numbers: The numbers in the cells. The ``cells`` of these numbers are row indices.
+        numbers: The numbers in the cells. Their attribute ``cells`` contains row indices.
         is_filled: (B,) Whether each row has a non-empty cell. False for rows that were not read.
         column: The column.
         texts: (C,) The cells that were read, as strings. None for a column of numbers.

@@ -111,7 +111,7 @@ def select_person_names(names: Sequence[str]) -> list[str]:
 def _split_words(name: str) -> frozenset[str]:
     """Split a column's name into a set of lower-case words: ``PULocationID`` becomes pu, location and id."""
     separated = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", _strip_accents(name)).lower()
-    # In scripts without spaces nothing separates the words, so they are searched for anywhere in the name.
+    # In scripts without spaces, nothing separates the words, so they are searched for anywhere in the name.
     unspaced_words = {word for word in _UNSPACED_WORDS if word in separated}
     return frozenset(re.findall(r"[^\W\d_]+|[0-9]+", separated)) | unspaced_words
 
@@ -129,7 +129,7 @@ def is_of_report(name: str, names: Sequence[str]) -> bool:
     """Return whether a column belongs to the reports in the table, judging by its name.
 
     For example, if the table has a column ``report``, the column ``report_lat`` contains coordinates of reports, and
-    the column ``seeded`` tells which reports are seeded.
+    the column ``seeded`` marks reports as drawn with a seed.
 
     Args:
         name: The column's name.

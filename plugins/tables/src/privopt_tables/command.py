@@ -32,11 +32,11 @@ __all__ = ["apply"]
 def parse_positions(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, list[str]]:
-    """Click callback: parse options of the form NAME=COL,COL into a mapping from position names to columns.
+    """Parse the options NAME=COL,COL into a mapping from position names to columns, as a click callback.
 
     Args:
         context, parameter: The command's context and the option, which click passes to callbacks.
-        values: The values of the option, each of the form NAME=COL,COL or NAME=COL.
+        values: The option's values, each of the form NAME=COL,COL or NAME=COL.
 
     Raises:
         click.BadParameter: A value has another form, or two values have the same name.
@@ -54,7 +54,7 @@ def parse_positions(
 
 
 def utf8_each(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Click callback: check that each value of a repeatable option passes :func:`utf8`, and return the values."""
+    """Check each value of a repeatable option with :func:`utf8`, and return the values, as a click callback."""
     return tuple(utf8(context, parameter, value) or "" for value in values)
 
 

@@ -93,13 +93,13 @@ class ControlValues:
         near_distinct_counts = np.maximum(count_within(self.distinct, values, np.full(len(values), window)) - 1, 0)
         neighbours = np.minimum(high_indices - low_indices, near_distinct_counts)
         span = np.maximum(self.distinct[high_indices], values) - np.minimum(self.distinct[low_indices], values)
-        # If the neighbours are spread evenly over their span, a share of 2 * errors / span of them matches. It is
-        # multiplied by the neighbours' share of all distinct coordinates in the window.
+        # If the neighbours are spread evenly over their span, a fraction 2 * errors / span of them matches. It is
+        # multiplied by the neighbours' fraction of all distinct coordinates in the window.
         density = neighbours / np.maximum(near_distinct_counts, 1) * 2 * errors / np.maximum(span, 2 * errors)
         # A density estimated from too few neighbours is not reliable.
         density = np.where(neighbours >= MIN_NEIGHBOURS, density, 0.0)
-        # Small numbers are more frequent than large ones with as many decimals, as if the logarithms of numbers were
-        # uniformly distributed. So the window is at most as wide as the number itself.
+        # Small numbers are more frequent than large ones with as many decimals, as if their logarithms were uniformly
+        # distributed. So the window is at most as wide as the number itself.
         by_digits = errors / np.minimum(window, np.maximum(np.abs(values), errors))
         chances = np.maximum(by_digits, np.maximum(match_counts / near_counts, density))
         return np.asarray(np.minimum(1.0, CAUTION * chances))

@@ -160,7 +160,7 @@ class ColumnSearch:
                 if key[0] == name and candidate.is_enough
             ]
             if matches:
-                # Several forms may agree with the secret. The one with the most matching rows is named.
+                # Several forms may match the secret. The one with the most matching rows is named.
                 form, evidence = max(matches, key=lambda match: match[1].matches)
                 yield PositionColumn(
                     name=name,
@@ -171,7 +171,7 @@ class ColumnSearch:
                 )
 
     def to_json(self) -> list[list[Any]]:
-        """Return the evidence so far as JSON data. :meth:`add_json` adds it to another search of the same table."""
+        """Return the evidence so far as JSON data that :meth:`add_json` can add to another search of the table."""
         return [
             [*key, evidence.logs.tolist(), evidence.matches, evidence.searched]
             for key, evidence in self._evidence.items()
@@ -349,7 +349,7 @@ class _SecretPart:
                 is_clear = pattern is _THREE_WORDS or len(texts) > 1 or texts[0].lower().endswith("ff")
                 if count >= MIN_PATTERN_SHARE * len(texts) and is_clear:
                     yield f"pattern {form}", conclusive_evidence(count, len(texts))
-        # Codes in URLs are escaped.
+        # URLs contain codes in escaped form.
         cells = [unquote(text) if "%" in text else text for text in texts.to_list()]
         for code in GEOGRAPHIC_CODES if self.secret.is_geographic else PLANAR_CODES:
             readings = [_limit_readings(list(code.reader(cell))) for cell in cells]
@@ -436,6 +436,6 @@ class _SecretPart:
 
 
 def _limit_readings(readings: list[Reading]) -> list[Reading]:
-    """Return a cell's readings or, if there are more than `MAX_READINGS`, only the first and last half that many."""
+    """Return a cell's readings or, if there are more than `MAX_READINGS`, half that many from each end of the list."""
     half = MAX_READINGS // 2
     return readings if len(readings) <= MAX_READINGS else readings[:half] + readings[-half:]

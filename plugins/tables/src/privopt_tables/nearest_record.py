@@ -247,8 +247,8 @@ class Snap:
             degrees: Whether positions are latitudes and longitudes.
 
         Returns:
-            A function of positions (B, 2) and reasons (B,) that returns the indices of the cells near each position.
-            Rows whose reason is not -1 get no report, and have no cells.
+            A function that takes positions (B, 2) and reasons (B,), and returns the indices of the cells near each
+            position. Rows whose reason is not -1 get no report, and have no cells.
 
         Raises:
             UsageError: The radius is not a finite number above 0, or is less than half the diagonal of a typical cell.
@@ -315,7 +315,7 @@ class Snap:
 
     @cached_property
     def _release_rows(self) -> Ints:
-        """For each place, the index of its matrix row in the release, or -1 if it has none."""
+        """The index of each place's matrix row in the release, or -1 if it has none."""
         assert self.places is not None  # check() refuses positions otherwise
         row_by_id = {name: number for number, name in enumerate(self.ids.tolist())}
         return np.array([row_by_id.get(name, -1) for name in self.places.ids], dtype=np.int64)

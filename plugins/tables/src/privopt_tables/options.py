@@ -51,8 +51,8 @@ class ApplyOptions:
             are farther away get no report. If None, there is no limit.
         seed: The seed of the random draws, which is for experiments only. Reports drawn with a seed are not private,
             and are marked as seeded.
-        charge: The ledger and how it is charged, or None if nothing is charged. With a ledger, each report is durably
-            charged to its subject before it is drawn.
+        charge: The ledger and how it is charged, or None if nothing is charged. With a ledger, the whole table is read
+            first, and each report is durably charged to its subject before it is drawn.
         subject: The column that names each row's subject, which releases that report traces need. The column in
             ``charge`` takes precedence.
         time: The column with each row's time. For traces, each subject's rows are sorted by time, which requires

@@ -116,11 +116,11 @@ class PartitionedBatch:
 
     @property
     def tally(self) -> Callable[[Any], Any]:
-        """The function to apply to each partition in the first pass: :meth:`Partitions.tally`."""
+        """The function to apply to each partition in the first pass, which is :meth:`Partitions.tally`."""
         return self.partitions.tally
 
     def charge(self, tallies: object) -> Partitions:
-        """Charge every subject durably for its rows, with one ledger entry per subject.
+        """Durably charge every subject for its rows, with one ledger entry per subject.
 
         Args:
             tallies: The results of the first pass over all partitions, as a table of any kind.
@@ -128,9 +128,9 @@ class PartitionedBatch:
         Returns:
             The object that draws reports in the second pass, for the tallied rows only. If a subject's remaining budget
             is too small for all its rows, only the first rows in the order of their ids get reports. A
-            :class:`PrivoptWarning` names each column that contains the secret. It is dropped unless it is the column of
-            row ids, is listed in :attr:`keep`, or is named like another position and contains the secret in fewer than
-            half of the rows.
+            :class:`PrivoptWarning` names each column that contains the secret. Such a column is dropped unless it is
+            the column of row ids, is listed in :attr:`keep`, or is named like another position and contains the secret
+            in fewer than half of the rows.
 
         Raises:
             UsageError: The tallies are not results of the first pass, a subject has rows in more than one partition, or
@@ -210,7 +210,7 @@ class PartitionedBatch:
 
         Args:
             counts: The number of each subject's rows.
-            paid: The number of rows already charged to each account by earlier runs of the batch.
+            paid: The number of rows that earlier runs of the batch have charged to each account.
 
         Returns:
             The number of each subject's rows that get a report.

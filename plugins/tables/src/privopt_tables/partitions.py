@@ -65,7 +65,7 @@ class Partitions:
             random bytes derived from the batch's key.
         access: The object through which each process reads the batch's key.
         release: The SHA-256 digest of the release's checksum file.
-        granted: The number of reports granted to each subject. Subjects that get a report for every row are omitted.
+        granted: The number of reports granted to each subject, except for subjects that get a report for every row.
         charged: The sums of the charged rows, or None before the charge.
     """
 
@@ -180,7 +180,7 @@ class Partitions:
                 unsearched = []
             subjects, ids = self._subjects(frame), texts_of(frame[self._row_key_columns[1]])
             for subject, mac in zip(subjects.to_list(), self._row_macs(frame, digest), strict=True):
-                # Rows without a subject are not charged. They are digested all the same, because a repeated batch must
+                # Rows without a subject are not charged. They are digested nevertheless, because a repeated batch must
                 # have them too.
                 digest.add_number(mac)
                 if subject is not None:
@@ -404,6 +404,6 @@ def _normal_names(names: Sequence[str]) -> list[str]:
 
 
 def _filter_rows(frame: nw.DataFrame[Any], rows: pl.Series) -> nw.DataFrame[Any]:
-    """Return the rows of a frame that are selected by a Boolean column."""
+    """Return the rows of a frame that a Boolean column selects."""
     filtered: nw.DataFrame[Any] = nw.from_native(frame.to_native().filter(rows), eager_only=True)
     return filtered

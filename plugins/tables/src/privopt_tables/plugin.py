@@ -12,7 +12,7 @@ def privopt_commands() -> Sequence[CommandSpec]:
     """Register the commands that protect a table, draft a problem and compare mechanisms."""
     # The groups under which ``privopt --help`` lists its commands.
     make, use = "Make a release", "Use a release"
-    # Each command with its module, group, summary, example and documentation page.
+    # Each entry contains a command's name, module, group, summary, example and documentation page.
     commands = [
         (
             "apply",

@@ -189,7 +189,7 @@ def _read_binary(text: str) -> Iterator[Reading]:
     for code in re.findall(r"(?:[0-9a-fA-F]{2}){16,4000}", text):
         raw = bytes.fromhex(code)
         for start in range(8):
-            # The bytes after the offset are cut to a multiple of the size of a double.
+            # The bytes after the offset are cut to a whole number of doubles.
             aligned_bytes = raw[start : start + (len(raw) - start) // 8 * 8]
             for order in ("<f8", ">f8"):
                 values = np.frombuffer(aligned_bytes, dtype=order)
@@ -235,8 +235,8 @@ STRICT_CODES: Final = "|".join(
         r"(?i:\b[0-9]{1,2} ?[C-X] ?[A-Z]{2} ?[0-9]{2,5} ?[0-9]{2,5}\b)",
     )
 )
-"""Regular expression, in the Rust syntax that polars uses, that matches cells which contain codes rather than words or
-numbers."""
+"""Regular expression that matches cells which contain codes rather than words or numbers. It is in the Rust syntax that
+polars uses."""
 
 
 CODE_READERS: Final[Mapping[str, Callable[[str], Iterator[Reading]]]] = {

@@ -1,4 +1,4 @@
-"""Notice when positions are in another unit than the records, such as metres or degrees times 1e7."""
+"""Detect positions that are in another unit than the records, such as metres or degrees times 1e7."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ near the edge of Web Mercator maps."""
 
 @define(kw_only=True)
 class UnitSearch:
-    """A count, for several units, of the positions that would be among the records if they were in that unit.
+    """A count of the positions that would be among the records if they were in another unit, for several units.
 
     A position is among the records if it is in their bounding box, widened on each side by the size of the box.
 

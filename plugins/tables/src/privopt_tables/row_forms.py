@@ -34,7 +34,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def is_null_word(texts: pl.Series) -> pl.Series:
-    """Return which strings stand for a missing value, such as NULL or NA. The result is False for nulls."""
+    """Return a mask of the strings that stand for a missing value, such as NULL or NA. Nulls are False in the mask."""
     return texts.str.to_lowercase().is_in(list(NULL_WORDS)).fill_null(False)
 
 

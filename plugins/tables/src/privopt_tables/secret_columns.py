@@ -162,7 +162,7 @@ class Secret:
         return evolve(self, also=tuple(also), geometries=remaining)
 
     def without(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
-        """Return a frame without unwanted columns and without the columns that hold or reveal the secret.
+        """Return a frame without the unwanted columns and without those that hold or reveal the secret.
 
         Raises:
             InputError: A column of bounding boxes would remain. This happens if no metadata say which geometry it

@@ -144,8 +144,7 @@ def segment_probability(
         renewal_steps: The number of steps beyond the level for the test that renews the report. If None, there is no
             such test.
     """
-    # If the noise on the threshold is below this value, some test is certain to renew the report, so the sums begin
-    # with it.
+    # If the threshold's noise is below this value, some test is certain to renew the report. So the sums start here.
     start = max([0, *repeated_steps])
     # The number of noise values, from the start on, for which the renewing test is certain to renew.
     sure_steps = math.inf if renewal_steps is None else max(0, renewal_steps - start)

@@ -262,7 +262,7 @@ class PositionProtector(RowProtector):
         return self._draw_reports(frame, 0)[0][:, 0]
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
-        """Return the positions, ids and names of records for which other columns are searched.
+        """Return the positions, and the ids and names of records, that other columns are searched for.
 
         Positions are taken from all rows, but ids and names only from an evenly spaced sample of the rows. A position's
         record is the one that :meth:`_record_ids` returns.

@@ -193,7 +193,7 @@ class WordProtector(RowProtector):
 
     @property
     def counts(self) -> dict[str, int]:
-        """The numbers of words that were reported, dropped and, if unknown words are masked, masked, keyed by kind."""
+        """The numbers of reported, dropped and masked words, keyed by kind. The last is left out without masking."""
         return {name: count for name, count in self.word_counts.items() if name != "masked" or self.is_masking}
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:

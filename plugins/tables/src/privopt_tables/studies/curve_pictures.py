@@ -16,7 +16,7 @@ from privopt_tables.studies.curve_points import Point
 __all__ = ["draw_figures", "draw_loss", "format_latex", "group_by_mechanism"]
 
 MARKERS: Final = "oDs^vPX"
-"""The markers of the lines, in order. With markers, lines differ by more than their colour."""
+"""The markers of the lines, in order. They distinguish lines without relying on colour."""
 
 LINE_STYLES: Final = ("-", ":", "-.")
 """The styles of the lines for losses. Each style is used with all colours before the next one. Dashes are reserved for

@@ -429,7 +429,7 @@ class Refusals:
         return key in self._errors
 
     def add(self, name: str, errors: Mapping[Fraction, PrivoptError]) -> None:
-        """Record the errors with which a mechanism refuses some epsilons. Its first error is added to the sentences.
+        """Record the errors with which a mechanism refuses some epsilons, and describe its first refusal in a sentence.
 
         Args:
             name: The name of the mechanism.

@@ -114,8 +114,8 @@ class ColumnChoice:
             file: The table's name, which error messages quote.
 
         Raises:
-            UsageError: Only one of the two coordinates is named, positions are named in addition to coordinates, or two
-                options name the same column.
+            UsageError: Only one of the two coordinates is named, a column of positions is named in addition to
+                coordinates, or two options name the same column.
             InputError: A named column is missing from the table.
         """
         if (self.lat is None) != (self.lon is None):

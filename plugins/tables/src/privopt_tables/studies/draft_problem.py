@@ -51,12 +51,11 @@ REACH_FACTOR: Final = 3.0
 places."""
 
 HIDING_ADDRESSES: Final = 500
-"""The number of addresses that the default radius for a street map must contain, at which about a thousand people
-live."""
+"""The number of addresses that must lie within the default radius for a street map. About a thousand people live
+there."""
 
 HIDDEN_SHARE: Final = 0.9
-"""The fraction of the places around which the default radius for a street map must contain `HIDING_ADDRESSES`
-addresses."""
+"""The fraction of the places that must have `HIDING_ADDRESSES` addresses within the default radius for a street map."""
 
 MAX_RADIUS_RECORDS: Final = 500
 """Maximum number of places from which the default radius for a street map is computed. If there are more, evenly spaced

@@ -196,7 +196,7 @@ def _draft_words(
 
 
 def _describe_epsilon(distances_by_rank: dict[int, Floats], epsilon: float) -> list[str]:
-    """Return notes on how many others epsilon hides most words among, and on the epsilons for larger numbers.
+    """Return notes on the number of others among which epsilon hides most words, and on epsilons for larger numbers.
 
     Args:
         distances_by_rank: The distances that :func:`neighbour_distances` returned.
