@@ -165,7 +165,7 @@ def _rows_key(family: Family | Block, n: int) -> RowsKey | None:
     are unchanged. The result is None if the rows must be compiled every time.
     """
     if isinstance(family, Block):
-        return None  # it is placed in less time than its arrays could be compared
+        return None  # placing it takes less time than comparing its arrays
     params: set[Param] = set().union(*(t.coefficient.atoms(Param) for t in family.all_terms))
     if any(callable(p.source) for p in params):
         return None  # a function may return other numbers each time

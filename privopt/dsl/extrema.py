@@ -282,6 +282,7 @@ class FunctionReplacer:
         if restriction is not None:
             free |= set(restriction.indices)
         free -= set(over)
+        # The indices are sorted, because the order of a set differs from run to run.
         indices = tuple(sorted(free, key=lambda index: (str(index), index.dummy_index)))
         size = int(np.prod([float(len(index.index_set)) for index in indices]))
         if size > MAX_COLUMNS:

@@ -449,5 +449,5 @@ def _canonical(value: object) -> bytes:
     if value is None:
         return b"\x00"
     if isinstance(value, float):
-        return b"\x02" + repr(value + 0.0).encode()  # -0.0 + 0.0 is 0.0: equal numbers have equal bytes
+        return b"\x02" + repr(value + 0.0).encode()  # -0.0 + 0.0 is 0.0, so equal numbers have equal bytes
     return b"\x01" + str(value).encode("utf-8", "surrogateescape")

@@ -195,6 +195,7 @@ class Charge:
         """
         mark = "a seed, and no epsilon covers what it draws" if seeded else None
         cost = cost_of_draw(privacy.guarantee, privacy.relation, mechanism, purpose, mark=mark)
+        # A string is the reason why no ledger can count the cost.
         if isinstance(cost, str):
             raise UsageError(f"--ledger must be used with a method whose noise can be charged, got {cost}")
         # If a release class defines `sample`, it draws no noise now. Each of its later reports is charged separately.
@@ -247,7 +248,7 @@ class Charge:
             DoesNotHoldError: The ledger was changed.
         """
         subject = self.subject or ""
-        subject_name(subject)  # a missing or invalid name is refused before a ledger's file is created
+        subject_name(subject)  # a missing or invalid name raises an error before a ledger's file is created
         cost = cost_of(folder, result, relation, "sample")
         with self.open_ledger(progress) as ledger:
             if progress is not None:

@@ -62,7 +62,7 @@ def erase_subject(ledger: Ledger, subject: str) -> Erasure:
         InputError: The key is not the ledger's, so its hashes would match no subject.
         UsageError: The subject's name is not valid.
     """
-    ledger.account(subject)  # refuses a key other than the ledger's
+    ledger.account(subject)  # raises an error for a key other than the ledger's
     label, charge_count = ledger.label_of(subject), len(ledger.charges(subject))
     kept_count = 0
     if ledger.path.with_name(f"{ledger.path.name}.sticky").is_dir():

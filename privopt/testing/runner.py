@@ -214,6 +214,7 @@ def _run_shared_examples(
         history: The state of the check across examples.
         seed: The seed for drawing problems.
     """
+    # The version does not matter, because run_check uses only the status, the reason and the duration.
     start, result = time.monotonic(), CheckResult(check=check.name, version=1, status="passed")
     source = ProblemSource(shared_problems(subject.profile, seed))
     completed: CheckResult | None = None

@@ -335,6 +335,7 @@ class Subject:
         """
         # Equal problems may be different objects, so the key consists of their texts.
         key = (problem.identity, fresh, tuple(sorted(options.items())), written, compared)
+        # A run that was written and read back can also serve a check that does not need that.
         if not written and (*key[:3], True, compared) in self._runs:
             key = (*key[:3], True, compared)
         # The run is removed and inserted again, so that it becomes the last one. _forget_oldest removes the first runs,

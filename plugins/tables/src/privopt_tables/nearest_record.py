@@ -259,10 +259,11 @@ class Snap:
         radius = _to_number(radius_km)
         if not 0 < radius < math.inf:
             raise UsageError(f"sticky-within must be a number of km above 0, got {radius_km}")
-        assert self.places is not None  # check() refuses positions otherwise
+        assert self.places is not None  # check() rejects positions otherwise
         centres = to_degrees(self.places) if degrees else self.places
-        assert centres.coordinates is not None  # check() refuses positions otherwise
+        assert centres.coordinates is not None  # check() rejects positions otherwise
         cell_numbers = self._release_rows if self.region is None else np.arange(len(centres))
+        # Centres without a matrix row or without coordinates are left out.
         cells = np.flatnonzero((cell_numbers >= 0) & np.isfinite(centres.coordinates).all(axis=1))
         tree = cKDTree(_to_tree_points(centres.coordinates[cells], centres.kind))
         min_radius = 0.0
@@ -316,7 +317,7 @@ class Snap:
     @cached_property
     def _release_rows(self) -> Ints:
         """The index of each place's matrix row in the release, or -1 if it has none."""
-        assert self.places is not None  # check() refuses positions otherwise
+        assert self.places is not None  # check() rejects positions otherwise
         row_by_id = {name: number for number, name in enumerate(self.ids.tolist())}
         return np.array([row_by_id.get(name, -1) for name in self.places.ids], dtype=np.int64)
 
@@ -325,7 +326,7 @@ class Snap:
         """The k-d tree of all places."""
         from scipy.spatial import cKDTree
 
-        assert self.places is not None  # check() refuses positions otherwise
+        assert self.places is not None  # check() rejects positions otherwise
         assert self.places.coordinates is not None
         return cKDTree(_to_tree_points(self.places.coordinates, self.places.kind))
 
@@ -364,7 +365,7 @@ class Snap:
             Two arrays of shape (B,). The first contains the index of each record's matrix row, or -1 for a record
             without one. The second contains the distances in km.
         """
-        assert self.places is not None  # check() refuses positions otherwise
+        assert self.places is not None  # check() rejects positions otherwise
         assert self.places.coordinates is not None
         distances, nearest = self._tree.query(_to_tree_points(positions, self.places.kind))
         if self.places.kind == "geographic":

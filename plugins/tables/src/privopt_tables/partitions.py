@@ -261,7 +261,7 @@ class Partitions:
             DoesNotHoldError: A subject's rows differ from the charged ones. The error names the id of a row that
                 differs, but never its secret.
         """
-        assert self.charged is not None  # reports() refuses a plan before the charge
+        assert self.charged is not None  # reports() raises an error before the charge
         digest, sums = Digest(key), dict[str, RowSums]()
         for frame in frames:
             elements = (mac % FIELD for mac in self._row_macs(frame, digest))

@@ -111,6 +111,7 @@ class RowReports:
             # The ledger is closed when this object is no longer referenced, but not when Python exits (atexit), because
             # the ledger's thread may have ended by then.
             weakref.finalize(row_reports, thread.submit, 0, open_ledger.close).atexit = False
+            # Making this sentence reads the ledger, so it happens in the ledger's thread.
             row_reports.notes = (*row_reports.notes, thread.submit(0, lambda: charger.sequence).result())
         return row_reports
 

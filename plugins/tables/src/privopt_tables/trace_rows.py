@@ -282,6 +282,8 @@ class Tracer:
                 source=self.source,
                 steps=steps,
             )
+            # ``kept`` marks the reports that are repeated, and ``spent`` marks the rows for which the budget was too
+            # small.
             outputs[part], is_repeated[part] = walked.outputs, walked.kept
             report_reason[part[walked.spent]] = _BUDGET_SPENT
         reported_rows = traced_rows[(outputs[traced_rows] >= 0) & (last_outputs[numbers] < 0)]

@@ -315,7 +315,7 @@ def _count_draws(
     is_repeated = reported_frame[KEPT].to_numpy().reshape(len(trace), TRACE_DRAWS)
     counts: Counter[Reports] = Counter()
     min_charges: dict[Reports, Fraction] = {}
-    assert protector.tracer is not None  # a release that draws traces
+    assert protector.tracer is not None  # the release draws traces
     # The amount charged to each subject in this table, counted in memory because a seeded run has no ledger.
     charges = [protector.tracer.limit.spent.get(str(subject), Fraction(0)) for subject in range(TRACE_DRAWS)]
     for subject, (marks, numbers) in enumerate(zip(is_repeated.T.tolist(), outputs.T.tolist(), strict=True)):

@@ -156,6 +156,7 @@ class WordProtector(RowProtector):
         }
         if option_names := [name for name, is_given in excluded.items() if is_given]:
             raise UsageError(f"{option_names[0]} must be omitted with text, whose words are reported each by itself")
+        # Only releases that report traces have a walker.
         if release.walker is not None:
             raise UsageError("text must be of words that are reported one by one, got a release that reports traces")
         if options.unknown not in ("drop", "mask"):

@@ -233,7 +233,8 @@ class Line:
 
         If there is a region, its edges are still those for the original epsilon.
         """
-        # The problem's data are reused, because distances and losses do not depend on epsilon.
+        # ``whole`` is the problem's data with all possible outputs. It is reused, because distances and losses do not
+        # depend on epsilon.
         privacy = evolve(self.problem.declared.privacy, epsilon=epsilon)
         declared = evolve(self.problem.declared, privacy=privacy)
         return evolve(self.problem, declared=declared, data=evolve(self.problem.whole, epsilon=epsilon))
@@ -260,6 +261,7 @@ class Line:
         # Without a report, the best guess is the most probable record, or the output with the lowest expected loss.
         return Setting(
             noun="place" if has_places else "record",
+            # The scope "neighbours" means that only pairs up to a maximum distance are protected.
             apart="apart, from neighbour to neighbour" if guarantee.scope == "neighbours" else "apart",
             limits=limits,
             bayes_error=1.0 - float(data.prior.max()),

@@ -500,6 +500,7 @@ def _suggest_keys(table: type[Any], radius: float) -> Iterator[tuple[str, object
         if declared is None or attribute.default is not attrs.NOTHING:
             continue
         name = declared.name or attribute.name
+        # A number is a distance if the unit that its key declares says so.
         if hints[attribute.name] is float and "distance" in declared.unit:
             yield name, float(f"{radius:.4g}")
         # The type is a union with the literal "all".
