@@ -294,7 +294,7 @@ def _compile_family(family: Family, n: int, col_lower: Floats, col_upper: Floats
         if privacy_rows is not None:
             return privacy_rows
     where = f"family {family.name}"
-    # Only plain rows may have infinite bounds. A big-M cannot be computed from them.
+    # Only plain rows may have infinite bounds, because no big-M can be computed from these.
     is_row = family.kind == "rows"
     matrix, constant = terms_matrix(family.terms, places, size, n, where, coefficients, allow_infinite=is_row)
     infinite = np.full(size, np.inf)

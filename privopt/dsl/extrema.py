@@ -256,7 +256,7 @@ class FunctionReplacer:
             restrictions: The restrictions on the sums that enclose the function, as in :meth:`replace`.
 
         Raises:
-            ModelError: The function would need too many columns.
+            ModelError: The function is not of linear expressions, or would need too many columns.
         """
         # The same function in a sum over other tuples gets another variable, because it needs other lines.
         for epigraph, context in zip(self.epigraphs, self.contexts, strict=True):
