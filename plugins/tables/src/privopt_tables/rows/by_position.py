@@ -130,7 +130,7 @@ class PositionProtector(RowProtector):
         # Only releases that report traces have a walker.
         check_options(positions, options, traces=release.walker is not None)
         source = make_source(options.seed)
-        # on_map is None for records without positions, such as words. The vertices of a region are used even so.
+        # on_map is None for records without positions, such as words. A region's vertices are used even then.
         places = data.records if data.region is not None or data.records.on_map is not None else None
         snapper = None
         if data.region is not None and kind != "id":
